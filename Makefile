@@ -1,0 +1,133 @@
+# One place for the commands of this repository; `make` alone lists them.
+#
+# Environments are built once and again only when what they are built from has changed: each
+# has stamp files that name it.  Nothing here reaches the network for what is installed.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+
+CORE := $(shell find core_ext -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h')
+# py.typed stands for its package: a new one has to be installed, a changed module does not.
+PACKAGES := $(wildcard */consensuspr/*/py.typed consensusbench/py.typed)
+BUILT_FROM := setup.py pyproject.toml server/consensuspr/version.py $(CORE) $(PACKAGES)
+BENCHMARKS := $(wildcard benchmarks/bench_*.py)
+TYPED := proto core_ext server client $(wildcard consensusbench benchmarks examples tests) setup.py
+
+# The build environment is the project's own: no second download of Cython for each rebuild.
+BUILD_REQUIREMENTS = "import tomllib; \
+print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')"
+
+.PHONY: help
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.installed ## start a real server, score the sample rollouts, explain one
+	@$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: $(VENV)/.installed-dev ## run the tests
+	@$(BIN)/pytest -q
+
+.PHONY: check
+check: lint types ## lint and type-check everything
+
+.PHONY: lint
+lint: $(VENV)/.installed-dev ## lint everything and check its formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext
+
+.PHONY: types
+types: $(VENV)/.installed-dev ## type-check everything
+	$(BIN)/mypy $(TYPED)
+
+.PHONY: format
+format: $(VENV)/.installed-dev ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(VENV)/.installed-dev ## run the benchmarks
+	@$(PIP) install "consensuspr[bench]"
+	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done
+
+# The core again, built with every check on, or with sanitizers, beside the one in $(VENV).
+.PHONY: checked
+checked: build/checked/.built ## run the core's tests with all run-time checks compiled in
+	@PYTHONPATH=build/checked/site CONSENSUSPR_EXPECT_CORE=build/checked/site \
+	  $(BIN)/pytest -q -p no:cacheprovider tests/core
+
+# Leaks are not looked for: the interpreter itself never frees all that it allocates.
+SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitize/site \
+  PYTHONMALLOC=malloc \
+  ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+  LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)"
+.PHONY: sanitize
+sanitize: build/sanitize/.built ## run the core's tests under AddressSanitizer and UBSan
+	@$(SANITIZED) $(BIN)/pytest -q -p no:cacheprovider tests/core
+
+build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name '*.py')
+	@echo "building the core ($*)"
+	@rm -rf build/$*
+	@CONSENSUSPR_BUILD=$* CONSENSUSPR_REQUIRE_NATIVE=1 \
+	  $(PIP) install --no-deps --no-build-isolation --target build/$*/site .
+	@touch $@
+
+.PHONY: proto
+proto: .venv-proto/.installed ## write the protocol's stubs again from its .proto
+	@.venv-proto/bin/python proto/generate.py
+
+.PHONY: proto-check
+proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
+	@.venv-proto/bin/python proto/generate.py --check
+
+.PHONY: images
+images: $(VENV)/.installed ## draw the pictures of the README again
+	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
+
+.PHONY: dist
+dist: $(VENV)/.installed-dev ## build the source distribution and the wheel
+	@rm -rf dist build/lib* build/bdist*
+	@mkdir -p build
+	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
+	@ls -l dist
+
+.PHONY: clean
+clean: ## remove environments, builds and caches
+	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find core_ext -name '*.so' -delete
+	find . -name '*.egg-info' -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "consensuspr needs Python 3.11 or newer, and $(PYTHON) is not; name one that is:" \
+	    "make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created $(BUILT_FROM)
+	@echo "building and installing consensuspr into $(VENV)"
+	@$(BIN)/python -c $(BUILD_REQUIREMENTS) | $(PIP) install -r /dev/stdin
+	@$(PIP) install --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing the development tools into $(VENV)"
+	@$(PIP) install "consensuspr[dev]"
+	@touch $@
+
+.venv-proto/.installed: proto/requirements.txt
+	@$(PYTHON) -m venv .venv-proto
+	@.venv-proto/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	@touch $@

@@ -1,0 +1,86 @@
+"""The one exception tree of consensuspr.
+
+::
+
+    ConsensusPRError
+    ├── InputError (ValueError)     the caller's file, row, option or argument; exit code 2
+    │   └── DataError               ... in a data file: names path, line and reason
+    ├── VerifierUnavailable         the answer check's worker processes cannot run; exit code 1
+    └── RewardServiceError          a call to a reward server failed; exit code 1
+        ├── Unavailable             no connection, or the server went away; retried
+        ├── Overloaded              the server refused for load, with a retry hint; retried
+        ├── DeadlineExceeded        the caller's timeout passed
+        ├── InvalidRequest          the server rejected the request (also: unknown dataset)
+        ├── IncompatibleServer      another protocol version, or not a reward server at all
+        └── ServerFault             a defect of the server
+
+What concerns a single rollout is never an exception but a ``Status`` on that rollout.
+Every gRPC code that the server can send maps to exactly one leaf (``client/…/rpc_errors.py``).
+"""
+
+from __future__ import annotations
+
+
+class ConsensusPRError(Exception):
+    """Base of everything that consensuspr raises on purpose."""
+
+
+class InputError(ConsensusPRError, ValueError):
+    """Something that the caller gave is wrong; the message names the value and the limit."""
+
+
+class DataError(InputError):
+    """A data file or one of its rows is wrong.
+
+    Attributes:
+        path: the file as it was named by the caller.
+        line: line or row counted from 1, None where the file as a whole is meant.
+        reason: one clause without the position.
+    """
+
+    def __init__(self, path: str, line: int | None, reason: str) -> None:
+        self.path = path
+        self.line = line
+        self.reason = reason
+        where = path if line is None else f"{path}:{line}"
+        super().__init__(f"{where}: {reason}")
+
+
+class VerifierUnavailable(ConsensusPRError):
+    """The worker processes of the answer check cannot run; no answer was made up for it."""
+
+
+class RewardServiceError(ConsensusPRError):
+    """A call to a reward server failed as a whole; no reward was made up for it."""
+
+
+class Unavailable(RewardServiceError):
+    """The server cannot be reached or went away during the call."""
+
+
+class Overloaded(RewardServiceError):
+    """The server refused the call for load.
+
+    Attributes:
+        retry_after_s: the server's hint in seconds, None where it sent none.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class DeadlineExceeded(RewardServiceError):
+    """The caller's timeout passed before the reply was complete."""
+
+
+class InvalidRequest(RewardServiceError):
+    """The server rejected the request, for example for a dataset that it does not have."""
+
+
+class IncompatibleServer(RewardServiceError):
+    """The other side speaks another protocol version, or is no reward server."""
+
+
+class ServerFault(RewardServiceError):
+    """The server failed for a reason of its own."""

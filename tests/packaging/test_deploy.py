@@ -1,0 +1,77 @@
+"""Deployment files name commands, options and settings that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from consensuspr.cli import main
+from consensuspr.server.config import ServerConfig
+from consensuspr.server.settings import environment_name
+from consensuspr.server.supervisor import STOP_MARGIN_S
+
+
+def directives(path: Path) -> dict[str, str]:
+    """Return the assignments of a unit or environment file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def known_options(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([command, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("instruction", ["CMD", "ENTRYPOINT"])
+def test_the_image_starts_a_command_that_exists(
+    instruction: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (repository / "deploy/docker/Dockerfile").read_text(encoding="utf-8")
+    for found in re.findall(rf"^(?:    )?{instruction} (\[.*\])$", text, flags=re.MULTILINE):
+        words = [word for word in json.loads(found) if word != "consensuspr"]
+        if words:
+            help_text = known_options(words[0], capsys)
+            assert [w for w in words if w.startswith("--") and w not in help_text] == []
+
+
+def test_the_image_copies_nothing_that_is_missing(repository: Path) -> None:
+    ignore = (repository / "deploy/docker/Dockerfile.dockerignore").read_text(encoding="utf-8")
+    wanted = {line[1:] for line in ignore.splitlines() if line.startswith("!")}
+    # consensusbench may have nothing to build yet; all else is needed.
+    assert [name for name in wanted - {"consensusbench"} if not (repository / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["deploy/docker/Dockerfile", "deploy/systemd/consensuspr.env", "deploy/README.md"]
+)
+def test_settings_are_spelled_right(path: str, repository: Path) -> None:
+    text = (repository / path).read_text(encoding="utf-8")
+    known = {environment_name(setting) for setting in ServerConfig.model_fields}
+    known |= {"CONSENSUSPR_REQUIRE_NATIVE"}
+    assert set(re.findall(r"CONSENSUSPR_[A-Z_]+", text)) <= known
+
+
+def test_the_unit_waits_until_draining_is_over(repository: Path) -> None:
+    unit = directives(repository / "deploy/systemd/consensuspr.service")
+    defaults = ServerConfig(datasets={"default": repository})
+    patience_s = float(unit["TimeoutStopSec"].removesuffix("s"))
+    assert patience_s > defaults.drain_delay_s + defaults.grace_s + STOP_MARGIN_S
+    assert unit["KillSignal"] == "SIGTERM"
+
+
+def test_systemd_accepts_the_unit(repository: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    # It looks for the binary too, which only an installed server has.
+    text = (repository / "deploy/systemd/consensuspr.service").read_text(encoding="utf-8")
+    unit = tmp_path / "consensuspr.service"
+    unit.write_text(text.replace("/opt/consensuspr/bin/consensuspr", "/bin/true"))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")

@@ -1,0 +1,154 @@
+"""Rules of the repository that no linter knows.
+
+The layout (STYLE: four source roots of one namespace package), the size of files, the way of
+the data (docs/design/architecture.md: nothing imports what is above it), and that what the
+README tells a person to type exists.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
+CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "examples", "tests")
+MAX_LINES = 600
+
+# What each package may import of the project itself; docs/design/architecture.md draws it.
+BASE = {"errors", "version"}
+MAY_IMPORT = {
+    "v1": set(),
+    "errors": set(),
+    "version": set(),
+    "core": BASE,
+    "data": BASE,
+    "scoring": BASE | {"core", "data"},
+    "wire": BASE | {"v1", "core", "scoring"},
+    "server": BASE | {"v1", "wire", "core", "data", "scoring"},
+    "client": BASE | {"v1", "wire", "core", "data", "scoring"},
+    "cli": BASE | {"v1", "wire", "core", "data", "scoring", "server", "client"},
+}
+
+
+def code_files(repository: Path, *suffixes: str) -> Iterator[Path]:
+    """Yield the hand-written source files."""
+    for folder in CODE_FOLDERS:
+        for path in sorted((repository / folder).rglob("*")):
+            if path.suffix in suffixes and "_pb2" not in path.name:
+                yield path
+
+
+def test_consensuspr_stays_a_namespace_package(repository: Path) -> None:
+    assert [r for r in SOURCE_ROOTS if (repository / r / "consensuspr/__init__.py").exists()] == []
+
+
+def test_every_subpackage_is_a_package_and_declares_its_types(repository: Path) -> None:
+    missing = [
+        str(package.relative_to(repository) / name)
+        for root in SOURCE_ROOTS
+        for package in sorted((repository / root / "consensuspr").iterdir())
+        if package.is_dir() and package.name != "__pycache__"
+        for name in ("__init__.py", "py.typed")
+        if not (package / name).exists()
+    ]
+    assert missing == []
+
+
+def test_no_file_holds_more_than_one_responsibility(repository: Path) -> None:
+    lengths = {
+        str(path.relative_to(repository)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in code_files(repository, ".py", ".pyi", ".pyx", ".pxd", ".h")
+    }
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def imported_packages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and package of every import from consensuspr, lazy ones included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            module = node.module
+            names = [f"{module}.{a.name}" for a in node.names] if module == "consensuspr" else []
+            names = names or [module]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "consensuspr" and rest:
+                yield node.lineno, rest.partition(".")[0]
+
+
+def test_imports_go_one_way(repository: Path) -> None:
+    upward = []
+    for root in SOURCE_ROOTS:
+        base = repository / root / "consensuspr"
+        for path in sorted(base.rglob("*.py")):
+            package = path.relative_to(base).parts[0].removesuffix(".py")
+            for line, imported in imported_packages(path.read_text(encoding="utf-8")):
+                if imported != package and imported not in MAY_IMPORT[package]:
+                    upward.append(f"{path.relative_to(repository)}:{line} imports {imported}")
+    assert upward == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import consensuspr.server.app", ["server"]),
+        ("from consensuspr import core", ["core"]),
+        ("from consensuspr.client import Rollout", ["client"]),
+        ("def f():\n    from consensuspr.cli.app import main", ["cli"]),
+        ("import numpy", []),
+    ],
+)
+def test_imports_are_found_wherever_they_stand(source: str, found: list[str]) -> None:
+    assert [package for _, package in imported_packages(source)] == found
+
+
+def test_architecture_names_every_package(repository: Path) -> None:
+    text = (repository / "docs/design/architecture.md").read_text(encoding="utf-8")
+    assert [name for name in MAY_IMPORT if f"`consensuspr.{name}`" not in text] == []
+
+
+def readme_commands(repository: Path) -> list[str]:
+    """Return the commands of the README's bash blocks, continuation lines joined."""
+    script = repository / ".ci/readme_commands.py"
+    shown = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True
+    )
+    return shown.stdout.replace("\\\n", " ").splitlines()
+
+
+def test_readme_names_only_commands_that_exist(repository: Path) -> None:
+    makefile = (repository / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    commands = [shlex.split(line, comments=True) for line in readme_commands(repository)]
+    made = [words[1:] for words in commands if words[:1] == ["make"]]
+    assert {"demo", "test"} <= {target for words in made for target in words}
+    assert [t for words in made for t in words if t not in targets and "=" not in t] == []
+
+
+def test_ci_runs_what_the_readme_says(repository: Path) -> None:
+    steps = (repository / ".ci/run").read_text(encoding="utf-8").splitlines()
+    made = [line for line in readme_commands(repository) if line.startswith("make ")]
+    assert [line for line in made if line not in steps] == []
+    assert any("readme_commands.py | grep --invert-match '^make '" in step for step in steps)
+
+
+def test_links_of_the_documents_lead_somewhere(repository: Path) -> None:
+    documents = [*repository.glob("*.md"), *repository.glob("docs/**/*.md")]
+    documents += repository.glob("deploy/**/*.md")
+    dead = [
+        f"{document.relative_to(repository)}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#\s]+)", document.read_text(encoding="utf-8"))
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert dead == []
