@@ -1,0 +1,14 @@
+"""Version 1 of the reward protocol: generated messages, stubs and the protocol's number.
+
+``scoring.proto`` is the source; ``proto/generate.py`` makes the rest, with a generator
+old enough to load on every protobuf that the supported verl, ray and vLLM pin.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Raised when a server must be able to refuse an older client inside v1.
+PROTOCOL_VERSION: Final = 1
+
+SERVICE_NAME: Final = "consensuspr.v1.ScoringService"
