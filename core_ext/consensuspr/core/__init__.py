@@ -1,0 +1,55 @@
+"""The normal form and the matcher: bytes and patterns, no problems and no rewards.
+
+Two engines with one behaviour: the compiled core, and the pure-Python twin where it could
+not be built or where ``CONSENSUSPR_PURE_PYTHON=1`` asks for it.  ``BACKEND`` tells which one
+is in use.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from consensuspr.core.batch import BatchResult
+from consensuspr.core.expansion import derive_forms
+from consensuspr.core.patterns import Hit
+from consensuspr.core.tables import NORMAL_FORM_VERSION
+
+__all__ = [
+    "BACKEND",
+    "NORMAL_FORM_VERSION",
+    "BatchResult",
+    "Hit",
+    "Matcher",
+    "derive_forms",
+    "match_batch",
+    "normalize",
+]
+
+BACKEND: str
+
+if TYPE_CHECKING:  # one engine stands for both: they have the same interface
+    from consensuspr.core.native import Matcher, match_batch, normalize
+elif os.environ.get("CONSENSUSPR_PURE_PYTHON") == "1":
+    from consensuspr.core.pure.matcher import Matcher, match_batch
+    from consensuspr.core.pure.normal_form import normalize
+
+    BACKEND = "python"
+else:
+    try:
+        from consensuspr.core.native import Matcher, match_batch, normalize
+
+        BACKEND = "native"
+    except ImportError:
+        warnings.warn(
+            "the compiled core of consensuspr is not built; scoring runs on the pure-Python twin, "
+            "with the same results at a hundredth of the speed (install a C compiler and "
+            "reinstall, or set CONSENSUSPR_PURE_PYTHON=1 to silence this)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        from consensuspr.core.pure.matcher import Matcher, match_batch
+        from consensuspr.core.pure.normal_form import normalize
+
+        BACKEND = "python"

@@ -1,0 +1,117 @@
+# The match rule: what may stand beside a hit; the twin of pure/boundary.py.
+
+cdef inline bint is_digit(uint8_t byte) noexcept nogil:
+    return c'0' <= byte <= c'9'
+
+
+cdef inline bint is_radical(const uint8_t* data) noexcept nogil:
+    """Tell a radical from the angle signs of the same class; data holds three bytes."""
+    return data[0] == 0xE2 and data[1] == 0x88 and 0x9A <= data[2] <= 0x9C
+
+
+cdef bint left_free(const uint8_t* data, Py_ssize_t start, uint32_t edges) noexcept nogil:
+    cdef int before
+    if not edges & EDGE_LEFT_OPERAND or start == 0:
+        return True
+    before = class_before(data, start)
+    if before == CH_SPACE:
+        return not (edges & EDGE_LEFT_FRACTION and start >= 2 and is_digit(data[start - 2]))
+    if before == CH_DIGIT or before == CH_LETTER or before == CH_SYMBOL:
+        return False
+    if (
+        before == CH_PLUS
+        or before == CH_MINUS
+        or before == CH_PLUS_MINUS
+        or before == CH_STAR
+        or before == CH_SLASH
+        or before == CH_CARET
+        or before == CH_UNDERSCORE
+    ):
+        return False
+    if before == CH_ROOT:
+        return not is_radical(data + start - 3)
+    if before == CH_POINT:
+        return start < 2 or not is_digit(data[start - 2])
+    if before == CH_CLOSE:
+        return not edges & EDGE_LEFT_SIGN
+    if before == CH_PRIME:
+        return not edges & EDGE_LEFT_BRACKET
+    return True
+
+
+cdef inline int class_or_other(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+) noexcept nogil:
+    return class_at(data, length, at) if at < length else CH_OTHER
+
+
+cdef bint goes_on(int cls) noexcept nogil:
+    return (
+        cls == CH_DIGIT
+        or cls == CH_LETTER
+        or cls == CH_SYMBOL
+        or cls == CH_ROOT
+        or cls == CH_OPEN
+        or cls == CH_BRACKET_OPEN
+        or cls == CH_MINUS
+        or cls == CH_BAR
+    )
+
+
+cdef bint factorial_goes_on(int cls) noexcept nogil:
+    return (
+        cls == CH_DIGIT
+        or cls == CH_LETTER
+        or cls == CH_SYMBOL
+        or cls == CH_ROOT
+        or cls == CH_OPEN
+        or cls == CH_CLOSE
+        or cls == CH_BRACKET_CLOSE
+        or cls == CH_COMMA
+        or cls == CH_PLUS
+        or cls == CH_MINUS
+        or cls == CH_PLUS_MINUS
+        or cls == CH_STAR
+        or cls == CH_SLASH
+        or cls == CH_CARET
+        or cls == CH_EQUALS
+        or cls == CH_LESS
+        or cls == CH_GREATER
+        or cls == CH_RELATION
+    )
+
+
+cdef bint fraction_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    """Tell whether at most three digits and a fraction bar stand at ``at``."""
+    cdef Py_ssize_t stop = at
+    while stop < length and stop - at < 3 and is_digit(data[stop]):
+        stop += 1
+    return stop > at and stop < length and data[stop] == c'/'
+
+
+cdef bint right_free(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t end, uint32_t edges
+) noexcept nogil:
+    cdef int after
+    cdef Py_ssize_t width
+    if not edges & EDGE_RIGHT_OPERAND or end == length:
+        return True
+    after = class_at(data, length, end)
+    if after == CH_SPACE:
+        return not (edges & EDGE_RIGHT_DIGIT and fraction_at(data, length, end + 1))
+    if after == CH_DIGIT or after == CH_LETTER or after == CH_SYMBOL:
+        return False
+    if after == CH_STAR or after == CH_CARET or after == CH_UNDERSCORE or after == CH_OPEN:
+        return False
+    if after == CH_ROOT:
+        return not is_radical(data + end)
+    if after == CH_PLUS or after == CH_MINUS or after == CH_PLUS_MINUS or after == CH_SLASH:
+        width = 1 if data[end] < 0x80 else 2 if data[end] < 0xE0 else 3
+        return not goes_on(class_or_other(data, length, end + width))
+    if after == CH_POINT:
+        return class_or_other(data, length, end + 1) != CH_DIGIT
+    if after == CH_BANG:
+        return not factorial_goes_on(class_or_other(data, length, end + 1))
+    if after == CH_PRIME:
+        return not edges & EDGE_RIGHT_LETTER
+    return True

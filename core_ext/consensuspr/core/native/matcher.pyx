@@ -1,0 +1,400 @@
+# cython: language_level=3, freethreading_compatible=True
+"""Matching: normal form, automaton and match rule joined over batches of texts.
+
+The Python classes check their arguments and hold references; everything between is free
+functions without the GIL on C data.  A ``Matcher`` never changes after construction.
+"""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from consensuspr.core.native.automaton cimport Automaton, automaton_build, automaton_free
+from consensuspr.core.native.normal_form cimport (
+    CH_BANG,
+    CH_BAR,
+    CH_BRACKET_CLOSE,
+    CH_BRACKET_OPEN,
+    CH_CARET,
+    CH_CLOSE,
+    CH_COMMA,
+    CH_DIGIT,
+    CH_EQUALS,
+    CH_GREATER,
+    CH_LESS,
+    CH_LETTER,
+    CH_MINUS,
+    CH_OPEN,
+    CH_OTHER,
+    CH_PLUS,
+    CH_PLUS_MINUS,
+    CH_POINT,
+    CH_PRIME,
+    CH_RELATION,
+    CH_ROOT,
+    CH_SLASH,
+    CH_SPACE,
+    CH_STAR,
+    CH_SYMBOL,
+    CH_UNDERSCORE,
+    class_at,
+    class_before,
+    normal_form,
+    output_capacity,
+)
+
+import numpy as np
+
+from consensuspr.core.batch import BatchResult
+from consensuspr.core.expansion import derive_forms
+from consensuspr.core.native.normal_form import normalize
+from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes
+from consensuspr.core.pure.characters import encode
+
+cdef extern from *:
+    """
+    #define fetch_add(counter) __atomic_fetch_add((counter), 1, __ATOMIC_RELAXED)
+    """
+    Py_ssize_t fetch_add(Py_ssize_t* counter) noexcept nogil
+
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+# patterns.Edge, which a test compares.
+cdef enum:
+    EDGE_LEFT_OPERAND = 1
+    EDGE_LEFT_SIGN = 2
+    EDGE_LEFT_BRACKET = 4
+    EDGE_LEFT_FRACTION = 8
+    EDGE_RIGHT_OPERAND = 16
+    EDGE_RIGHT_DIGIT = 32
+    EDGE_RIGHT_LETTER = 64
+
+# Below this many bytes a batch is not worth waking another thread for.
+cdef enum:
+    THREAD_BYTES = 1 << 17
+    # Lanes of an interleaved scan, and what a lane must hold beside its overlap to pay.
+    LANES = 4
+    LANE_BYTES = 128
+
+cdef struct Pattern:
+    uint32_t length
+    uint32_t node
+    uint32_t edges
+
+# All that a scan reads of a matcher.
+cdef struct Search:
+    Automaton automaton
+    Pattern* patterns
+    uint32_t num_nodes
+    uint32_t num_patterns
+    uint32_t longest      # bytes of the longest pattern
+
+# The first hit of a node in a normal form; pattern -1: none yet.
+cdef struct Found:
+    int32_t pattern
+    uint32_t start
+    uint32_t end
+
+
+include "boundary.pxi"
+include "scan.pxi"
+
+
+# --- Python --------------------------------------------------------------
+
+cdef bytes encoded(object text):
+    """Return the bytes to match: the caller's own, or UTF-8 with surrogates passed through."""
+    return text if isinstance(text, bytes) else encode(text)
+
+
+cdef Py_ssize_t code_points(const uint8_t* data, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t at
+    for at in range(start, end):
+        count += data[at] & 0xC0 != 0x80
+    return count
+
+
+@cython.final
+cdef class Matcher:
+    """The consensus nodes of one problem, ready to be searched for.
+
+    Immutable after construction, and safe to use from several threads.
+    """
+
+    cdef Search search
+    cdef readonly tuple expressions   # of each pattern, as the caller wrote it
+    cdef tuple _nodes
+    cdef bint _expand
+
+    def __init__(self, nodes, bint expand=False):
+        if self._nodes is not None:
+            raise TypeError("a Matcher is immutable; build a new one")
+        frozen = freeze_nodes(nodes)
+        patterns = compile_patterns(frozen, normalize, derive_forms if expand else None)
+        self._nodes = frozen
+        self._expand = expand
+        self.expressions = tuple(pattern.expression for pattern in patterns)
+        cdef Py_ssize_t count = len(patterns)
+        cdef Py_ssize_t index
+        self.search.num_nodes = <uint32_t>len(frozen)
+        self.search.num_patterns = <uint32_t>count
+        if count == 0:
+            return
+        cdef bytes data = b"".join([pattern.data for pattern in patterns])
+        cdef const uint8_t* raw = data
+        cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc((count + 1) * sizeof(uint32_t))
+        self.search.patterns = <Pattern*>PyMem_RawMalloc(count * sizeof(Pattern))
+        cdef int failed = -1
+        if starts != NULL and self.search.patterns != NULL:
+            starts[0] = 0
+            for index in range(count):
+                pattern = patterns[index]
+                self.search.patterns[index].length = <uint32_t>len(pattern.data)
+                self.search.patterns[index].node = pattern.node
+                self.search.longest = max(
+                    self.search.longest, self.search.patterns[index].length
+                )
+                self.search.patterns[index].edges = int(pattern.edges)
+                starts[index + 1] = starts[index] + self.search.patterns[index].length
+            with nogil:
+                failed = automaton_build(
+                    &self.search.automaton, raw, starts, self.search.num_patterns
+                )
+        PyMem_RawFree(starts)
+        if failed:
+            raise MemoryError(f"no memory for an automaton of {count} patterns")
+
+    def __dealloc__(self):
+        automaton_free(&self.search.automaton)
+        PyMem_RawFree(self.search.patterns)
+
+    def __reduce__(self):
+        return Matcher, (self._nodes, self._expand)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, with those that can never match."""
+        return self.search.num_nodes
+
+    @property
+    def num_patterns(self) -> int:
+        """Distinct patterns over all nodes."""
+        return self.search.num_patterns
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the automaton and the patterns in bytes."""
+        return self.search.automaton.nbytes + self.search.num_patterns * sizeof(Pattern)
+
+    def match(self, text) -> list[bool]:
+        """Tell for each node whether ``text`` (str or bytes) reaches it."""
+        return match_batch([self], [text], 1).matched(0).tolist()
+
+    def spans(self, text) -> list[tuple[int, int] | None]:
+        """Return for each node the code points [start, end) of its first hit in ``text``."""
+        return [None if hit is None else (hit.start, hit.end) for hit in self.hits(text)]
+
+    def hits(self, text) -> list[Hit | None]:
+        """Return for each node its first hit: the one that ends first, the longest of those."""
+        cdef bytes data = encoded(text)
+        cdef const uint8_t* raw = data
+        cdef Py_ssize_t length = len(data)
+        cdef Py_ssize_t capacity = output_capacity(length)
+        cdef Py_ssize_t nodes = self.search.num_nodes
+        cdef Py_ssize_t size, node, first, last, at, count
+        cdef uint8_t* out = <uint8_t*>PyMem_RawMalloc(capacity)
+        cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc(2 * capacity * sizeof(uint32_t))
+        cdef Found* found = <Found*>PyMem_RawMalloc((nodes + 1) * sizeof(Found))
+        cdef uint8_t* matched = <uint8_t*>PyMem_RawMalloc(nodes + 1)
+        try:
+            if out == NULL or starts == NULL or found == NULL or matched == NULL:
+                raise MemoryError(f"no memory to match {length} bytes")
+            with nogil:
+                memset(matched, 0, nodes)
+                for node in range(nodes):
+                    found[node].pattern = -1
+                size = normal_form(raw, length, out, starts, starts + capacity)
+                scan(&self.search, out, size, matched, found)
+            hits = []
+            edges = set()
+            for node in range(nodes):
+                if found[node].pattern < 0:
+                    hits.append(None)
+                    continue
+                first = starts[found[node].start]
+                last = starts[capacity + found[node].end - 1]
+                edges.add(first)
+                edges.add(last)
+                hits.append((first, last, self.expressions[found[node].pattern]))
+            # One pass over the text for all hits together.
+            before = {}
+            at = count = 0
+            for edge in sorted(edges):
+                count += code_points(raw, at, edge)
+                at = edge
+                before[edge] = count
+            return [
+                None if hit is None else Hit(before[hit[0]], before[hit[1]], hit[2])
+                for hit in hits
+            ]
+        finally:
+            PyMem_RawFree(out)
+            PyMem_RawFree(starts)
+            PyMem_RawFree(found)
+            PyMem_RawFree(matched)
+
+
+# One text of a batch.
+cdef struct Task:
+    const uint8_t* data
+    Py_ssize_t length
+    const Search* search
+    uint8_t* matched
+
+
+cdef class _Batch:
+    """C view of a batch; several threads take tasks from it until none is left."""
+
+    cdef Task* tasks
+    cdef Py_ssize_t count
+    cdef Py_ssize_t next      # the first task that nobody has taken
+    cdef list keep            # whatever owns the bytes of the tasks
+
+    def __cinit__(self, Py_ssize_t count):
+        self.tasks = <Task*>PyMem_RawMalloc((count + 1) * sizeof(Task))
+        if self.tasks == NULL:
+            raise MemoryError(f"no memory for a batch of {count} texts")
+        self.count = count
+        self.keep = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.tasks)
+
+    cdef Py_ssize_t add(self, Py_ssize_t index, object text, Matcher matcher) except -1:
+        """Describe one text; return its length in bytes."""
+        cdef Task* task = &self.tasks[index]
+        cdef bytes data
+        if isinstance(text, str):
+            try:
+                # Cached inside the str: no copy for ASCII, one for the rest.
+                task.data = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &task.length)
+            except UnicodeEncodeError:
+                data = encoded(text)
+                self.keep.append(data)
+                task.data = <const uint8_t*>PyBytes_AS_STRING(data)
+                task.length = PyBytes_GET_SIZE(data)
+        else:
+            data = encoded(text)
+            self.keep.append(data)
+            task.data = <const uint8_t*>PyBytes_AS_STRING(data)
+            task.length = PyBytes_GET_SIZE(data)
+        task.search = &matcher.search
+        return task.length
+
+    def work(self):
+        """Take tasks until none is left; several threads may be at it."""
+        cdef int failed
+        with nogil:
+            failed = run_tasks(self.tasks, self.count, &self.next)
+        if failed:
+            raise MemoryError("no memory for the normal form of a text")
+
+
+cdef int run_tasks(Task* tasks, Py_ssize_t count, Py_ssize_t* next_task) noexcept nogil:
+    """Match tasks until none is left; -1 when memory runs out."""
+    cdef uint8_t* out = NULL
+    cdef uint8_t* grown
+    cdef Py_ssize_t capacity = 0
+    cdef Py_ssize_t index, size
+    cdef Task* task
+    while True:
+        index = fetch_add(next_task)
+        if index >= count:
+            break
+        task = &tasks[index]
+        if task.search.num_patterns == 0:
+            continue
+        if output_capacity(task.length) > capacity:
+            capacity = output_capacity(task.length)
+            grown = <uint8_t*>PyMem_RawRealloc(out, capacity)
+            if grown == NULL:
+                PyMem_RawFree(out)
+                return -1
+            out = grown
+        size = normal_form(task.data, task.length, out, NULL, NULL)
+        scan(task.search, out, size, task.matched, NULL)
+    PyMem_RawFree(out)
+    return 0
+
+
+_pools = {}
+_pools_lock = threading.Lock()
+
+
+def _pool(workers):
+    """Return a pool of this process; a forked child makes its own."""
+    key = (os.getpid(), workers)
+    with _pools_lock:
+        if key not in _pools:
+            _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix="consensuspr-match")
+        return _pools[key]
+
+
+def match_batch(matchers, texts, int threads=0):
+    """Match each text against the matcher at its index.
+
+    Args:
+        matchers: n matchers; the same one may stand there many times.
+        texts: n texts, str or bytes.
+        threads: threads to use at most; 0 for one per core.  The GIL is released.
+
+    Returns:
+        A BatchResult with what was matched in each text.
+
+    Raises:
+        ValueError: the lengths differ, or ``threads`` is negative.
+    """
+    cdef Py_ssize_t count = len(texts)
+    if len(matchers) != count:
+        raise ValueError(f"{len(matchers)} matchers for {count} texts")
+    if threads < 0:
+        raise ValueError(f"threads must be 0 or more, got {threads}")
+    cdef _Batch batch = _Batch(count)
+    cdef Matcher matcher
+    cdef Py_ssize_t index
+    cdef Py_ssize_t total = 0
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    cdef long long[::1] offset = offsets
+    # The lists keep the texts alive that the tasks point into.
+    held_matchers, held_texts = list(matchers), list(texts)
+    for index in range(count):
+        matcher = <Matcher?>held_matchers[index]
+        total += batch.add(index, held_texts[index], matcher)
+        offset[index + 1] = offset[index] + matcher.search.num_nodes
+    flags = np.zeros(max(offsets[count], 1), dtype=np.uint8)
+    cdef uint8_t[::1] flag = flags
+    for index in range(count):
+        batch.tasks[index].matched = &flag[0] + offset[index]
+    workers = min(threads or os.cpu_count() or 1, count, 1 + total // THREAD_BYTES)
+    others = []
+    if workers > 1:
+        pool = _pool(workers - 1)
+        others = [pool.submit(batch.work) for _ in range(workers - 1)]
+    try:
+        batch.work()
+    finally:
+        # The arrays must outlive every thread that writes into them.
+        for other in others:
+            other.exception()
+    for other in others:
+        other.result()
+    return BatchResult(flags[: offsets[count]].view(np.bool_), offsets)

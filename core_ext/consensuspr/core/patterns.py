@@ -1,0 +1,152 @@
+"""Node expressions to patterns: what both engines search for, and how a hit may stand.
+
+A pattern is the normal form of one expression without the punctuation around it.  How its
+first and last characters bind to their neighbours is worked out here, once, so that the
+scan only looks at the neighbours of a hit (``docs/normal-form.md``, "The match rule").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntFlag
+from typing import Final, NamedTuple
+
+from consensuspr.core.tables import CHAR_CLASSES, Char
+
+# Limits of one matcher; far above any dataset, and what keeps a hostile one bounded.
+MAX_NODES: Final = 65_536
+MAX_PATTERN_BYTES: Final = 1 << 24
+
+_PUNCTUATION: Final = " .,;:?"
+
+
+class Edge(IntFlag):
+    """How the ends of a pattern bind; a bit field shared with the compiled core."""
+
+    NONE = 0
+    LEFT_OPERAND = 1  # begins with an operand: what stands left of it can make it a piece
+    LEFT_SIGN = 2  # begins with a sign, which must not be a difference
+    LEFT_BRACKET = 4
+    LEFT_FRACTION = 8  # begins like 1/2, which must not be the rest of 3 1/2
+    RIGHT_OPERAND = 16
+    RIGHT_DIGIT = 32
+    RIGHT_LETTER = 64
+
+
+class Pattern(NamedTuple):
+    """One pattern of one node."""
+
+    data: bytes
+    node: int
+    expression: str
+    edges: Edge
+
+
+class Hit(NamedTuple):
+    """Where a node was first found: code points [start, end) of the text, and by what."""
+
+    start: int
+    end: int
+    expression: str
+
+
+_RIGHT_OPERANDS: Final = (
+    Char.DIGIT,
+    Char.LETTER,
+    Char.SYMBOL,
+    Char.CLOSE,
+    Char.BRACKET_CLOSE,
+    Char.BANG,
+    Char.BAR,
+)
+
+
+def _edges(text: str) -> Edge:
+    first = CHAR_CLASSES.get(text[0], Char.OTHER)
+    last = CHAR_CLASSES.get(text[-1], Char.OTHER)
+    edges = Edge.NONE
+    if first in (Char.DIGIT, Char.LETTER, Char.SYMBOL, Char.ROOT):
+        edges |= Edge.LEFT_OPERAND
+    elif first is Char.BAR:
+        edges |= Edge.LEFT_OPERAND
+    elif first in (Char.OPEN, Char.BRACKET_OPEN):
+        edges |= Edge.LEFT_OPERAND | Edge.LEFT_BRACKET
+    elif first in (Char.MINUS, Char.PLUS, Char.PLUS_MINUS):
+        edges |= Edge.LEFT_OPERAND | Edge.LEFT_SIGN
+    digits = len(text) - len(text.lstrip("0123456789"))
+    if 0 < digits <= 3 and text[digits : digits + 1] == "/":
+        edges |= Edge.LEFT_FRACTION
+    if last in _RIGHT_OPERANDS:
+        edges |= Edge.RIGHT_OPERAND
+    if last is Char.DIGIT:
+        edges |= Edge.RIGHT_DIGIT
+    if last in (Char.LETTER, Char.SYMBOL):
+        edges |= Edge.RIGHT_LETTER
+    return edges
+
+
+def freeze_nodes(nodes: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    """Return the expressions of each node, read once.
+
+    Raises:
+        TypeError: a node is a str, or an expression is not one.
+    """
+    frozen = []
+    for index, node in enumerate(nodes):
+        if isinstance(node, (str, bytes)):
+            raise TypeError(
+                f"node {index} is a {type(node).__name__}; "
+                "a node is a sequence of expressions, for example ['x=5']"
+            )
+        expressions = tuple(node)
+        for text in expressions:
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"an expression of node {index} is a {type(text).__name__}, not a str"
+                )
+        frozen.append(expressions)
+    return tuple(frozen)
+
+
+def compile_patterns(
+    nodes: Sequence[Sequence[str]],
+    normalize: Callable[[str], str],
+    derive: Callable[[str], Iterable[str]] | None = None,
+) -> list[Pattern]:
+    """Return the distinct patterns of ``nodes``; none for what is empty as normal form.
+
+    Args:
+        nodes: one sequence of expressions per node, see :func:`freeze_nodes`.
+        normalize: the engine's normal form.
+        derive: makes equal forms of an expression; None derives nothing.
+
+    Raises:
+        ValueError: more nodes or pattern bytes than one matcher can hold.
+    """
+    if len(nodes) > MAX_NODES:
+        raise ValueError(f"{len(nodes)} nodes in one matcher; the limit is {MAX_NODES}")
+    patterns: list[Pattern] = []
+    total = 0
+    for index, expressions in enumerate(nodes):
+        seen: set[str] = set()
+        for text in _with_derived(expressions, derive):
+            normal = normalize(text).strip(_PUNCTUATION)
+            if not normal or normal in seen:
+                continue
+            seen.add(normal)
+            data = normal.encode()
+            total += len(data)
+            if total > MAX_PATTERN_BYTES:
+                raise ValueError(f"over {MAX_PATTERN_BYTES} bytes of patterns in one matcher")
+            patterns.append(Pattern(data, index, text, _edges(normal)))
+    return patterns
+
+
+def _with_derived(
+    expressions: Sequence[str], derive: Callable[[str], Iterable[str]] | None
+) -> Iterable[str]:
+    # Expressions as written come first, so that a hit names them rather than a derived form.
+    yield from expressions
+    if derive is not None:
+        for text in expressions:
+            yield from derive(text)

@@ -1,0 +1,128 @@
+"""The match rule: a hit counts only where it is not a piece of something larger."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from consensuspr.core.patterns import Edge
+from consensuspr.core.tables import CHAR_CLASSES, Char
+
+_DIGITS: Final = frozenset(b"0123456789")
+_OPERANDS: Final = (Char.DIGIT, Char.LETTER, Char.SYMBOL)
+_BINDS_RIGHTWARD: Final = (
+    Char.PLUS,
+    Char.MINUS,
+    Char.PLUS_MINUS,
+    Char.STAR,
+    Char.SLASH,
+    Char.CARET,
+    Char.UNDERSCORE,
+)
+# What may follow + - / when the expression goes on.
+_GOES_ON: Final = (
+    Char.DIGIT,
+    Char.LETTER,
+    Char.SYMBOL,
+    Char.ROOT,
+    Char.OPEN,
+    Char.BRACKET_OPEN,
+    Char.MINUS,
+    Char.BAR,
+)
+# What may follow ! when it is a factorial rather than the end of an exclamation.
+_FACTORIAL_GOES_ON: Final = (
+    Char.DIGIT,
+    Char.LETTER,
+    Char.SYMBOL,
+    Char.ROOT,
+    Char.OPEN,
+    Char.CLOSE,
+    Char.BRACKET_CLOSE,
+    Char.COMMA,
+    Char.PLUS,
+    Char.MINUS,
+    Char.PLUS_MINUS,
+    Char.STAR,
+    Char.SLASH,
+    Char.CARET,
+    Char.EQUALS,
+    Char.LESS,
+    Char.GREATER,
+    Char.RELATION,
+)
+
+
+def class_before(data: bytes, at: int) -> Char:
+    """Return the class of the character that ends at byte ``at`` > 0."""
+    start = at - 1
+    while data[start] & 0xC0 == 0x80:
+        start -= 1
+    return CHAR_CLASSES.get(data[start:at].decode(), Char.OTHER)
+
+
+def class_at(data: bytes, at: int) -> Char:
+    """Return the class of the character at byte ``at``; OTHER at the end."""
+    if at >= len(data):
+        return Char.OTHER
+    lead = data[at]
+    width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    return CHAR_CLASSES.get(data[at : at + width].decode(), Char.OTHER)
+
+
+def stands_alone(data: bytes, start: int, end: int, edges: Edge) -> bool:
+    """Tell whether the hit at bytes [start, end) of a normal form is a statement of its own."""
+    return left_free(data, start, edges) and right_free(data, end, edges)
+
+
+def left_free(data: bytes, start: int, edges: Edge) -> bool:
+    """Tell whether nothing to the left makes the hit a piece of something larger."""
+    if not edges & Edge.LEFT_OPERAND or start == 0:
+        return True
+    before = class_before(data, start)
+    if before in _OPERANDS or before in _BINDS_RIGHTWARD or before is Char.ROOT:
+        # √5 is no 5, but ∠A = 30 states A = 30 in most solutions.
+        return before is Char.ROOT and data[start - 3 : start] not in _RADICALS
+    if before is Char.POINT:
+        return start < 2 or data[start - 2] not in _DIGITS
+    if before is Char.SPACE:
+        mixed = edges & Edge.LEFT_FRACTION and start >= 2 and data[start - 2] in _DIGITS
+        return not mixed
+    if before is Char.CLOSE:
+        return not edges & Edge.LEFT_SIGN
+    if before is Char.PRIME:
+        return not edges & Edge.LEFT_BRACKET
+    return True
+
+
+_RADICALS: Final = tuple(char.encode() for char in "√∛∜")
+
+
+def right_free(data: bytes, end: int, edges: Edge) -> bool:
+    """Tell whether nothing to the right makes the hit a piece of something larger."""
+    if not edges & Edge.RIGHT_OPERAND or end == len(data):
+        return True
+    after = class_at(data, end)
+    if after in (*_OPERANDS, Char.STAR, Char.CARET, Char.UNDERSCORE, Char.OPEN):
+        return False
+    if after is Char.ROOT:
+        return data[end : end + 3] not in _RADICALS
+    if after in (Char.PLUS, Char.MINUS, Char.PLUS_MINUS, Char.SLASH):
+        width = 3 if data[end] >= 0x80 and data[end] >= 0xE0 else 2 if data[end] >= 0x80 else 1
+        return class_at(data, end + width) not in _GOES_ON
+    if after is Char.POINT:
+        return class_at(data, end + 1) is not Char.DIGIT
+    if after is Char.BANG:
+        return class_at(data, end + 1) not in _FACTORIAL_GOES_ON
+    if after is Char.PRIME:
+        return not edges & Edge.RIGHT_LETTER
+    if after is Char.SPACE and edges & Edge.RIGHT_DIGIT:
+        return not _fraction_at(data, end + 1)
+    return True
+
+
+def _fraction_at(data: bytes, at: int) -> bool:
+    """Tell whether at most three digits and a fraction bar stand at ``at``: 2 1/2."""
+    stop = at
+    while stop < len(data) and stop - at < 3 and data[stop] in _DIGITS:
+        stop += 1
+    return stop > at and data[stop : stop + 1] == b"/"

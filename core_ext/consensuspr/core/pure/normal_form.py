@@ -1,0 +1,540 @@
+"""The normal form of a text: one pass of rules over canonical characters.
+
+``docs/normal-form.md`` states the rules with their numbers, which the comments here cite.
+The compiled core implements the same rules over bytes; a property test demands that both
+give the same output and the same offsets on arbitrary input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consensuspr.core.pure.characters import canonical_characters, char_class, encode
+from consensuspr.core.pure.latex import Latex
+from consensuspr.core.pure.state import FACTOR_ENDS, Content, Gap, Kind, fold_case
+from consensuspr.core.tables import (
+    FRACTIONS,
+    MAX_UNIT_WORDS,
+    MAX_WORD,
+    MIN_NAME,
+    SUBSCRIPTS,
+    SUPERSCRIPTS,
+    Char,
+    Word,
+)
+
+_PLAIN = (Word.PLAIN, "")
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """A normal form and the way back from it.
+
+    Attributes:
+        data: the normal form, UTF-8.
+        starts: for each byte of ``data`` the offset of the first input byte behind it.
+        ends: for each byte of ``data`` the offset past the last input byte behind it.
+    """
+
+    data: bytes
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+
+def normal_form(text: str | bytes) -> NormalForm:
+    """Return the normal form of ``text`` with its offsets into the UTF-8 of ``text``."""
+    chars, offsets = canonical_characters(encode(text))
+    pass_ = _Pass(chars, offsets)
+    pass_.run()
+    return NormalForm(
+        bytes(pass_.out),
+        [offsets[index] for index in pass_.starts],
+        [offsets[index] for index in pass_.ends],
+    )
+
+
+def normalize(text: str | bytes) -> str:
+    """Return the normal form of ``text`` as a str; see ``docs/normal-form.md``."""
+    return normal_form(text).data.decode()
+
+
+class _Pass(Latex):
+    """One left-to-right pass; the handlers return the index to go on at."""
+
+    def run(self) -> None:
+        at = 0
+        while at < self.length:
+            at = self.step(at)
+        self.write_product()
+
+    def step(self, at: int) -> int:
+        match self.classes[at]:
+            case Char.LETTER:
+                return self.letters(at)
+            case Char.SPACE:
+                self.widen(Gap.SPACE)
+                return self.skip_spaces(at)
+            case Char.DIGIT:
+                return self.list_number(at) or self.number(at)
+            case Char.POINT if self.leads_number(at):
+                return self.number(at)
+            case Char.BACKSLASH:
+                return self.command(at)
+            case Char.NEWLINE:
+                return self.newlines(at)
+        return self.dispatch(self.chars[at], at, at + 1)
+
+    def dispatch(self, char: str, at: int, end: int) -> int:
+        """Handle ``char``, which stands for the characters [at, end)."""
+        match char_class(char):
+            case Char.COMMA:
+                return self.comma(at, end)
+            case Char.POINT:
+                return self.point(at, end)
+            case Char.MARK:
+                self.widen(Gap.MARK)
+                if char == "$":
+                    self.line_start = False
+                return end
+            case Char.EQUALS:
+                return self.equals(at, end)
+            case Char.OPEN:
+                return self.open_paren(at, end)
+            case Char.CLOSE:
+                return self.close_paren(at, end)
+            case Char.BRACE_OPEN:
+                return self.open_brace(at, end)
+            case Char.BRACE_CLOSE:
+                return self.close_brace(at, end)
+            case Char.STAR:
+                return self.star(at, end)
+            case Char.TIMES:
+                return self.times(at, end)
+            case Char.PLUS:
+                return self.operator("+", at, end, Content.SUM)
+            case Char.MINUS:
+                return self.minus(at, end)
+            case Char.SLASH:
+                return self.slash(at, end)
+            case Char.CARET:
+                return self.caret(at, end)
+            case Char.UNDERSCORE:
+                return self.underscore(at, end)
+            case Char.SYMBOL:
+                return self.operand(Kind.LETTER, char, at, end)
+            case Char.ROOT:
+                return self.root(char, at, end)
+            case Char.RELATION:
+                return self.relation(char, at, end)
+            case Char.PLUS_MINUS:
+                return self.operator(char, at, end, Content.SUM)
+            case Char.LESS:
+                return self.less(at, end)
+            case Char.GREATER:
+                return self.greater(at, end)
+            case Char.BRACKET_OPEN:
+                return self.bracket_open(at, end)
+            case Char.BRACKET_CLOSE:
+                return self.bracket_close(at, end)
+            case Char.SENTENCE_END:
+                return self.punctuation(char, at, end, Kind.SENTENCE)
+            case Char.BANG:
+                return self.bang(at, end)
+            case Char.COLON:
+                return self.colon(at, end)
+            case Char.PRIME:
+                return self.prime(at, end)
+            case Char.DROP:
+                return end
+            case Char.BAR:
+                return self.bar(at, end)
+            case Char.AMPERSAND:
+                self.widen(Gap.MARK)
+                return end
+            case Char.HASH:
+                self.widen(Gap.MARK)
+                return end
+            case Char.BULLET:
+                return self.dot(char, at, end)
+            case Char.ARROW:
+                return self.arrow(end)
+            case Char.SUPERSCRIPT:
+                return self.superscript(at, end)
+            case Char.SUBSCRIPT:
+                return self.subscript(at, end)
+            case Char.FRACTION:
+                return self.vulgar_fraction(char, at, end)
+        return self.other(char, at, end)
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def newlines(self, at: int) -> int:
+        """Line breaks; a blank line also ends all open groups."""
+        count = 0
+        while self.classes[at] in (Char.NEWLINE, Char.SPACE):
+            # A CR and the LF behind it are one line break.
+            pair = self.chars[at : at + 2] == "\r\n"
+            if self.classes[at] is Char.NEWLINE and not pair:
+                count += 1
+            at += 1
+        if count > 1:
+            self.forget_groups()
+        self.widen(Gap.BREAK)
+        self.line_start = True
+        self.bar_open = self.table_row = self.emphasis = False
+        return at
+
+    def list_number(self, at: int) -> int:
+        """Return the index past a list mark ``1. `` or ``1) `` at a line's start, else 0."""
+        if not self.line_start:
+            return 0
+        end = at + 1
+        if self.classes[end] is Char.DIGIT:
+            end += 1
+        if self.classes[end] not in (Char.POINT, Char.CLOSE):
+            return 0
+        if self.classes[end + 1] is not Char.SPACE:
+            return 0
+        stop = self.skip_spaces(end + 1)
+        if stop >= self.length or self.classes[stop] is Char.NEWLINE:
+            return 0
+        return self.bullet(stop)
+
+    def dot(self, char: str, at: int, end: int) -> int:
+        """A bullet; a round one between two numbers of one line is a product sign."""
+        number = self.last is Kind.NUMBER and self.gap is not Gap.BREAK
+        if char == "•" and number and self.product is None and self.number_follows(end):
+            return self.times(at, end)
+        return self.bullet(end)
+
+    # --- numbers -----------------------------------------------------------------------------
+
+    def leads_number(self, at: int) -> bool:
+        """Tell whether the point at ``at`` begins a number like ``.5`` (rule 4)."""
+        if self.classes[at + 1] is not Char.DIGIT:
+            return False
+        tight = self.gap is Gap.NONE and self.product is None
+        if tight and self.out[-1:] == b".":
+            return False  # 0..3
+        return not (tight and self.last in (Kind.NUMBER, Kind.LETTER, Kind.WORD, Kind.CLOSE))
+
+    def number(self, at: int) -> int:
+        """A number in decimal notation (rules 4 and 6)."""
+        listing = self.listing and self.gap is Gap.NONE
+        glued = (
+            self.gap is Gap.NONE
+            and self.product is None
+            and self.last in (Kind.LETTER, Kind.WORD)
+            and not self.sealed
+        )
+        index = self.last is Kind.UNDERSCORE
+        last, function = self.last, self.function
+        self.junction(Kind.NUMBER, at, at)
+        if self.classes[at] is Char.POINT:
+            self.write("0", at, at)
+            end = at
+        else:
+            end = self.whole_part(at, listing or glued or index)
+        if self.classes[end] is Char.POINT and self.classes[end + 1] is Char.DIGIT:
+            end = self.decimal_part(end)
+        if glued:
+            # The digits of x1 belong to the letter before them.
+            self.after(last)
+            self.function = function
+            return end
+        self.note(Kind.NUMBER)
+        self.after(Kind.LETTER if index else Kind.NUMBER)
+        self.sealed = index
+        if not index:
+            self.unit_at = len(self.out)
+            self.unit_words = 0
+        return end
+
+    def whole_part(self, at: int, plain: bool) -> int:
+        """Write the digits before the point, without the separators of thousands."""
+        end = at
+        while self.classes[end] is Char.DIGIT:
+            end += 1
+        self.write_digits(at, end)
+        if plain or end - at > 3:
+            return end
+        while True:
+            start = self.thousands_separator(end)
+            if not start or any(
+                self.classes[start + offset] is not Char.DIGIT for offset in range(3)
+            ):
+                return end
+            if self.classes[start + 3] is Char.DIGIT or self.list_goes_on(start + 3):
+                return end
+            end = start + 3
+            self.write_digits(start, end)
+
+    def list_goes_on(self, at: int) -> bool:
+        """Tell whether a comma and a number that is no group of three digits stand at ``at``."""
+        if self.chars[at : at + 1] != "," or self.classes[at + 1] is not Char.DIGIT:
+            return False
+        end = at + 1
+        while self.classes[end] is Char.DIGIT and end - at <= 4:
+            end += 1
+        return end - at != 4
+
+    def thousands_separator(self, at: int) -> int:
+        """Return the index past ``,`` ``{,}`` ``,\\!`` or ``\\,`` at ``at``, else 0."""
+        for mark in (",\\!", ",", "{,}", "\\,"):
+            if self.chars[at : at + len(mark)] == mark:
+                return at + len(mark)
+        return 0
+
+    def decimal_part(self, at: int) -> int:
+        """Write the point at ``at`` and the digits after it, without trailing zeros."""
+        end = at + 1
+        while self.classes[end] is Char.DIGIT:
+            end += 1
+        stop = end
+        if not (self.classes[end] is Char.POINT and self.classes[end + 1] is Char.DIGIT):
+            while self.chars[stop - 1] == "0":
+                stop -= 1
+        if stop > at + 1:
+            self.write(".", at, at + 1)
+            self.write_digits(at + 1, stop)
+        self.ends[-1] = end
+        return end
+
+    def write_digits(self, at: int, end: int) -> None:
+        for index in range(at, end):
+            self.write(self.chars[index], index, index + 1)
+
+    def vulgar_fraction(self, char: str, at: int, end: int) -> int:
+        """``½`` (rule 10); tight after a number it makes a mixed number."""
+        if self.gap is Gap.NONE and self.product is None and self.last is Kind.NUMBER:
+            self.separate(Kind.NUMBER, at)
+        else:
+            self.junction(Kind.NUMBER, at, end)
+        self.write(FRACTIONS[char], at, end)
+        self.note(Kind.NUMBER, Content.QUOTIENT)
+        self.after(Kind.NUMBER)
+        self.sealed = True
+        self.unit_at = len(self.out)
+        self.unit_words = 0
+        return end
+
+    def superscript(self, at: int, end: int) -> int:
+        """``²`` and its kin (rule 12)."""
+        self.write_product()
+        self.write("^", at, at)
+        self.note(Kind.OPERATOR)
+        self.last = Kind.CARET
+        stop = at
+        while self.classes[stop] is Char.SUPERSCRIPT:
+            self.write(SUPERSCRIPTS[self.chars[stop]], stop, stop + 1)
+            stop += 1
+        self.note(Kind.NUMBER)
+        self.after(Kind.NUMBER)
+        self.sealed = True
+        return stop
+
+    def subscript(self, at: int, end: int) -> int:
+        """``₁`` and its kin (rule 12)."""
+        self.write_product()
+        if self.last is not Kind.LETTER or self.gap is not Gap.NONE:
+            self.write("_", at, at)
+        stop = at
+        while self.classes[stop] is Char.SUBSCRIPT:
+            self.write(SUBSCRIPTS[self.chars[stop]], stop, stop + 1)
+            stop += 1
+        self.after(Kind.LETTER)
+        self.sealed = True
+        return stop
+
+    # --- letters -----------------------------------------------------------------------------
+
+    def operand(self, kind: Kind, text: str, at: int, end: int) -> int:
+        """Write an operand of one symbol."""
+        index = self.last is Kind.UNDERSCORE
+        self.junction(kind, at, end)
+        self.write(text, at, end)
+        self.note(kind)
+        self.after(Kind.LETTER if index else kind)
+        self.sealed = index
+        return end
+
+    def letters(self, at: int) -> int:
+        """A run of letters: a single letter or a word (rules 1, 3, 5, 15 and 16)."""
+        end = at + 1
+        while self.classes[end] is Char.LETTER:
+            end += 1
+        if end - at == 1:
+            return self.single_letter(self.chars[at], at, end)
+        return self.word(self.chars[at:end], at, end)
+
+    def single_letter(self, text: str, at: int, end: int) -> int:
+        """A letter on its own: a variable, an article or a product sign (rule 5)."""
+        if text in "xX" and self.letter_multiplies(end):
+            return self.times(at, end)
+        before, index = self.last, self.last is Kind.UNDERSCORE
+        # Only a plain space makes prose of a letter: in "So $a b$" both are variables.
+        wordy = self.gap is Gap.SPACE and (before is Kind.WORD or self.wordy)
+        separated = self.junction(Kind.LETTER, at, end)
+        if before is Kind.LETTER and not separated and text.isascii() and self.fold_last_letter():
+            text = text.lower()
+        self.write(text, at, end)
+        self.note(Kind.LETTER)
+        self.after(Kind.LETTER)
+        self.sealed = index
+        self.wordy = separated and wordy
+        return end
+
+    def fold_last_letter(self) -> bool:
+        """Lower-case the output's last letter: letters that come together make a word (rule 15).
+
+        Returns:
+            Whether the output ends with an ASCII letter.
+        """
+        previous = self.out[-1:]
+        if not previous.isalpha():
+            return False
+        self.out[-1:] = previous.lower()
+        return True
+
+    def letter_multiplies(self, end: int) -> bool:
+        """Tell whether an ``x`` that ends at ``end`` is a product sign (rule 5)."""
+        if self.product is not None or self.gap is Gap.BREAK:
+            return False
+        number = self.last is Kind.NUMBER or self.unit_words > 0
+        if not number and not (self.last is Kind.CLOSE and self.gap >= Gap.THIN):
+            return False
+        spaced = self.classes[end] is Char.SPACE
+        if self.gap >= Gap.THIN and self.classes[end] is Char.DIGIT:
+            return False  # 2 x1 is a variable with its index
+        at = self.skip_marks(end)
+        if self.starts_number(at):
+            return True
+        if number and spaced and self.gap >= Gap.THIN and self.classes[at] is Char.OPEN:
+            return self.starts_number(self.skip_marks(at + 1))
+        return False
+
+    def word(self, text: str, at: int, end: int) -> int:
+        """A word: a sign in disguise, a symbol's name, a unit or plain prose."""
+        lower = fold_case(text)
+        meaning, payload = self.meaning(lower) if len(lower) <= MAX_WORD else _PLAIN
+        match meaning:
+            case Word.EQUALS:
+                return self.relation("=", at, end)
+            case Word.TO if self.ends_with("is equal"):
+                return self.spelled_out("is equal", "=", end)
+            case Word.BY if self.ends_with("divided") and self.number_follows(end):
+                return self.spelled_out("divided", "/", end)
+            case Word.BY if self.ends_with("multiplied") and self.number_follows(end):
+                return self.spelled_out("multiplied", "*", end)
+            case Word.PLUS | Word.MINUS if self.number_follows(end):
+                return self.operator(payload, at, end, Content.SUM)
+            case Word.TIMES if self.number_follows(end) and (
+                self.last in FACTOR_ENDS or self.unit_words > 0
+            ):
+                return self.times(at, end)
+            case Word.PERCENT:
+                return end
+            case Word.SYMBOL:
+                return self.operand(Kind.LETTER, payload, at, end)
+            case Word.SQRT if self.root_follows(end):
+                return self.root(payload, at, end)
+            case Word.MOD:
+                self.widen(Gap.SPACE)
+            case Word.GLUED_UNIT:
+                if self.last is Kind.NUMBER and self.product is None:
+                    self.widen(Gap.GLUE)
+        return self.plain_word(lower, meaning, at, end)
+
+    def plain_word(self, lower: str, meaning: Word, at: int, end: int) -> int:
+        """Write a word as it is, and tell whether it can be a unit (rule 3)."""
+        index = self.last is Kind.UNDERSCORE
+        units, unit_at, unit_end = self.unit_words, self.unit_at, len(self.out)
+        can_be_unit = (
+            units >= 0
+            and meaning in (Word.PLAIN, Word.GLUED_UNIT, Word.PERCENT)
+            and self.gap is not Gap.BREAK
+            and self.gap is not Gap.NONE
+            and self.product is None
+        )
+        # A short word next to a product sign is a product itself: 4*ac is 4ac.
+        factor = self.product is not None and len(lower) < MIN_NAME and meaning is Word.PLAIN
+        if factor and self.last is Kind.LETTER:
+            self.fold_last_letter()
+        self.junction(Kind.LETTER if factor else Kind.WORD, at, end)
+        self.write(lower, at, end)
+        self.note(Kind.WORD, Content.WORDS)
+        self.after(Kind.LETTER if index else Kind.WORD)
+        self.sealed = index
+        self.function = meaning in (Word.FUNCTION, Word.APPLIED, Word.MOD)
+        self.applied = meaning is Word.APPLIED
+        if meaning is Word.MOD:
+            self.gap = Gap.SPACE
+        if can_be_unit and units < MAX_UNIT_WORDS:
+            self.unit_words = units + 1
+        elif units >= 0:
+            self.past_unit_at, self.past_unit_end = unit_at, unit_end
+        return end
+
+    def number_follows(self, end: int) -> bool:
+        """Tell whether the next operand is a number."""
+        return self.starts_number(self.skip_marks(end))
+
+    def root_follows(self, end: int) -> bool:
+        """Tell whether a radicand follows the word sqrt."""
+        cls = self.classes[self.skip_spaces(end)]
+        return cls in (Char.OPEN, Char.BRACE_OPEN, Char.DIGIT)
+
+    def ends_with(self, words: str) -> bool:
+        """Tell whether the output ends with ``words``, separated from what comes next."""
+        data = words.encode()
+        if self.last is not Kind.WORD or self.gap is Gap.NONE or not self.out.endswith(data):
+            return False
+        before = self.out[-len(data) - 1 : -len(data)]
+        return not before or before in b" \n.,;:?!()[]|=<>$"
+
+    def spelled_out(self, words: str, sign: str, end: int) -> int:
+        """Replace ``words`` at the end of the output by a sign (rule 16)."""
+        cut = len(self.out) - len(words)
+        start = self.starts[cut]
+        if bytes(self.out[cut - 1 : cut]) in (b" ", b"\n"):
+            cut -= 1
+        # Units in front of the words go as they do before the sign itself.
+        if self.past_unit_end == cut:
+            cut = self.past_unit_at
+        self.truncate(cut)
+        self.join_variable()
+        tail = self.out[-1:]
+        self.after(Kind.NUMBER if tail.isdigit() else Kind.CLOSE if tail else Kind.START)
+        if sign == "=":
+            return self.relation("=", start, end)
+        if sign == "/":
+            return self.slash(start, end)
+        return self.times(start, end)
+
+    def join_variable(self) -> None:
+        """Join ``2 x`` at the end of the output: what kept them apart was no word of prose."""
+        tail = self.out[-3:]
+        if len(tail) == 3 and tail[:1].isdigit() and tail[1:2] == b" " and tail[2:].isalpha():
+            del self.out[-2], self.starts[-2], self.ends[-2]
+
+    # --- square brackets -----------------------------------------------------------------------
+
+    def bracket_open(self, at: int, end: int) -> int:
+        """``[``: an interval, a list or the index of a root."""
+        if self.last is Kind.ROOT:
+            self.root_index = True
+        else:
+            self.junction(Kind.OPEN, at, end)
+        self.write("[", at, end)
+        self.note(Kind.OPEN, Content.OTHER)
+        self.after(Kind.OPEN)
+        return end
+
+    def bracket_close(self, at: int, end: int) -> int:
+        """``]``."""
+        self.close_raw("]", at, end)
+        if self.root_index:
+            self.root_index = False
+            self.last = Kind.ROOT
+        return end

@@ -1,0 +1,441 @@
+"""The vocabulary of the normal form: characters, LaTeX commands and words with a meaning.
+
+One source for both engines: the pure-Python twin reads these dictionaries, the compiled
+core copies them into C tables when it is imported.  Changing anything here changes the
+normal form and therefore :data:`NORMAL_FORM_VERSION`.
+
+Characters are described after a one-to-one canonicalisation (:data:`CHAR_MAP`): every
+input character becomes exactly one canonical character, so that offsets stay simple.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from enum import IntEnum
+from typing import Final
+
+# Raised whenever any input can normalise differently; every score carries it.
+NORMAL_FORM_VERSION: Final = "1"
+
+# Stands for one undecodable byte, a NUL or a lone surrogate.
+REPLACEMENT: Final = "\x1a"
+
+# --- limits (docs/normal-form.md, "Machine") ----------------------------------------------
+# Open groups remembered at a time; brackets past it are emitted as they stand.
+MAX_OPEN_GROUPS: Final = 32
+# How far back in the output, in bytes, a rewrite may move or look at text.
+MAX_REWRITE_BYTES: Final = 96
+# Non-blank characters that a decision may look ahead.
+LOOKAHEAD: Final = 8
+# Unit words dropped between a number and an operator.
+MAX_UNIT_WORDS: Final = 3
+# Letters from which on a word is a name; shorter ones can be products of variables.
+MIN_NAME: Final = 4
+# Bytes of a bracket that can belong to a unit: 4 hours (driving) + 6.
+MAX_UNIT_BRACKET: Final = 40
+
+
+class Char(IntEnum):
+    """Class of a canonical character; the main switch of both engines."""
+
+    OTHER = 0  # passed through, separates nothing and joins nothing
+    SPACE = 1
+    NEWLINE = 2
+    DIGIT = 3
+    LETTER = 4  # part of a word
+    SYMBOL = 5  # an operand of one character: Greek letters, infinity, sums
+    ROOT = 6  # a prefix that binds to what follows
+    RELATION = 7
+    PLUS_MINUS = 8  # the signs ± and ∓; + and - have classes of their own
+    PLUS = 9
+    MINUS = 10
+    STAR = 11  # ASCII *, which may be Markdown
+    TIMES = 12  # any other multiplication sign
+    SLASH = 13
+    CARET = 14
+    UNDERSCORE = 15
+    EQUALS = 16
+    LESS = 17
+    GREATER = 18
+    OPEN = 19  # (
+    CLOSE = 20  # )
+    BRACKET_OPEN = 21  # [
+    BRACKET_CLOSE = 22  # ]
+    BRACE_OPEN = 23
+    BRACE_CLOSE = 24
+    COMMA = 25
+    POINT = 26
+    SENTENCE_END = 27  # ? ;
+    BANG = 28
+    COLON = 29
+    PRIME = 30
+    MARK = 31  # vanishes, but keeps operands apart: $ ` " #
+    DROP = 32  # vanishes without a trace: % and the degree sign
+    BAR = 33
+    AMPERSAND = 34
+    BACKSLASH = 35
+    BULLET = 36  # a list mark at a line's start, otherwise a multiplication sign
+    ARROW = 37
+    SUPERSCRIPT = 38
+    SUBSCRIPT = 39
+    FRACTION = 40  # ½ and its kin
+    HASH = 41
+
+
+class Command(IntEnum):
+    """What a LaTeX command does; unknown ones become words of their name."""
+
+    WORD = 0  # emit the name as a word
+    EMIT = 1  # stands for the canonical character in the payload
+    SPACE = 2
+    NOTHING = 3
+    DELIMITER = 4  # \left and its kin: vanish together with a following point
+    MARK = 5  # vanishes, but keeps operands apart
+    BREAK = 6
+    WRAP = 7  # \mathbf{...}: the braces vanish, the content joins its neighbours
+    TEXT = 8  # \text{...}: the braces vanish, the content stands apart
+    DISCARD = 9  # \hspace{...}: vanishes with its argument
+    ENVIRONMENT = 10  # \begin{...}, \end{...}: a break, and the name vanishes
+    FRAC = 11
+    BINOM = 12
+    SQRT = 13
+    MOD = 14
+    THIN = 15  # a space so thin that a factor may follow
+    NOT = 16  # strikes the relation that follows
+    BAR = 17  # one side of an absolute value
+
+
+class Word(IntEnum):
+    """What a lower-cased word of two letters or more means beside being a word."""
+
+    PLAIN = 0
+    STOP = 1  # never part of a unit
+    FUNCTION = 2  # never a unit; its brackets are an argument list
+    SYMBOL = 3  # pi and spelled-out Greek letters: one canonical character
+    SQRT = 4
+    MOD = 5
+    EQUALS = 6
+    TO = 7  # ends "is equal to"
+    PLUS = 8
+    MINUS = 9
+    TIMES = 10
+    BY = 11  # ends "divided by", "multiplied by"
+    PERCENT = 12
+    GLUED_UNIT = 13  # a unit that is written tight to its number: 5cm
+    APPLIED = 14  # a function whose argument follows without brackets: sin x
+
+
+def _pairs(text: str) -> list[str]:
+    return text.split()
+
+
+_GREEK_NAMES: Final = {
+    name: unicodedata.lookup(f"GREEK SMALL LETTER {long}")
+    for name, long in {
+        "alpha": "ALPHA", "beta": "BETA", "gamma": "GAMMA", "delta": "DELTA",
+        "epsilon": "EPSILON", "zeta": "ZETA", "eta": "ETA", "theta": "THETA",
+        "iota": "IOTA", "kappa": "KAPPA", "lambda": "LAMDA", "mu": "MU", "nu": "NU",
+        "xi": "XI", "omicron": "OMICRON", "pi": "PI", "rho": "RHO", "sigma": "SIGMA",
+        "tau": "TAU", "upsilon": "UPSILON", "phi": "PHI", "chi": "CHI", "psi": "PSI",
+        "omega": "OMEGA",
+    }.items()
+}  # fmt: skip
+
+# --- characters ---------------------------------------------------------------------------
+
+
+def _char_map() -> dict[int, str]:
+    """Build the one-to-one canonicalisation of characters outside ASCII, and of controls."""
+    table: dict[int, str] = {0: REPLACEMENT, 0x09: " ", 0x0B: " ", 0x0C: " "}
+
+    def put(chars: str, canonical: str) -> None:
+        for char in chars:
+            table[ord(char)] = canonical
+
+    for code in (*range(0xFF01, 0xFF5F), *range(0x1D400, 0x1D800), *range(0x2100, 0x2150)):
+        folded = unicodedata.normalize("NFKC", chr(code))
+        if len(folded) == 1 and folded != chr(code) and (folded.isascii() or "Α" <= folded <= "ω"):
+            table[code] = folded
+    put("\u00a0\u00ad\u061c\u1680\u180e\u202f\u205f\u3000\ufeff", " ")
+    put("".join(map(chr, (*range(0x2060, 0x2065), *range(0xFE00, 0xFE10)))), " ")
+    put("".join(map(chr, (*range(0x2000, 0x2010), *range(0x202A, 0x202F)))), " ")
+    put("".join(map(chr, range(0x2066, 0x206A))), " ")
+    put("\u0085\u2028\u2029", "\n")
+    put("\u2010\u2011\u2012\u2013\ufe63", "-")
+    put("·⋅∗∙✕✖⨯⨉", "×")
+    put("∕⁄÷", "/")
+    put("∶：", ":")
+    put("“”„‟«»″", '"')
+    put("‘’‚‛′ʼ´", "'")
+    put("£€¥₹￥￡", "$")
+    put("。", ".")
+    put("、", ",")
+    put("ϵ", "ε")
+    put("ϑ", "θ")
+    put("ϕ", "φ")
+    put("ϖ", "π")
+    put("ϱ", "ρ")
+    put("ς", "σ")
+    put("µ", "μ")
+    put("Ω", "Ω")
+    put("∆△", "Δ")
+    put("－", "−")
+    put("⩽≦", "≤")
+    put("⩾≧", "≥")
+    put("≃≒≐", "≈")
+    put("∣", "|")
+    put("⇒⟹⟶↦⇔⟺↔⟷⟵←⇐∴∵➜➔⟸➡", "→")
+    put("ºÂ°˚"[0] + "˚", "°")
+    # One step must be enough: a mathematical final sigma is a sigma.
+    return {code: table.get(ord(char), char) for code, char in table.items()}
+
+
+CHAR_MAP: Final[dict[int, str]] = _char_map()
+
+_ASCII_CLASSES: Final = {
+    " ": Char.SPACE, "\n": Char.NEWLINE, "\r": Char.NEWLINE, "+": Char.PLUS,
+    "-": Char.MINUS, "*": Char.STAR, "/": Char.SLASH,
+    "^": Char.CARET, "_": Char.UNDERSCORE, "=": Char.EQUALS, "<": Char.LESS,
+    ">": Char.GREATER, "(": Char.OPEN, ")": Char.CLOSE, "[": Char.BRACKET_OPEN,
+    "]": Char.BRACKET_CLOSE, "{": Char.BRACE_OPEN, "}": Char.BRACE_CLOSE, ",": Char.COMMA,
+    ".": Char.POINT, "?": Char.SENTENCE_END, ";": Char.SENTENCE_END, "!": Char.BANG,
+    ":": Char.COLON, "'": Char.PRIME, '"': Char.MARK, "`": Char.MARK, "$": Char.MARK,
+    "#": Char.HASH, "%": Char.DROP, "|": Char.BAR, "&": Char.AMPERSAND, "\\": Char.BACKSLASH,
+    "~": Char.SPACE,
+}  # fmt: skip
+
+
+def _char_classes() -> dict[str, Char]:
+    table: dict[str, Char] = dict(_ASCII_CLASSES)
+    for code in range(128):
+        char = chr(code)
+        if char.isdigit():
+            table[char] = Char.DIGIT
+        elif char.isalpha():
+            table[char] = Char.LETTER
+    # Latin with diacritics, combining marks and Cyrillic make words; Greek letters are
+    # operands of their own; ideographs stay OTHER, so that a formula may touch them.
+    for code in (*range(0xC0, 0x250), *range(0x300, 0x370), *range(0x400, 0x500)):
+        table.setdefault(chr(code), Char.LETTER)
+    for code in range(0x370, 0x400):
+        if chr(code).isalpha():
+            table[chr(code)] = Char.SYMBOL
+    groups = {
+        Char.SYMBOL: "∞∅∑∏∫∂∇ℵ",
+        Char.ROOT: "√∛∜∠∡",
+        Char.RELATION: "≤≥≠≈≡≅∼∝∈∉∋⊂⊆⊃⊇∪∩⊥∥∧∨≪≫",
+        Char.PLUS_MINUS: "±∓",
+        Char.MINUS: "−",
+        Char.TIMES: "×",
+        Char.DROP: "°",
+        Char.BULLET: "•◦▪‣●○■",
+        Char.ARROW: "→",
+    }
+    for cls, chars in groups.items():
+        for char in chars:
+            table[char] = cls
+    for mapping, cls in ((SUPERSCRIPTS, Char.SUPERSCRIPT), (SUBSCRIPTS, Char.SUBSCRIPT)):
+        for char in mapping:
+            table[char] = cls
+    for char in FRACTIONS:
+        table[char] = Char.FRACTION
+    # What is canonicalised away has no class of its own.
+    return {char: cls for char, cls in table.items() if CHAR_MAP.get(ord(char), char) == char}
+
+
+SUPERSCRIPTS: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ", "0123456789+-ni", strict=True))
+SUBSCRIPTS: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
+FRACTIONS: Final = {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5",
+    "⅗": "3/5", "⅘": "4/5", "⅙": "1/6", "⅚": "5/6", "⅐": "1/7", "⅛": "1/8", "⅜": "3/8",
+    "⅝": "5/8", "⅞": "7/8", "⅑": "1/9", "⅒": "1/10",
+}  # fmt: skip
+CHAR_CLASSES: Final[dict[str, Char]] = _char_classes()
+
+# --- LaTeX commands: name without the backslash -> (action, payload) -------------------------
+
+
+def _commands() -> dict[str, tuple[Command, str]]:
+    table: dict[str, tuple[Command, str]] = {}
+
+    def put(names: str, action: Command, payload: str = "") -> None:
+        for name in _pairs(names):
+            table[name] = (action, payload)
+
+    for name, char in _GREEK_NAMES.items():
+        put(name, Command.EMIT, char)
+        put(name.capitalize(), Command.EMIT, char.upper())
+    put("varepsilon", Command.EMIT, "ε")
+    put("vartheta", Command.EMIT, "θ")
+    put("varphi", Command.EMIT, "φ")
+    put("varpi", Command.EMIT, "π")
+    put("varrho", Command.EMIT, "ρ")
+    put("varsigma", Command.EMIT, "σ")
+    put("times cdot ast bullet star cdotp", Command.EMIT, "×")
+    put("div", Command.EMIT, "/")
+    put("pm", Command.EMIT, "±")
+    put("mp", Command.EMIT, "∓")
+    put("le leq leqslant leqq", Command.EMIT, "≤")
+    put("ge geq geqslant geqq", Command.EMIT, "≥")
+    put("ne neq", Command.EMIT, "≠")
+    put("approx simeq doteq thickapprox", Command.EMIT, "≈")
+    put("equiv", Command.EMIT, "≡")
+    put("cong", Command.EMIT, "≅")
+    put("sim", Command.EMIT, "∼")
+    put("propto", Command.EMIT, "∝")
+    put("lt", Command.EMIT, "<")
+    put("gt", Command.EMIT, ">")
+    put("in", Command.EMIT, "∈")
+    put("notin", Command.EMIT, "∉")
+    put("subset", Command.EMIT, "⊂")
+    put("subseteq", Command.EMIT, "⊆")
+    put("supset", Command.EMIT, "⊃")
+    put("supseteq", Command.EMIT, "⊇")
+    put("cup", Command.EMIT, "∪")
+    put("cap", Command.EMIT, "∩")
+    put("perp", Command.EMIT, "⊥")
+    put("parallel", Command.EMIT, "∥")
+    put("land wedge", Command.EMIT, "∧")
+    put("lor vee", Command.EMIT, "∨")
+    put("ll", Command.EMIT, "≪")
+    put("gg", Command.EMIT, "≫")
+    put("infty", Command.EMIT, "∞")
+    put("emptyset varnothing", Command.EMIT, "∅")
+    put("sum", Command.EMIT, "∑")
+    put("prod", Command.EMIT, "∏")
+    put("int", Command.EMIT, "∫")
+    put("partial", Command.EMIT, "∂")
+    put("nabla", Command.EMIT, "∇")
+    put("angle measuredangle", Command.EMIT, "∠")
+    put("triangle", Command.EMIT, "Δ")
+    put("mid vert", Command.EMIT, "|")
+    put("lvert rvert", Command.BAR)
+    put("prime", Command.EMIT, "'")
+    put("degree", Command.EMIT, "°")
+    put("colon", Command.EMIT, ":")
+    put("ldots cdots dots dotsc dotsb vdots ddots", Command.EMIT, "…")
+    put("lbrack", Command.EMIT, "[")
+    put("rbrack", Command.EMIT, "]")
+    put("lfloor", Command.EMIT, "⌊")
+    put("rfloor", Command.EMIT, "⌋")
+    put("lceil", Command.EMIT, "⌈")
+    put("rceil", Command.EMIT, "⌉")
+    put("langle", Command.EMIT, "⟨")
+    put("rangle", Command.EMIT, "⟩")
+    put(
+        "to rightarrow Rightarrow longrightarrow Longrightarrow implies iff leftrightarrow "
+        "Leftrightarrow Longleftrightarrow mapsto therefore because leftarrow Leftarrow "
+        "xrightarrow longmapsto",
+        Command.EMIT,
+        "→",
+    )
+    put("quad qquad hfill newline linebreak hline cline par item", Command.BREAK)
+    put("space nobreakspace", Command.SPACE)
+    put("enspace thinspace medspace thickspace", Command.THIN)
+    put(
+        "displaystyle textstyle scriptstyle limits nolimits nonumber notag lbrace rbrace "
+        "bf it rm sf tt em large Large small normalsize centering negthinspace smallskip "
+        "medskip bigskip noindent boldmath",
+        Command.NOTHING,
+    )
+    put(
+        "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm middle",
+        Command.DELIMITER,
+    )
+    put(
+        "mathbf mathit mathcal mathbb mathfrak mathsf mathtt boldsymbol bm bold vec bar hat tilde "
+        "overline underline overrightarrow widehat widetilde dot ddot cancel bcancel xcancel "
+        "overset underset stackrel underbrace overbrace ensuremath mathop operatorname "
+        "mathord mathrel mathbin smash",
+        Command.WRAP,
+    )
+    put(
+        "text textbf textit textrm textsf texttt textnormal mathrm mbox hbox emph boxed fbox "
+        "underbrace framebox textup textsc tag section subsection paragraph title caption",
+        Command.TEXT,
+    )
+    put(
+        "hspace vspace label ref eqref color textcolor phantom hphantom vphantom cite footnote "
+        "usepackage documentclass includegraphics",
+        Command.DISCARD,
+    )
+    put("begin end", Command.ENVIRONMENT)
+    put("frac dfrac tfrac cfrac", Command.FRAC)
+    put("binom dbinom tbinom", Command.BINOM)
+    put("sqrt", Command.SQRT)
+    put("not", Command.NOT)
+    put("mod bmod pmod", Command.MOD)
+    # Commands of one character that is not a letter.
+    for char in ",:;>":
+        table[char] = (Command.THIN, "")
+    table[" "] = (Command.SPACE, "")
+    for char in "!/@-+":
+        table[char] = (Command.NOTHING, "")
+    for char in "()[]$":
+        table[char] = (Command.MARK, "")
+    table["\\"] = (Command.BREAK, "")
+    table["\n"] = (Command.BREAK, "")
+    table["|"] = (Command.EMIT, "|")
+    for char in "{}":
+        table[char] = (Command.NOTHING, "")
+    for char in "&#_^*\"'`=?":
+        table[char] = (Command.EMIT, char)
+    table["%"] = (Command.NOTHING, "")
+    table["~"] = (Command.SPACE, "")
+    return table
+
+
+COMMANDS: Final[dict[str, tuple[Command, str]]] = _commands()
+
+# Environments whose \begin{...} is followed by a second argument, the columns.
+COLUMN_ENVIRONMENTS: Final = ("array", "tabular")
+
+# --- words ---------------------------------------------------------------------------------
+
+
+def _words() -> dict[str, tuple[Word, str]]:
+    table: dict[str, tuple[Word, str]] = {}
+
+    def put(words: str, meaning: Word) -> None:
+        for word in _pairs(words):
+            table[word] = (meaning, "")
+
+    put(
+        "and or so then is are was were be been of to for from in on at by with that which this "
+        "these those it its we he she they there has have had if when because since therefore "
+        "thus hence but not as than the an also where while after before will would can get "
+        "gets got gives give makes make equal plus minus times divided multiplied let into "
+        "out each every both either you his her their our my your who what how",
+        Word.STOP,
+    )
+    put(
+        "gcd lcm max min det dim deg ker arg sup inf lim rank tr floor ceil abs sgn binom choose",
+        Word.FUNCTION,
+    )
+    put(
+        "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp",
+        Word.APPLIED,
+    )
+    for name, char in _GREEK_NAMES.items():
+        table[name] = (Word.SYMBOL, char)
+    table["sqrt"] = (Word.SQRT, "√")
+    table["mod"] = (Word.MOD, "")
+    table["equals"] = (Word.EQUALS, "=")
+    table["to"] = (Word.TO, "=")
+    table["plus"] = (Word.PLUS, "+")
+    table["minus"] = (Word.MINUS, "-")
+    table["times"] = (Word.TIMES, "")
+    table["by"] = (Word.BY, "")
+    table["percent"] = (Word.PERCENT, "")
+    put(
+        "cm mm km kg kgs mg ml mi ft lb lbs oz hr hrs mins sec secs mph kph gb mb th dollars cents "
+        "inches feet miles meters hours minutes days weeks months years",
+        Word.GLUED_UNIT,
+    )
+    return table
+
+
+WORDS: Final[dict[str, tuple[Word, str]]] = _words()
+# Longest word that can have a meaning; longer ones are plain without a look-up.
+MAX_WORD: Final = max(map(len, WORDS))
+MAX_COMMAND: Final = max(map(len, COMMANDS))

@@ -1,0 +1,79 @@
+"""What docs/normal-form.md says, executed: examples, limits, version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.core import NORMAL_FORM_VERSION, tables
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "normal-form.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+LINE_BREAK = "⏎"
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a table's row; a bar inside a cell is escaped."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+
+
+def _text(cell: str) -> str:
+    """What a cell in code marks stands for."""
+    code = re.fullmatch(r"``? ?(.*?) ?``?", cell)
+    assert code is not None, f"{cell} is not in code marks"
+    return code[1].replace("\\|", "|").replace(LINE_BREAK, "\n")
+
+
+def _rows(*header: str) -> Iterator[Any]:
+    """The rows of every table with this header, with their line numbers as names."""
+    inside = False
+    for number, line in enumerate(TEXT.splitlines(), start=1):
+        if not line.startswith("|"):
+            inside = False
+        elif _cells(line) == list(header):
+            inside = True
+        elif inside and not set(line) <= set("|-"):
+            yield pytest.param(*_cells(line), id=f"line {number}")
+
+
+FORMS = list(_rows("text", "normal form"))
+MATCHES = list(_rows("node", "text", "match"))
+
+
+@pytest.mark.parametrize(("text", "form"), FORMS)
+def test_normal_form(engine: Any, text: str, form: str) -> None:
+    assert engine.normalize(_text(text)) == _text(form)
+
+
+@pytest.mark.parametrize(("node", "text", "match"), MATCHES)
+def test_match(engine: Any, node: str, text: str, match: str) -> None:
+    assert engine.Matcher([[_text(node)]]).match(_text(text)) == [{"yes": True, "no": False}[match]]
+
+
+def test_every_rule_has_examples() -> None:
+    rules = re.findall(r"^\*\*(\d+)\. ", TEXT, flags=re.M)
+    assert [int(number) for number in rules] == list(range(1, 19))
+    assert len(FORMS) > 80 and len(MATCHES) >= 20
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("open groups", tables.MAX_OPEN_GROUPS),
+        ("rewrite", tables.MAX_REWRITE_BYTES),
+        ("look-ahead", tables.LOOKAHEAD),
+        ("unit words", tables.MAX_UNIT_WORDS),
+        ("unit bracket", tables.MAX_UNIT_BRACKET),
+    ],
+)
+def test_limit(name: str, value: int) -> None:
+    (row,) = (cells for line in TEXT.splitlines() if (cells := _cells(line))[:1] == [name])
+    assert int(row[1].split()[0]) == value
+
+
+def test_version() -> None:
+    assert f"`NORMAL_FORM_VERSION` is `{NORMAL_FORM_VERSION}`" in TEXT

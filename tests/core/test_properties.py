@@ -1,0 +1,188 @@
+"""What holds for every input: the engines agree, offsets are right, output is bounded.
+
+Texts are arbitrary bytes, and strings glued from pieces of LaTeX, Markdown, units and
+characters of every class, some with a byte broken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PIECES = [
+    # prose and units
+    " ", "  ", "\n", "\n\n", "\t", "\r\n", "a", "I", "the", "Cups", "5 cups", "cm", "5cm", "of",
+    "and", "that's", "roll-ups", "-ups", "3-packs", "n-gon", "km/h", "/day", "/h", "(small)",
+    "5 hours (driving)", "is", "is equal to", "equals", "plus", "minus", "times", "divided by",
+    "multiplied by", "percent", "mod", "(mod 7)", "sin", "log", "sqrt", "pi", "theta",
+    # numbers and letters
+    "1", "12", "120", "1,200", "1{,}200", "1\\,200", ",\\!", ".5", "2.50", "3.0", ".", "..",
+    "...", "x", "X", "y", "A", "B", "x1", "é", "а", "日", "π", "θ", "½", "1½", "¾", "²", "⁻¹", "₁",
+    # operators and relations
+    "+", "-", "--", "---", "−", "–", "—", "*", "**", "***", "×", "·", "/", "÷", "^", "^{", "^2",
+    "_", "_{", "__", "=", "==", "===", "<", ">", "<=", ">=", "=>", "->", "!=", "<<", ">>", "!",
+    "5!", "±", "≤", "→", "∴", ":", ":=", ";", ",", "?", "%", "°",
+    # brackets
+    "(", ")", "[", "]", "{", "}", "{,}", "|", "&", "(5)", "(2)(3)", "(a+b)",
+    # LaTeX
+    "$", "$$", "\\$", "\\(", "\\)", "\\[", "\\\\", "\\\\[4pt]", "\\,", "\\;", "\\!", "~",
+    "\\quad", "\\left", "\\right", "\\left(", "\\right)", "\\left|", "\\cdot", "\\times",
+    "\\frac", "\\frac12", "\\dfrac{", "\\frac{1}{2}", "\\binom", "\\binom{5}{2}", "\\sqrt",
+    "\\sqrt{", "\\sqrt[3]", "\\text{", "\\mathbf{", "\\boxed{", "\\begin{align*}",
+    "\\begin{array}{cc}", "\\end{array}", "\\hspace{1cm}", "\\pmod{7}", "\\bmod", "\\%",
+    "^\\circ", "^{\\circ}", "^{\\prime}", "\\pi", "\\theta", "\\sin", "\\log_2", "\\pm", "\\to",
+    "\\therefore", "\\le", "\\mid", "\\foo", "\\", "\\{", "\\}",
+    # Markdown
+    "#", "## ", "> ", "- ", "* ", "1. ", "2) ", "•", "■", "`", '"', "'", "“", "’", "| ", " |",
+    # encoding
+    "ｘ", "５", "＝", "𝑥", "𝟓", "\u200b", "\u00a0", "\u2009", "\ufeff", "\u0301", "\u2028", "\x00",
+    "\x1a", "\ud800", "\udfff", "😀", "\u00ad",
+]  # fmt: skip
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+@st.composite
+def _broken(draw: st.DrawFn, glued: st.SearchStrategy[bytes]) -> bytes:
+    data = bytearray(draw(glued))
+    if data:
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+STRINGS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+_GLUED = STRINGS.map(_encoded)
+TEXTS = st.one_of(_GLUED, _GLUED, _GLUED, _broken(_GLUED), st.binary(max_size=60))
+# Short ones, so that they occur.
+_EXPRESSIONS = st.one_of(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join),
+    st.sampled_from(["x", "1", "12", "5", "x=5", "1/2", "5 cups", "-5", "(5)", "√2", "5!", "a+b"]),
+)
+NODES = st.lists(st.lists(_EXPRESSIONS, max_size=4), max_size=4)
+
+
+def _settings(examples: int) -> settings:
+    return settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+
+
+# --- the engines are one -------------------------------------------------------------------
+
+
+@_settings(2500)
+@given(data=TEXTS)
+def test_engines_agree_on_form_and_offsets(engines: Any, data: bytes) -> None:
+    native, python = engines
+    assert native.with_offsets(data) == python.with_offsets(data)
+    assert native.normalize(data) == python.normalize(data)
+
+
+@_settings(1200)
+@given(nodes=NODES, data=TEXTS)
+def test_engines_agree_on_hits(engines: Any, nodes: list[list[str]], data: bytes) -> None:
+    native, python = (engine.Matcher(nodes) for engine in engines)
+    assert native.num_patterns == python.num_patterns
+    assert native.hits(data) == python.hits(data)
+    assert native.match(data) == python.match(data)
+
+
+# --- output --------------------------------------------------------------------------------
+
+
+def test_output_is_bounded_and_offsets_are_monotone(engine: Any) -> None:
+    @_settings(800)
+    @given(TEXTS)
+    def check(data: bytes) -> None:
+        form, starts, ends = engine.with_offsets(data)
+        assert form.decode() == engine.normalize(data)
+        assert 2 * len(form) <= 3 * len(data) + 16
+        assert len(starts) == len(ends) == len(form)
+        assert starts == sorted(starts) and ends == sorted(ends)
+        assert all(0 <= start <= end <= len(data) for start, end in zip(starts, ends, strict=True))
+
+    check()
+
+
+def test_str_and_bytes_are_one(engine: Any) -> None:
+    @_settings(300)
+    @given(STRINGS, NODES)
+    def check(text: str, nodes: list[list[str]]) -> None:
+        data = _encoded(text)
+        matcher = engine.Matcher(nodes)
+        assert engine.normalize(text) == engine.normalize(data)
+        assert matcher.hits(text) == matcher.hits(data)
+        assert matcher.match(text) == matcher.match(data)
+
+    check()
+
+
+def test_the_same_bytes_give_the_same_form(engine: Any) -> None:
+    @_settings(200)
+    @given(TEXTS, TEXTS)
+    def check(data: bytes, other: bytes) -> None:
+        first = engine.with_offsets(data)
+        engine.with_offsets(other)
+        assert engine.with_offsets(data) == first
+
+    check()
+
+
+# --- hits ----------------------------------------------------------------------------------
+
+
+def test_match_hits_and_batch_agree(engine: Any) -> None:
+    @_settings(150)
+    @given(st.lists(st.tuples(NODES, TEXTS), max_size=5), st.integers(0, 4))
+    def check(tasks: list[tuple[list[list[str]], bytes]], threads: int) -> None:
+        matchers = [engine.Matcher(nodes) for nodes, _ in tasks]
+        texts = [text for _, text in tasks]
+        batch = engine.match_batch(matchers, texts, threads)
+        assert len(batch) == len(tasks)
+        for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
+            flags = matcher.match(text)
+            assert flags == [hit is not None for hit in matcher.hits(text)]
+            assert batch.matched(index).tolist() == flags
+            assert batch.num_matched[index] == sum(flags)
+
+    check()
+
+
+def test_hits_lie_in_the_text_and_name_an_expression_of_the_node(engine: Any) -> None:
+    @_settings(300)
+    @given(NODES, STRINGS)
+    def check(nodes: list[list[str]], text: str) -> None:
+        for node, hit in zip(nodes, engine.Matcher(nodes).hits(text), strict=True):
+            if hit is not None:
+                assert 0 <= hit.start <= hit.end <= len(text)
+                assert hit.expression in node
+
+    check()
+
+
+# Words, so that they stand for themselves wherever they stand.
+_FILLERS = st.sampled_from(["the", "cat", "sat", "on", "日本", "and 7", "then y = 2,", "😀"])
+
+
+@pytest.mark.parametrize("repeat", [1, 60])
+def test_a_statement_is_found_wherever_it_stands(engine: Any, repeat: int) -> None:
+    # Long texts are scanned in several parts at once: no hit may be lost between them.
+    matcher = engine.Matcher([["x=5"], ["12*4=48"], ["never=0"]])
+
+    @_settings(40)
+    @given(st.lists(_FILLERS, min_size=1, max_size=30), st.data())
+    def check(words: list[str], data: st.DataObject) -> None:
+        words = words * repeat
+        places = data.draw(st.tuples(*[st.integers(0, len(words))] * 2))
+        for place, statement in zip(places, ("so x = 5,", "so 12 × 4 = 48,"), strict=True):
+            words.insert(place, statement)
+        text = " ".join(words)
+        assert matcher.match(text) == [True, True, False]
+        hits = matcher.hits(text)
+        assert [text[hit.start : hit.end] for hit in hits[:2]] == ["x = 5", "12 × 4 = 48"]
+        assert hits[0].start == text.index("x = 5")
+
+    check()
