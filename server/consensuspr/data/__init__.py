@@ -1,0 +1,50 @@
+"""Rows of datasets and rollouts files: schema, validation, readers and writers.
+
+The formats are described in ``docs/datasets.md``.  This package knows neither the normal
+form nor scoring, so that the server, the client, the commands and the dataset tools read
+the same rows in the same way.
+"""
+
+from consensuspr.data.atomic import atomic_file
+from consensuspr.data.reading import (
+    OnError,
+    ReadReport,
+    read_problem_rows,
+    read_problems,
+    read_rollouts,
+    scan_rollouts,
+)
+from consensuspr.data.schema import (
+    ANSWER_RULES,
+    NODE_TYPES,
+    SPLITS,
+    Node,
+    Problem,
+    Row,
+    problem_to_row,
+)
+from consensuspr.data.validation import check_rollout, parse_problem
+from consensuspr.data.writing import RowWriter, open_writer
+from consensuspr.errors import DataError
+
+__all__ = [
+    "ANSWER_RULES",
+    "NODE_TYPES",
+    "SPLITS",
+    "DataError",
+    "Node",
+    "OnError",
+    "Problem",
+    "ReadReport",
+    "Row",
+    "RowWriter",
+    "atomic_file",
+    "check_rollout",
+    "open_writer",
+    "parse_problem",
+    "problem_to_row",
+    "read_problem_rows",
+    "read_problems",
+    "read_rollouts",
+    "scan_rollouts",
+]

@@ -1,0 +1,112 @@
+"""Scoring: a dataset index, answers, rewards and the scorer that joins them.
+
+Names resolve on first use: a client that only describes rollouts imports neither the
+matcher nor the answer check.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.answers import (
+        ANSWER_VERSION,
+        AnswerStatus,
+        AnswerVerifier,
+        Verdict,
+        verify_answer,
+    )
+    from consensuspr.scoring.deriving import derive_dataset
+    from consensuspr.scoring.explain import Explanation, NodeExplanation
+    from consensuspr.scoring.index import DatasetIndex, Entry, IndexInfo
+    from consensuspr.scoring.index_cache import CacheStats, MatcherCache
+    from consensuspr.scoring.limits import Limits
+    from consensuspr.scoring.rewards import (
+        RewardKind,
+        RewardSpec,
+        curriculum,
+        linear,
+        maximum,
+        outcome,
+    )
+    from consensuspr.scoring.rows import SCORED_TYPES, rollout_from_row, scored_row
+    from consensuspr.scoring.scorer import Scorer
+    from consensuspr.scoring.types import (
+        AnswerRule,
+        Identity,
+        InlineNode,
+        OnUndecided,
+        Rollout,
+        Score,
+        Status,
+    )
+
+_HOMES = {
+    "answers": ("ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"),
+    "deriving": ("derive_dataset",),
+    "explain": ("Explanation", "NodeExplanation"),
+    "index": ("DatasetIndex", "Entry", "IndexInfo"),
+    "index_cache": ("CacheStats", "MatcherCache"),
+    "limits": ("Limits",),
+    "rewards": ("RewardKind", "RewardSpec", "curriculum", "linear", "maximum", "outcome"),
+    "rows": ("SCORED_TYPES", "rollout_from_row", "scored_row"),
+    "scorer": ("Scorer",),
+    "types": (
+        "AnswerRule",
+        "Identity",
+        "InlineNode",
+        "OnUndecided",
+        "Rollout",
+        "Score",
+        "Status",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ANSWER_VERSION",
+    "SCORED_TYPES",
+    "AnswerRule",
+    "AnswerStatus",
+    "AnswerVerifier",
+    "CacheStats",
+    "DatasetIndex",
+    "Entry",
+    "Explanation",
+    "Identity",
+    "IndexInfo",
+    "InlineNode",
+    "Limits",
+    "MatcherCache",
+    "NodeExplanation",
+    "OnUndecided",
+    "RewardKind",
+    "RewardSpec",
+    "Rollout",
+    "Score",
+    "Scorer",
+    "Status",
+    "Verdict",
+    "curriculum",
+    "derive_dataset",
+    "linear",
+    "maximum",
+    "outcome",
+    "rollout_from_row",
+    "scored_row",
+    "verify_answer",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,232 @@
+"""The fast comparison of two answers: microseconds, exact, or no verdict.
+
+Decides only what is certain: equal spellings, equal or different rationals, closed forms
+whose floats are far apart, words, and tuples, sets and lists made of those.  Whatever is
+left (None) is a case for math-verify.  Where both would decide, they agree; docs/answers.md
+lists the places where this is deliberately more generous (thousands marks in lists,
+percentages).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from consensuspr.scoring.answers.closed_form import Number, Value
+from consensuspr.scoring.answers.forms import Form, is_assignment
+
+# math-verify compares decimals after rounding to six digits.
+DECIMAL_PLACES = 6
+_TINY = Fraction(1, 100_000)
+# Floats agree to about 15 digits; what differs in the tenth differs for certain.
+_RELATIVE_ERROR = 1e-10
+# Element comparisons of two sets that are no plain numbers: a bound on the calling thread.
+MAX_PAIRS = 256
+
+# An option of a multiple-choice question with its text: (C) 5, C. 5
+_CHOICE = re.compile(r"\(?([A-J])[).:]")
+_TIME = re.compile(r"\d{1,2}:\d{2}(?:am|pm)")
+
+Outcome = tuple[bool | None, str]
+_UNKNOWN: Outcome = (None, "")
+
+
+def compare(gold: Form, answer: Form) -> Outcome:
+    """Compare an answer with the ground truth.
+
+    Returns:
+        Whether they are equal (None: not decided here) and the method that decided.
+    """
+    if gold.text == answer.text:
+        # A percent sign on one side only: the unit is understood, as a missing "cm" is.
+        return True, "canonical"
+    if gold.value is not None and answer.value is not None:
+        return _compare_values(gold, answer)
+    if gold.right is not None or answer.right is not None:
+        return _compare_equations(gold, answer)
+    if gold.words is not None or answer.words is not None:
+        return _compare_words(gold, answer)
+    if gold.parts is not None or answer.parts is not None:
+        return _compare_parts(gold, answer)
+    if _TIME.fullmatch(gold.text) and _TIME.fullmatch(answer.text):
+        return False, "text"  # math-verify drops am and pm as units
+    return _UNKNOWN
+
+
+def _compare_values(gold: Form, answer: Form) -> Outcome:
+    a, b = gold.value, answer.value
+    assert a is not None and b is not None
+    outcome = _compare_numbers(a, b)
+    if outcome[0] is False and gold.percent != answer.percent:
+        # 28% is 28 with its unit, and it is 0.28.
+        scaled = _hundredth(a) if gold.percent else a, _hundredth(b) if answer.percent else b
+        as_ratio = _compare_numbers(*scaled)
+        if as_ratio[0] is not False:
+            return as_ratio
+    return outcome
+
+
+def _hundredth(value: Value) -> Value:
+    number = value.number
+    part = number / 100 if isinstance(number, float) else Fraction(number) / 100
+    return Value(part, value.decimal, value.scale)
+
+
+def _compare_numbers(a: Value, b: Value) -> Outcome:
+    if a.exact and b.exact:
+        if a.number == b.number:
+            return True, "rational"
+        if a.decimal or b.decimal:
+            return _round(a.number) == _round(b.number) and not _vanishes(a, b), "rational"
+        return False, "rational"
+    try:
+        x, y = float(a.number), float(b.number)
+    except OverflowError:
+        return False, "numeric"  # one is beyond all floats, the other is a float
+    error = _RELATIVE_ERROR * max(1.0, a.scale, b.scale, abs(x), abs(y))
+    if a.decimal or b.decimal:
+        rounded = _rounded(a, x, error), _rounded(b, y, error)
+        return _UNKNOWN if None in rounded else (rounded[0] == rounded[1], "numeric")
+    return (False, "numeric") if abs(x - y) > error else _UNKNOWN
+
+
+def _rounded(value: Value, approximate: float, error: float) -> Fraction | None:
+    """Return the value to six places, None where the error of a float leaves two choices."""
+    if value.exact:
+        return _round(value.number)
+    low, high = _round(approximate - error), _round(approximate + error)
+    return low if low == high else None
+
+
+def _round(number: Number) -> Fraction:
+    return round(Fraction(number), DECIMAL_PLACES)
+
+
+def _vanishes(a: Value, b: Value) -> bool:
+    """Tell whether rounding to fixed places made a small number equal to nothing like it."""
+    x, y = abs(Fraction(a.number)), abs(Fraction(b.number))
+    return max(x, y) < _TINY and 10 * min(x, y) < 9 * max(x, y)
+
+
+def _compare_words(gold: Form, answer: Form) -> Outcome:
+    if gold.words is None or answer.words is None:
+        choice = _CHOICE.match(answer.text) if gold.words and len(gold.words) == 1 else None
+        if choice is not None:
+            return choice[1].casefold() == gold.words, "text"
+        other = answer if gold.words is not None else gold
+        # A word is no number and no list; anything else may be a product of letters.
+        return (False, "text") if other.value is not None and other.value.exact else _UNKNOWN
+    if gold.words.replace(" ", "") == answer.words.replace(" ", ""):
+        return True, "text"
+    if sorted(gold.words) == sorted(answer.words):
+        return _UNKNOWN  # xy and yx: letters may be variables
+    return False, "text"
+
+
+def _compare_equations(gold: Form, answer: Form) -> Outcome:
+    """Follow the ground truth: x=5 is 5, but 2x+z=1 is not 1."""
+    if answer.right is not None and gold.right is None:
+        return compare(gold, answer.right)
+    if gold.right is not None and answer.right is None:
+        return compare(gold.right, answer) if is_assignment(gold) else _UNKNOWN
+    assert gold.right is not None and answer.right is not None
+    if gold.left == answer.left and is_assignment(gold):
+        return compare(gold.right, answer.right)
+    return _UNKNOWN
+
+
+def _compare_parts(gold: Form, answer: Form) -> Outcome:
+    if "\\pm" in gold.text or "\\pm" in answer.text:
+        return _UNKNOWN  # one element that is two
+    if gold.parts is None or answer.parts is None:
+        return _compare_with_single(gold, answer)
+    if _ordered(gold) and _ordered(answer):
+        return _compare_in_order(gold, answer)
+    if _ordered(gold) or _ordered(answer):
+        # (1,3) may be written for 1,3; [1,3] is an interval.
+        round_ones = {gold.brackets, answer.brackets} & {"()"}
+        equal = _compare_in_order(gold, answer)[0] if round_ones else None
+        return (True, "elements") if equal else _UNKNOWN
+    return _compare_sets(_flat(gold, answer), _flat(answer, gold))
+
+
+def _compare_with_single(gold: Form, answer: Form) -> Outcome:
+    single, several = (answer, gold) if gold.parts is not None else (gold, answer)
+    assert several.parts is not None
+    if single.value is None or not _distinct(several):
+        return _UNKNOWN
+    if single.value.decimal and several.text.replace(",", ".", 1) == single.text:
+        return True, "rational"  # 1,5 for 1.5
+    return False, "elements"
+
+
+def _ordered(form: Form) -> bool:
+    return form.brackets in ("()", "[]", "(]", "[)")
+
+
+def _distinct(form: Form) -> bool:
+    """Tell whether at least two elements are certainly different."""
+    assert form.parts is not None
+    values = [part.value.number for part in form.parts if part.value and part.value.exact]
+    return len(values) == len(form.parts) and len(set(values)) > 1
+
+
+def _compare_in_order(gold: Form, answer: Form) -> Outcome:
+    assert gold.parts is not None and answer.parts is not None
+    if len(gold.parts) != len(answer.parts):
+        return False, "elements"
+    outcomes = [compare(a, b)[0] for a, b in zip(gold.parts, answer.parts, strict=True)]
+    if False in outcomes:
+        return False, "elements"
+    if None in outcomes:
+        return _UNKNOWN
+    if gold.brackets == answer.brackets or not (_ordered(gold) and _ordered(answer)):
+        return True, "elements"
+    return False, "elements"
+
+
+def _flat(form: Form, other: Form) -> tuple[Form, ...]:
+    """Return the elements; a list of lists is one list where the other side is."""
+    assert form.parts is not None and other.parts is not None
+    if any(map(_is_list, form.parts)) and not any(part.parts for part in other.parts):
+        return tuple(
+            inner
+            for part in form.parts
+            for inner in (part.parts if _is_list(part) and part.parts else (part,))
+        )
+    return form.parts
+
+
+def _is_list(form: Form) -> bool:
+    return form.parts is not None and not form.brackets
+
+
+def _compare_sets(gold: tuple[Form, ...], answer: tuple[Form, ...]) -> Outcome:
+    """Match elements in any order; repeated elements count once, as in a set."""
+    if _plain(gold) and _plain(answer):
+        return _numbers(gold) == _numbers(answer), "elements"
+    if len(gold) * len(answer) > MAX_PAIRS:
+        return _UNKNOWN
+    doubtful = False
+    seen: set[int] = set()
+    missing = False
+    for element in gold:
+        outcomes = [compare(element, candidate)[0] for candidate in answer]
+        matches = [place for place, equal in enumerate(outcomes) if equal]
+        seen.update(matches)
+        missing = missing or not matches
+        doubtful = doubtful or None in outcomes
+    if not missing and len(seen) == len(answer):
+        return True, "elements"
+    return _UNKNOWN if doubtful else (False, "elements")
+
+
+def _plain(parts: tuple[Form, ...]) -> bool:
+    return all(
+        part.value is not None and part.value.exact and not part.value.decimal and not part.percent
+        for part in parts
+    )
+
+
+def _numbers(parts: tuple[Form, ...]) -> set[Number]:
+    return {part.value.number for part in parts if part.value is not None}

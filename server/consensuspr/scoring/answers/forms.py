@@ -1,0 +1,244 @@
+"""What one answer is: a number, words, a tuple, set or interval, an equation, or opaque.
+
+A :class:`Form` is the canonical spelling of an answer with its structure and, where it is a
+closed numeric expression, its value.  Forms of ground truths and answers are memoised: a
+group of rollouts shares its ground truth and mostly its answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from fractions import Fraction
+
+from consensuspr.scoring.answers.closed_form import NotClosed, Value, closed_value
+from consensuspr.scoring.answers.notation import canonical
+
+# Enough for the distinct answers of some hundred groups in flight.  The model chooses the
+# keys: only short answers with small numbers are kept, 10 kB each at worst, and a full memo
+# starts anew.  Threads may race for an entry; both compute the same.
+_MEMO_ENTRIES = 4096
+_MEMO_CHARS = 64
+_MEMO_BITS = 4096
+MAX_PARTS = 64
+MAX_NESTING = 4
+
+_INTEGER = re.compile(r"-?\d{1,400}")
+_FRACTION = re.compile(r"(-?)\\[dtc]?frac\{(-?\d{1,400})\}\{(\d{1,400})\}")
+_DECIMAL = re.compile(r"-?(?:\d{1,400}\.\d{0,400}|\.\d{1,400})")
+_SCIENTIFIC = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?[eE][+-]?\d{1,3}")
+_REPEATING = re.compile(r"(-?)(\d{0,40})\.(\d{0,40})\\overline\{?(\d{1,40})\}?")
+_MIXED = re.compile(r"(-?)(\d+) (\d+/\d+)")
+_NUMERIC = re.compile(r"[-+*/^(){}\[\]!.0-9\s]*(?:\\(?:frac|sqrt|pi)\b[-+*/^(){}\[\]!.0-9\s]*)*")
+_WORDS = re.compile(r"\(?[A-Za-z][A-Za-z' -]*\)?")
+# The left side of an assignment: symbols, no arithmetic on them.
+_ASSIGNED = re.compile(r"[A-Za-z\\(|][A-Za-z0-9\\_{}(),|:'; ]*")
+_RELATION = re.compile(r"\\(?:in|approx|equiv)(?![A-Za-z])\s*|=")
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|notin|subset)(?![A-Za-z])")
+
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+class Form:
+    """One answer, read.
+
+    Attributes:
+        text: canonical spelling, with a percent sign taken off.
+        percent: a percent sign was there.
+        value: the value of a closed expression, None where it is none.
+        words: plain words, lower case, brackets taken off; None where it is something else.
+        brackets: the two characters around ``parts``; "" for a bare list.
+        parts: the elements of a tuple, interval, set or list, None for a single thing.
+        left: canonical left side of an equation ``left = right``.
+        right: the right side (after the last sign), None where there is no equation.
+    """
+
+    __slots__ = ("brackets", "left", "parts", "percent", "right", "text", "value", "words")
+
+    def __init__(self, text: str) -> None:
+        self.percent = text.endswith("%") and len(text) > 1
+        if self.percent:
+            text = text[:-1]
+        self.text = text
+        self.value: Value | None = None
+        self.words: str | None = None
+        self.brackets = ""
+        self.parts: tuple[Form, ...] | None = None
+        self.left = ""
+        self.right: Form | None = None
+
+
+_MEMO: dict[str, Form] = {}
+
+
+def form_of(text: str) -> Form:
+    """Return the form of an answer that the caller has clipped."""
+    form = _MEMO.get(text)
+    if form is None:
+        form = _quickly_read(text) or _read(canonical(text), 0)
+        if len(text) <= _MEMO_CHARS and _bits(form) <= _MEMO_BITS:
+            if len(_MEMO) >= _MEMO_ENTRIES:
+                _MEMO.clear()
+            _MEMO[text] = form
+    return form
+
+
+def forget_forms() -> None:
+    """Empty the memo, for measurements."""
+    _MEMO.clear()
+
+
+def _bits(form: Form) -> int:
+    if form.parts is not None:
+        return sum(map(_bits, form.parts))
+    if form.right is not None:
+        return _bits(form.right)
+    if form.value is None or isinstance(form.value.number, float):
+        return 0
+    number = form.value.number
+    return number.numerator.bit_length() + number.denominator.bit_length()
+
+
+def _quickly_read(text: str) -> Form | None:
+    """Read an integer or a plain fraction, the most frequent answers of all."""
+    if _INTEGER.fullmatch(text):
+        form = Form(text)
+        form.value = Value(int(text), False, 1.0)
+        return form
+    fraction = _FRACTION.fullmatch(text)
+    if fraction is None or not int(fraction[3]):
+        return None
+    sign, top, bottom = fraction.groups()
+    form = Form(f"{sign}\\frac{{{top}}}{{{bottom}}}")
+    value = Fraction(int(top), int(bottom))
+    form.value = Value(-value if sign else value, False, 1.0)
+    return form
+
+
+def _read(text: str, nesting: int) -> Form:
+    form = Form(text)
+    text = form.text
+    if _read_number(form, text):
+        return form
+    if nesting > MAX_NESTING:
+        return form
+    if _WORDS.fullmatch(text):
+        form.words = text.strip("() ").casefold()
+        return form
+    text = _without_outer_brackets(form, text)
+    cuts = _cuts(text)
+    if cuts is None:
+        return form
+    commas, signs = cuts
+    if commas and len(commas) < MAX_PARTS:
+        edges = [-1, *commas, len(text)]
+        form.parts = tuple(
+            _read(text[start + 1 : end].strip(), nesting + 1)
+            for start, end in itertools.pairwise(edges)
+            if text[start + 1 : end].strip()
+        )
+    elif form.brackets in ("()", "[]", "{}") and not signs:
+        # Brackets around one thing carry nothing: (5), [5], {5}; a set of one is its element.
+        return _unwrapped(text, form, nesting)
+    elif signs and not form.brackets:
+        form.left = text[: signs[0][0]].strip()
+        form.right = _read(text[signs[-1][1] :].strip(), nesting + 1)
+    return form
+
+
+def _unwrapped(text: str, form: Form, nesting: int) -> Form:
+    inner = _read(text, nesting + 1)
+    inner.percent = inner.percent or form.percent
+    return inner
+
+
+def _read_number(form: Form, text: str) -> bool:
+    if _INTEGER.fullmatch(text):
+        form.value = Value(int(text), False, 1.0)
+    elif _DECIMAL.fullmatch(text) or _SCIENTIFIC.fullmatch(text):
+        form.value = Value(Fraction(text), True, 1.0)
+    elif _NUMERIC.fullmatch(text):
+        mixed = _MIXED.fullmatch(text)
+        if mixed is not None:
+            text = f"{mixed[1]}({mixed[2]}+{mixed[3]})"
+        with contextlib.suppress(NotClosed):
+            form.value = closed_value(text)
+    elif "\\overline" in text:
+        repeating = _REPEATING.fullmatch(text)
+        if repeating is not None:
+            form.value = Value(_repeating(*repeating.groups()), False, 1.0)
+    return form.value is not None
+
+
+def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
+    """Return the value of a repeating decimal, 0.1\\overline{6}."""
+    shift = 10 ** len(start)
+    fixed = Fraction(int(whole + start or "0"), shift)
+    rest = Fraction(int(period), shift * (10 ** len(period) - 1))
+    return -(fixed + rest) if sign else fixed + rest
+
+
+def _without_outer_brackets(form: Form, text: str) -> str:
+    """Take off brackets that enclose all of ``text`` and note them in the form."""
+    if text.startswith("\\{") and text.endswith("\\}"):
+        inner, pair = text[2:-2], "{}"
+    elif text[:1] in _OPEN and text[-1:] in _CLOSE and text[:1]:
+        inner, pair = text[1:-1], text[0] + text[-1]
+    else:
+        return text
+    if not _encloses(text):
+        return text
+    form.brackets = pair
+    return inner.strip()
+
+
+def _encloses(text: str) -> bool:
+    """Tell whether the first bracket is closed by the last character and not before."""
+    depth = 0
+    last = len(text) - 1
+    for position, character in enumerate(text):
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+            if depth <= 0:
+                return position == last
+    return False
+
+
+def _cuts(text: str) -> tuple[list[int], list[tuple[int, int]]] | None:
+    """Return top-level separators and relation signs; None where brackets do not match.
+
+    Semicolons win over commas, for ``1,2;3,4`` is a list of pairs.  Where there is an
+    inequality, ``=`` is not an equation.
+    """
+    depth = 0
+    commas: list[int] = []
+    semicolons: list[int] = []
+    top: set[int] = set()
+    for position, character in enumerate(text):
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+            if depth < 0:
+                return None
+        elif depth == 0:
+            if character == ",":
+                commas.append(position)
+            elif character == ";":
+                semicolons.append(position)
+            elif character in "=\\":
+                top.add(position)
+    if depth:
+        return None
+    if not top or _INEQUALITY.search(text):
+        return semicolons or commas, []
+    signs = [found.span() for found in _RELATION.finditer(text) if found.start() in top]
+    return semicolons or commas, signs
+
+
+def is_assignment(form: Form) -> bool:
+    """Tell whether the form is an equation whose left side only names something."""
+    return form.right is not None and _ASSIGNED.fullmatch(form.left) is not None

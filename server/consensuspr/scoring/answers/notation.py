@@ -1,0 +1,169 @@
+"""One spelling for each answer: LaTeX variants, characters, spacing.
+
+``canonical`` maps what different models write for the same answer to one string, so that
+most comparisons end with a string comparison.  It only unifies notation; values (1/2 and
+0.5) are compared elsewhere.  Every step is linear in the length of the text: no pattern has
+two neighbouring repetitions that could share a run of characters.
+"""
+
+from __future__ import annotations
+
+import re
+
+from consensuspr.scoring.answers.units import names_half_day, unify_words
+
+_CHARACTERS = str.maketrans(
+    {
+        **dict.fromkeys("−–—﹣－", "-"),
+        **dict.fromkeys("×·⋅∙∗＊", "*"),
+        **dict.fromkeys([0xA0, *range(0x2000, 0x200B), 0x202F, 0x3000], " "),
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
+        **dict.fromkeys("€£¥₹₩₽°º", ""),
+        **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
+        **{letter: f"^{digit}" for digit, letter in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+        **{letter: f"_{digit}" for digit, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+        "＋": "+", "÷": "/", "⁄": "/", "∕": "/", "＝": "=", "π": "\\pi ", "√": "\\sqrt ",
+        "∞": "\\infty ", "≤": "\\le ", "⩽": "\\le ", "≥": "\\ge ", "⩾": "\\ge ", "≠": "\\ne ",
+        "≈": "\\approx ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ",
+        "∅": "\\emptyset ", "θ": "\\theta ", "φ": "\\phi ", "α": "\\alpha ", "β": "\\beta ",
+        "λ": "\\lambda ", "½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4",
+        "⅕": " 1/5", "⅛": " 1/8", "（": "(", "）": ")", "，": ",", "［": "[", "］": "]",
+        "。": ".", "’": "'", "“": '"', "”": '"', "％": "%", "⟨": "\\langle ", "⟩": "\\rangle ",
+    }
+)  # fmt: skip
+
+_DROPPED = (
+    "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle "
+    "textstyle scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace "
+    "hfill strut mathstrut rm bf it boldsymbol text textbf textit textrm textnormal mathrm "
+    "mathbf mathit mathbb mathcal mathsf mbox hbox operatorname boxed fbox bm emph degree "
+    "degrees textdollar pounds euro"
+).split()
+_RENAMED = {
+    "dfrac": "\\frac", "tfrac": "\\frac", "cfrac": "\\frac", "dbinom": "\\binom",
+    "tbinom": "\\binom", "leq": "\\le ", "leqslant": "\\le ", "le": "\\le ", "geq": "\\ge ",
+    "geqslant": "\\ge ", "ge": "\\ge ", "lt": "<", "gt": ">", "neq": "\\ne ", "ne": "\\ne ",
+    "cdot": "*", "times": "*", "ast": "*", "div": "/", "lbrace": "\\{", "rbrace": "\\}",
+    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "lvert": "|", "rvert": "|",
+    "vert": "|", "mid": "|", "dots": "...", "ldots": "...", "cdots": "...", "colon": ":",
+    "varnothing": "\\emptyset ", "land": ",", "lor": ",", "sim": "\\approx ",
+    "thickapprox": "\\approx ",
+}  # fmt: skip
+_COMMANDS = (
+    {f"\\{name}": "" for name in _DROPPED}
+    | {f"\\{name}": text for name, text in _RENAMED.items()}
+    | {f"\\{mark}": "" for mark in ",!;:>$()[]"}
+    | {"\\ ": " ", "\\\n": " ", "\\%": "%", "\\&": "&", "\\#": "#", "\\_": "_", "\\|": "|"}
+)
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
+
+_TEXT_GROUP = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt|bb|cal)|mbox|hbox|operatorname"
+    r"|emph|bm|boxed|fbox)\s*\{([^{}]*)\}"
+)
+_MAX_NESTED_TEXT = 3
+# A unit behind a value: 15\mbox{ cm}^2.  The value in front must end like an operand.
+_TEXT_UNIT = re.compile(
+    r"(?<=[0-9A-Za-z)}\]%])[\s~]*+(?:\\[,;:! ][\s~]*+)*+"
+    r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it)|mbox|hbox)\s*+\{[^{}]*\}"
+    r"(?:\s*+\^\s*+(?:\{\s*+\d\s*+\}|\d))?+[\s.]*+\Z"
+)
+_TEXT_START = re.compile(r"[\s$]*\\(?:text|mbox|hbox|math)")
+_DEGREES = re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})")
+_BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
+_SHORT_FRACTION = re.compile(r"\\frac\s*+(?:(\d)\s*+(\d)|\{([^{}]*)\}\s*+(\d)|(\d)\s*+(?=\{))")
+_SHORT_ROOT = re.compile(r"\\sqrt\s*+([0-9A-Za-z])")
+_SIGNS = (
+    ("<=", "\\le "),
+    ("=<", "\\le "),
+    (">=", "\\ge "),
+    ("!=", "\\ne "),
+    ("~=", "\\approx "),
+)
+
+# Names as they are typed outside LaTeX: 49*pi, 2sqrt(3).
+_BARE_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
+_BARE_ROOT = re.compile(r"(?<![A-Za-z\\])sqrt\s*+(?=[({0-9])(?:\(([^()]*)\))?")
+
+_SPACES = re.compile(r"\s+")
+# A space is kept between two letters or two digits only: 2 x is 2x, but 1 1/2 is not 11/2.
+_LOOSE_SPACE = re.compile(
+    r"(?<![0-9A-Za-z]) +| +(?![0-9A-Za-z])|(?<=[0-9]) +(?=[A-Za-z])|(?<=[A-Za-z]) +(?=[0-9])"
+)
+_NEEDLESS_BRACES = re.compile(r"([\^_])\{([0-9A-Za-z]|[0-9]+)\}(?![0-9A-Za-z])")
+_PRODUCT_SIGN = re.compile(r"(?<=[0-9A-Za-z)}\]])\*(?=[A-Za-z\\(])|(?<=[A-Za-z)}\]])\*(?=[0-9])")
+_SIGNED_INFINITY = re.compile(r"(?<![0-9A-Za-z)}\]])\+(?=\\infty)")
+# What surrounds an answer without belonging to it; a leading point does belong: .5
+_EDGES = " ,;:*`~'\""
+
+
+def canonical(text: str) -> str:
+    """Return the one spelling of ``text``; equal strings are equal answers.
+
+    Args:
+        text: an answer without the mark that announced it, at most a few thousand
+            characters; the caller clips.
+    """
+    if not text.isascii():
+        text = text.translate(_CHARACTERS)
+    if "\\" in text:
+        text = _unify_commands(text)
+    if "$" in text:
+        text = text.replace("$", "")
+    if "{" in text and "," in text:
+        text = _BRACED_COMMA.sub(",", text)
+    text = _SPACES.sub(" ", text).lstrip(_EDGES).rstrip(_EDGES + ".\\")
+    text = unify_words(text)
+    if "pi" in text:
+        text = _BARE_PI.sub(r"\\pi ", text)
+    if "sqrt" in text:
+        text = _BARE_ROOT.sub(_latex_root, text)
+    for spelling, sign in _SIGNS:
+        if spelling in text:
+            text = text.replace(spelling, sign)
+    return _tighten(text.removeprefix("+"))
+
+
+def _unify_commands(text: str) -> str:
+    unit = _TEXT_UNIT.search(text)
+    if unit is not None and not (_TEXT_START.match(text) or names_half_day(unit[0])):
+        text = text[: unit.start()]
+    text = text.replace(",\\!", "").replace("\\left.", "").replace("\\right.", "")
+    if "\\circ" in text:
+        text = _DEGREES.sub("", text)
+    for _ in range(_MAX_NESTED_TEXT):
+        text, groups = _TEXT_GROUP.subn(r" \1 ", text)
+        if not groups:
+            break
+    text = _COMMAND.sub(lambda found: _COMMANDS.get(found[0], found[0]), text)
+    if "\\frac" in text:
+        text = _SHORT_FRACTION.sub(_brace_fraction, text)
+    if "\\sqrt" in text:
+        text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+    return text
+
+
+def _latex_root(found: re.Match[str]) -> str:
+    return "\\sqrt" if found[1] is None else f"\\sqrt{{{found[1]}}}"
+
+
+def _brace_fraction(found: re.Match[str]) -> str:
+    top, bottom, braced_top, short_bottom, short_top = found.groups()
+    if top is not None:
+        return f"\\frac{{{top}}}{{{bottom}}}"
+    if braced_top is not None:
+        return f"\\frac{{{braced_top}}}{{{short_bottom}}}"
+    return f"\\frac{{{short_top}}}"
+
+
+def _tighten(text: str) -> str:
+    """Drop spaces, braces and product signs that carry nothing."""
+    if " " in text:
+        text = _LOOSE_SPACE.sub("", text)
+    if "{" in text:
+        text = _NEEDLESS_BRACES.sub(r"\1\2", text)
+    if "*" in text:
+        text = _PRODUCT_SIGN.sub("", text.replace("**", "^"))
+    if "\\infty" in text:
+        text = _SIGNED_INFINITY.sub("", text)
+    return text

@@ -1,0 +1,56 @@
+"""What a verifier says about one answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+# Part of every reply's identity: a change of extraction or comparison that can change a
+# verdict changes this.
+ANSWER_VERSION = "1"
+
+
+class AnswerStatus(StrEnum):
+    """How far the verifier came."""
+
+    DECIDED = "DECIDED"
+    """Answer and ground truth were compared; ``correct`` is True or False."""
+
+    NO_ANSWER = "NO_ANSWER"
+    """The rule finds no answer in the response; ``correct`` is False."""
+
+    UNDECIDED = "UNDECIDED"
+    """No verdict within the limits; ``correct`` is None and ``method`` names the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on one response.
+
+    Attributes:
+        correct: True or False where decided, None where undecided.
+        answer: the answer taken from the response, None where none was found.
+        status: how far the verifier came; read it before ``correct``.
+        method: what decided (``canonical``, ``rational``, ``numeric``, ``text``,
+            ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no answer
+            was found, or the limit that was met (``budget``, ``memory``, ``crash``,
+            ``screened``, ``length``, ``load``, ``deadline``, ``no-ground-truth``).
+    """
+
+    correct: bool | None
+    answer: str | None
+    status: AnswerStatus
+    method: str
+
+
+def decided(correct: bool, answer: str, method: str) -> Verdict:
+    """Return the verdict of a finished comparison."""
+    return Verdict(correct, answer, AnswerStatus.DECIDED, method)
+
+
+def undecided(answer: str | None, limit: str) -> Verdict:
+    """Return the verdict where ``limit`` stopped the comparison."""
+    return Verdict(None, answer, AnswerStatus.UNDECIDED, limit)
+
+
+NO_ANSWER = Verdict(False, None, AnswerStatus.NO_ANSWER, "none")

@@ -1,0 +1,357 @@
+"""``AnswerVerifier``: extraction, fast comparison, cache, and the pool behind them.
+
+The fast path stays in the calling thread and takes microseconds; the few answers of a batch
+that need computer algebra go to the pool together and come back together.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from functools import lru_cache, partial
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.answers.cache import Key, Outcome, ResultCache
+from consensuspr.scoring.answers.compare import compare
+from consensuspr.scoring.answers.dapo import verify_dapo
+from consensuspr.scoring.answers.extract import (
+    MAX_ANSWER_CHARS,
+    Extracted,
+    Source,
+    clip_tail,
+    extract_auto,
+    extract_boxed,
+    extract_boxed_run,
+    extract_gsm8k,
+)
+from consensuspr.scoring.answers.forms import form_of
+from consensuspr.scoring.answers.pool import Call, SymbolicPool
+from consensuspr.scoring.answers.prose import answer_in_prose, only_number
+from consensuspr.scoring.answers.screen import hopeless
+from consensuspr.scoring.answers.verdict import NO_ANSWER, Verdict, decided, undecided
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.types import AnswerRule
+
+_EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
+_RULES = (*_EXTRACTORS, "dapo")
+# Where no mark announces the answer, math-verify looks for it once more.
+_UNCERTAIN = (Source.BARE, Source.PROSE)
+_CACHE_BYTES = 64 << 20
+# How long the open answers of one batch are waited for, in budgets of one answer: what the
+# slow lane lets a comparison wait, and a slice of the fast lane for each.  Honest comparisons
+# take a tenth of a slice.
+_BATCH_BUDGETS = 3.0
+_BUDGETS_PER_ANSWER = 1 / 8
+
+
+class _Open(NamedTuple):
+    """An answer that the fast path leaves open."""
+
+    answer: str
+    key: Key
+
+
+class AnswerVerifier:
+    """Verifies final answers.  Thread-safe; processes start at the first answer that needs them.
+
+    Args:
+        workers: worker processes per lane (>= 1); at most twice as many run, and the process
+            that they are forked from.
+        budget_s: seconds that one answer may take in a worker (> 0), after which it is
+            undecided.
+        memory_limit_bytes: address space of a worker, beyond which an answer is undecided;
+            enforced on Linux.
+        cache_size: results of slow comparisons kept (0: none), within 64 MiB.
+
+    Raises:
+        InputError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        budget_s: float = 2.0,
+        memory_limit_bytes: int = 1 << 30,
+        cache_size: int = 65536,
+    ) -> None:
+        if workers < 1:
+            raise InputError(f"workers must be 1 or more, got {workers!r}")
+        if not 0.0 < budget_s < 3600.0:
+            raise InputError(f"budget_s must be in (0, 3600), got {budget_s!r}")
+        if memory_limit_bytes < 1 << 27:
+            raise InputError(
+                f"memory_limit_bytes must be {1 << 27} or more, got {memory_limit_bytes!r}"
+            )
+        if cache_size < 0:
+            raise InputError(f"cache_size must be 0 or more, got {cache_size!r}")
+        self._cache_size = cache_size
+        self._budget_s = budget_s
+        self._pool = SymbolicPool(workers, budget_s, memory_limit_bytes)
+        self._reset()
+        _VERIFIERS.add(self)
+
+    def _reset(self) -> None:
+        self._cache = ResultCache(self._cache_size, _CACHE_BYTES)
+        # Reentrant: cancelling a comparison calls _finished in the same thread.
+        self._lock = threading.RLock()
+        self._running: dict[Key, _Running] = {}
+
+    def verify(
+        self, ground_truth: str, response: str | bytes, rule: str | AnswerRule = "auto"
+    ) -> Verdict:
+        """Verify one response; see :meth:`verify_batch`."""
+        verdict = _fast_verdict(ground_truth, response, _known_rule(rule))
+        if isinstance(verdict, Verdict):
+            return verdict
+        return self._slow_verdicts([verdict], None)[0]
+
+    def verify_batch(
+        self,
+        ground_truths: Sequence[str],
+        responses: Sequence[str | bytes],
+        rule: str | AnswerRule = "auto",
+        deadline: float | None = None,
+    ) -> list[Verdict]:
+        """Verify responses against their ground truths.
+
+        Args:
+            ground_truths: (n,) reference answers, bare or as a dataset writes them.
+            responses: (n,) texts; UTF-8 where bytes, invalid sequences are tolerated.
+            rule: where the answer is looked for and how it is compared.
+            deadline: ``time.monotonic()`` after which open answers are undecided
+                (method ``deadline``).
+
+        Returns:
+            (n,) verdicts in order.
+
+        Raises:
+            InputError: the lengths differ or the rule is unknown.
+            VerifierUnavailable: an answer needs a worker process and none can be had.
+        """
+        if len(ground_truths) != len(responses):
+            raise InputError(
+                f"{len(ground_truths)} ground truths do not go with {len(responses)} responses"
+            )
+        rule = _known_rule(rule)
+        found = [
+            _fast_verdict(truth, response, rule)
+            for truth, response in zip(ground_truths, responses, strict=True)
+        ]
+        open_answers = [one for one in found if isinstance(one, _Open)]
+        if not open_answers:
+            return [one for one in found if isinstance(one, Verdict)]
+        slow = iter(self._slow_verdicts(open_answers, deadline))
+        return [one if isinstance(one, Verdict) else next(slow) for one in found]
+
+    @property
+    def processes_started(self) -> int:
+        """Worker processes started so far; what is above the number of workers replaced one."""
+        return self._pool.processes_started
+
+    def close(self) -> None:
+        """End the worker processes; answers that still wait raise VerifierUnavailable."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _slow_verdicts(self, open_answers: list[_Open], deadline: float | None) -> list[Verdict]:
+        """Return the verdicts of answers that need the cache or a worker."""
+        known: dict[Key, Outcome] = {}
+        waiting: dict[Key, _Running] = {}
+        call = Call()
+        try:
+            for one in open_answers:
+                if one.key in known or one.key in waiting:
+                    continue
+                outcome = self._cache.get(one.key)
+                if outcome is None:
+                    waiting[one.key] = self._join(one.key, call)
+                else:
+                    known[one.key] = outcome
+            futures = [running.future for running in waiting.values()]
+            # However slow the pool is under load, a batch comes back in bounded time.
+            budgets = _BATCH_BUDGETS + _BUDGETS_PER_ANSWER * len(waiting)
+            patience = time.monotonic() + budgets * self._budget_s
+            until = patience if deadline is None else min(deadline, patience)
+            wait(futures, max(0.0, until - time.monotonic()))
+            cause = "deadline" if until == deadline else "load"
+        finally:
+            for running in waiting.values():
+                self._leave(running)
+        for key, running in waiting.items():
+            late = not running.future.done() or running.future.cancelled()
+            known[key] = Outcome(None, cause, False) if late else running.future.result()
+        return [_slow_verdict(one, known[one.key]) for one in open_answers]
+
+    def _join(self, key: Key, call: Call) -> _Running:
+        """Wait for a comparison together with whoever waits for the same one."""
+        with self._lock:
+            running = self._running.get(key)
+            if running is None:
+                running = self._running[key] = _Running(self._pool.submit(key, call))
+                running.future.add_done_callback(partial(self._finished, key))
+            running.waiting += 1
+            return running
+
+    def _leave(self, running: _Running) -> None:
+        """Stop waiting; what nobody waits for is not started any more."""
+        with self._lock:
+            running.waiting -= 1
+            if running.waiting == 0:
+                running.future.cancel()
+
+    def _finished(self, key: Key, future: Future[Outcome]) -> None:
+        if not future.cancelled() and future.exception() is None and future.result().final:
+            self._cache.put(key, future.result())
+        with self._lock:
+            self._running.pop(key, None)
+
+    def _forget(self) -> None:
+        self._pool.forget()
+        self._reset()
+
+
+class _Running:
+    """A comparison under way and how many calls wait for it."""
+
+    __slots__ = ("future", "waiting")
+
+    def __init__(self, future: Future[Outcome]) -> None:
+        self.future = future
+        self.waiting = 0
+
+
+def verify_answer(
+    ground_truth: str, response: str | bytes, rule: str | AnswerRule = "auto"
+) -> Verdict:
+    """Verify one response with a verifier that is made at the first call and closed at exit."""
+    return _default_verifier().verify(ground_truth, response, rule)
+
+
+@lru_cache(maxsize=1)
+def _default_verifier() -> AnswerVerifier:
+    verifier = AnswerVerifier()
+    atexit.register(verifier.close)
+    return verifier
+
+
+def _known_rule(rule: str) -> str:
+    if rule not in _RULES:
+        raise InputError(f"answer rule must be one of {', '.join(_RULES)}, got {rule!r}")
+    return str(rule)
+
+
+def _fast_verdict(ground_truth: str, response: str | bytes, rule: str) -> Verdict | _Open:
+    if rule == "dapo":
+        return verify_dapo(ground_truth, response)
+    gold = _bare_truth(ground_truth)
+    if not gold:
+        return undecided(None, "no-ground-truth")
+    found = _EXTRACTORS[rule](response)
+    if found is None:
+        return NO_ANSWER
+    answer = found.answer
+    if found.overlong:
+        return undecided(answer, "length")
+    gold_form = form_of(gold)
+    if not gold_form.text:
+        return undecided(answer, "no-ground-truth")
+    if not form_of(answer).text:
+        return NO_ANSWER
+    equal, method = compare(gold_form, form_of(answer))
+    if not equal and gold_form.parts is not None and found.source is Source.BOXED:
+        run = extract_boxed_run(response)
+        if run is not None and not run.overlong:
+            answer = run.answer
+            equal, method = compare(gold_form, form_of(answer))
+    elif not equal and gold_form.value is not None:
+        number = _number_meant(found, response)
+        if number is not None and compare(gold_form, form_of(number))[0]:
+            return decided(True, number, "rational")
+    if equal is not None:
+        return decided(equal, answer, method)
+    return _screened(gold, answer, response, found.source, rule)
+
+
+def _number_meant(found: Extracted, response: str | bytes) -> str | None:
+    """Return the number that a marked answer in words means, where a number is asked for."""
+    if found.source in (Source.BOXED, Source.HASH):
+        return only_number(found.answer)
+    if found.source is Source.MARKER and form_of(found.answer).words is not None:
+        # "The answer is as expected" announces nothing; the last number is the answer.
+        return answer_in_prose(clip_tail(response))
+    return None
+
+
+def _screened(
+    gold: str, answer: str, response: str | bytes, source: Source, rule: str
+) -> Verdict | _Open:
+    context = clip_tail(response) if source in _UNCERTAIN else ""
+    for text in (answer, gold, context):
+        if hopeless(text) is not None:
+            return undecided(answer, "screened")
+    return _Open(answer, Key(gold, answer, context, rule))
+
+
+def _bare_truth(ground_truth: str) -> str:
+    if len(ground_truth) <= _TRUTH_MEMO_CHARS:
+        return _short_truth(ground_truth)
+    return _truth_within(ground_truth)
+
+
+def _truth_within(ground_truth: str) -> str:
+    """Return the reference answer inside what a dataset gives as ground truth.
+
+    Most datasets give the bare answer; some a sentence with a box, some a whole solution
+    that ends with ``#### 18``.  What is longer than any answer is cut, and then screened.
+    """
+    found: Extracted | None = None
+    if "\\boxed" in ground_truth or "\\fbox" in ground_truth:
+        found = extract_boxed_run(ground_truth) or extract_boxed(ground_truth)
+    elif "####" in ground_truth:
+        found = extract_gsm8k(ground_truth)
+    text = ground_truth if found is None else found.answer
+    return text.strip()[: MAX_ANSWER_CHARS + 1]
+
+
+# A group shares its ground truth; long ones would make the memo large.
+_TRUTH_MEMO_CHARS = 256
+_short_truth = lru_cache(maxsize=8192)(_truth_within)
+
+
+def _slow_verdict(one: _Open, outcome: Outcome) -> Verdict:
+    if outcome.equal is None:
+        return undecided(one.answer, outcome.limit)
+    return decided(outcome.equal, one.answer, "symbolic")
+
+
+_VERIFIERS: weakref.WeakSet[AnswerVerifier] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for verifier in list(_VERIFIERS):
+        with contextlib.suppress(OSError):
+            verifier._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    # A process forked from one with a running pool has neither its threads nor its locks.
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,315 @@
+"""The dataset index: problems by id, their matchers compiled when first needed.
+
+Immutable once made, and safe to share between threads.  Its memory is that of one packed
+record a problem (``index_image.py``) and of a bounded cache of matchers
+(``index_cache.py``).  A process that serves a dataset with several workers loads it once,
+saves a snapshot, and lets each worker open that: they share its pages.
+
+What deriving costs, what the digest covers and what is refused is described in
+``docs/datasets.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+from consensuspr.core import NORMAL_FORM_VERSION, Matcher, normalize
+from consensuspr.data import DataError, Node, OnError, Problem, ReadReport, read_problem_rows
+from consensuspr.errors import InputError
+from consensuspr.scoring.deriving import DeriveReport, derive_missing
+from consensuspr.scoring.index_cache import MatcherCache
+from consensuspr.scoring.index_image import IndexImage, Records, build_image, map_image
+from consensuspr.scoring.index_record import (
+    content_digest,
+    pack,
+    read_head,
+    read_nodes,
+    read_patterns,
+)
+from consensuspr.scoring.types import AnswerRule
+
+_log = logging.getLogger(__name__)
+
+# What a matcher takes off the ends of an expression; nothing left means no pattern.
+_SET_ASIDE = " .,;:?"
+
+# Entries kept ready, some 2 MB; a step of a large training run has fewer problems.
+RECENT_ENTRIES = 8192
+
+Derive: TypeAlias = Literal["missing", "stored", "off"]
+
+
+@dataclass(slots=True)
+class IndexInfo:
+    """Counts of a dataset.
+
+    Attributes:
+        num_problems: problems in all.
+        num_nodes: their consensus nodes.
+        num_expressions: expressions as written.
+        num_derived: derived forms in use.
+        num_without_nodes: problems without a node (NO_NODES).
+        num_without_ground_truth: problems without an answer (NO_GROUND_TRUTH).
+        num_empty_expressions: expressions with an empty normal form; they never match.
+        num_single_digit_expressions: expressions whose normal form is one digit; they are
+            matched by almost any response.
+        num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
+            reach for their problems.
+        num_skipped: bad rows that were passed over.
+    """
+
+    num_problems: int = 0
+    num_nodes: int = 0
+    num_expressions: int = 0
+    num_derived: int = 0
+    num_without_nodes: int = 0
+    num_without_ground_truth: int = 0
+    num_empty_expressions: int = 0
+    num_single_digit_expressions: int = 0
+    num_unmatchable_nodes: int = 0
+    num_skipped: int = 0
+
+
+class Entry:
+    """One problem of an index; cheap to make, reads its parts when they are asked for."""
+
+    __slots__ = ("_index", "_position", "data_source", "ground_truth", "num_nodes", "problem_id")
+
+    def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
+        """Made by :meth:`DatasetIndex.entry`."""
+        head = read_head(index.image.record(position))
+        self.problem_id = problem_id
+        self.ground_truth: str | None = head.ground_truth
+        self.data_source: str = head.data_source
+        self.num_nodes: int = head.num_nodes
+        self._index = index
+        self._position = position
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes in order, with the derived forms in use and without unknown keys."""
+        return read_nodes(self._index.image.record(self._position))
+
+    @property
+    def matcher(self) -> Matcher:
+        """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
+        key = (self._index.digest, self._position)
+        return self._index.cache.get(key, self._compile)
+
+    def _compile(self) -> Matcher:
+        return Matcher(read_patterns(self._index.image.record(self._position)))
+
+
+class DatasetIndex:
+    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`.
+
+    Attributes:
+        name: what requests call the dataset.
+        digest: ``sha256:…`` over all that decides a score.
+        info: counts.
+        answer_rule: the rule that the dataset names, None where it names none.
+        normal_form_version: version of the normal form that the digest covers.
+        cache: the matchers, possibly shared with other indexes.
+        image: the packed records.
+    """
+
+    def __init__(self, image: IndexImage, name: str, cache: MatcherCache | None = None) -> None:
+        """Wrap an image; use :meth:`load` or :meth:`open` instead."""
+        header = image.header
+        rule = header["answer_rule"]
+        self.name = name
+        self.image = image
+        self.digest: str = header["digest"]
+        self.normal_form_version: str = header["normal_form_version"]
+        self.answer_rule = None if rule is None else AnswerRule(rule)
+        self.info = IndexInfo(num_problems=image.num_problems, **header["counts"])
+        self.cache = MatcherCache() if cache is None else cache
+        # Dict operations are atomic: two threads at worst make the same entry twice.
+        self._recent: dict[str, Entry] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "default",
+        derive: Derive = "missing",
+        on_error: OnError = "stop",
+        cache: MatcherCache | None = None,
+        processes: int | None = None,
+    ) -> DatasetIndex:
+        """Read a dataset file.
+
+        Args:
+            path: JSONL, gzip'd JSONL or Parquet.
+            name: what requests call the dataset.
+            derive: ``"missing"`` derives equal forms for nodes that have none stored,
+                ``"stored"`` uses what the file has, ``"off"`` matches expressions as
+                written only.  The digest tells them apart wherever they differ.
+            on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
+            cache: matchers, where several indexes share one cache.
+            processes: child processes for deriving at most; None for the number of cores.
+
+        Raises:
+            DataError: the file or a row of it is bad.
+            InputError: derive is none of the three.
+        """
+        if derive not in ("missing", "stored", "off"):
+            raise InputError(f"derive must be 'missing', 'stored' or 'off', got {derive!r}")
+        start = time.monotonic()
+        read, derived = ReadReport(), DeriveReport()
+        problems = read_problem_rows(path, on_error, read)
+        if derive == "missing":
+            problems = derive_missing(problems, derived, processes)
+        builder = _Builder(os.fspath(path), use_derived=derive != "off")
+        for problem, _ in problems:
+            builder.add(problem)
+        builder.info.num_skipped = read.skipped
+        index = cls(IndexImage(builder.finish()), name, cache)
+        if derived.nodes:
+            _log.info(
+                "dataset %s: derived %d forms for %d nodes without stored ones in %.1f s",
+                name, derived.forms, derived.nodes, derived.seconds,
+            )  # fmt: skip
+        _log.info(
+            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms "
+            "from %s in %.1f s, digest %s",
+            name, index.info.num_problems, index.info.num_nodes, index.info.num_expressions,
+            index.info.num_derived, os.fspath(path), time.monotonic() - start, index.digest,
+        )  # fmt: skip
+        return index
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "default",
+        cache: MatcherCache | None = None,
+    ) -> DatasetIndex:
+        """Map a snapshot that :meth:`save` wrote; processes that do so share its memory.
+
+        Raises:
+            DataError: no snapshot, damaged, or made for another normal form.
+        """
+        image = map_image(path)
+        made_for = image.header["normal_form_version"]
+        if made_for != NORMAL_FORM_VERSION:
+            image.close()
+            reason = f"was made for normal form {made_for}, this is {NORMAL_FORM_VERSION}"
+            raise DataError(os.fspath(path), None, reason)
+        return cls(image, name, cache)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a snapshot, complete or not at all; a mapped older one stays usable.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        self.image.save(path)
+
+    def entry(self, problem_id: str) -> Entry | None:
+        """Return the problem with this id, None where the dataset has none."""
+        entry = self._recent.get(problem_id)
+        if entry is None:
+            position = self.image.find(problem_id)
+            if position is None:
+                return None
+            if len(self._recent) >= RECENT_ENTRIES:
+                self._recent.clear()
+            entry = self._recent[problem_id] = Entry(self, problem_id, position)
+        return entry
+
+    def __contains__(self, problem_id: str) -> bool:
+        """Say whether the dataset has a problem."""
+        return self.image.find(problem_id) is not None
+
+    def __len__(self) -> int:
+        """Return the number of problems."""
+        return self.image.num_problems
+
+    def problem_ids(self) -> list[str]:
+        """Return all ids, sorted by their UTF-8 bytes."""
+        return [self.image.problem_id(position) for position in range(len(self))]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed problems; matchers come on top, bounded by the cache."""
+        return self.image.nbytes
+
+    def close(self) -> None:
+        """Release a mapped snapshot; the index must not be used afterwards."""
+        self.image.close()
+
+
+class _Builder:
+    """Packs and counts problems one by one."""
+
+    def __init__(self, path: str, *, use_derived: bool) -> None:
+        self.info = IndexInfo()
+        self._path = path
+        self._use_derived = use_derived
+        self._records = Records()
+        self._answer_rule: str | None = None
+        self._example = ""
+
+    def add(self, problem: Problem) -> None:
+        if not self._use_derived:
+            for node in problem.nodes:
+                node.derived = ()
+        self._answer_rule = self._answer_rule or problem.answer_rule
+        self._records.append(problem.problem_id, pack(problem))
+        info = self.info
+        info.num_nodes += len(problem.nodes)
+        info.num_without_nodes += not problem.nodes
+        info.num_without_ground_truth += problem.ground_truth is None
+        for node in problem.nodes:
+            info.num_expressions += len(node.expressions)
+            info.num_derived += len(node.derived or ())
+            self._weigh(problem, node)
+
+    def _weigh(self, problem: Problem, node: Node) -> None:
+        """Count expressions that can never match, or that match nearly everything."""
+        empty = 0
+        for expression in node.expressions:
+            form = normalize(expression).strip(_SET_ASIDE)
+            if len(form) > 1:
+                continue
+            if not form:
+                empty += 1
+                self._note(problem, node, expression, "has an empty normal form")
+            elif form.isdigit():
+                self.info.num_single_digit_expressions += 1
+                self._note(problem, node, expression, "is a single digit in normal form")
+        self.info.num_empty_expressions += empty
+        self.info.num_unmatchable_nodes += empty == len(node.expressions) and not node.derived
+
+    def _note(self, problem: Problem, node: Node, expression: str, what: str) -> None:
+        self._example = self._example or (
+            f"{expression[:60]!r} of node {node.node_id!r} of problem {problem.problem_id!r} {what}"
+        )
+
+    def finish(self) -> bytes:
+        """Return the image, having logged how many expressions are worth little."""
+        if self._example:
+            _log.warning(
+                "%s: %d expressions are empty in normal form and never match, %d are a single "
+                "digit and match nearly everything, %d nodes can never be matched; first: %s",
+                self._path, self.info.num_empty_expressions,
+                self.info.num_single_digit_expressions, self.info.num_unmatchable_nodes,
+                self._example,
+            )  # fmt: skip
+        ordered = (record for _, record in self._records.sorted_by_id())
+        counts = asdict(self.info)
+        del counts["num_problems"]
+        header = {
+            "digest": content_digest(ordered, NORMAL_FORM_VERSION, self._answer_rule),
+            "normal_form_version": NORMAL_FORM_VERSION,
+            "answer_rule": self._answer_rule,
+            "counts": counts,
+        }
+        return build_image(self._records, header)

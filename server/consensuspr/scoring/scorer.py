@@ -1,0 +1,208 @@
+"""The scorer: one batch of rollouts in, one score each out.
+
+Joins node matching (:mod:`consensuspr.core`), the answer check
+(:mod:`consensuspr.scoring.answers`) and the reward.  It is all that the server and the
+in-process client share, so that both give the same numbers.  It holds no training state:
+equal arguments give equal scores.
+
+**Status.** Where several apply, the first of these is told::
+
+    INTERNAL, OVERSIZE, UNKNOWN_PROBLEM, INVALID_NODES, NO_NODES, NO_GROUND_TRUTH,
+    ANSWER_UNDECIDED, OK
+
+=================  ======================  ==================  =============================
+status             acc                     ncr                 reward
+=================  ======================  ==================  =============================
+OK                 yes                     yes                 yes
+ANSWER_UNDECIDED   0, counted as wrong     yes                 yes; None with MASK
+NO_NODES           if a truth is known     None                outcome, curriculum stage 2
+NO_GROUND_TRUTH    None                    yes                 curriculum stage 1
+UNKNOWN_PROBLEM    None                    None                None
+INVALID_NODES      if a truth is known     None                None
+OVERSIZE           None                    None                None
+INTERNAL           None                    None                None
+=================  ======================  ==================  =============================
+
+A problem is known if the dataset has it, or if the rollout brings nodes or a ground truth.
+With neither nodes nor a truth the status is NO_NODES.  An answer that stays undecided
+where there are no nodes counts as 0 too, under NO_NODES, and is masked alike; the message
+says so.  An undecided answer with MASK has no reward in any stage.
+
+**Failures.** What goes wrong for one rollout is a status on that rollout.  An exception
+raises for the call as a whole only where nothing of it can be done: an unknown dataset, an
+argument of a wrong type, a deadline.  If the batch scan or the batched answer check
+raises, the rollouts are tried one by one, and only those that fail are INTERNAL.
+
+Not covered here: limits on the size of a batch, concurrency and queues, which belong to
+the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from consensuspr.core import NORMAL_FORM_VERSION
+from consensuspr.errors import InputError, InvalidRequest
+from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier
+from consensuspr.scoring.batch import Batch
+from consensuspr.scoring.combining import combine
+from consensuspr.scoring.explain import Explanation, explain_nodes
+from consensuspr.scoring.index import DatasetIndex
+from consensuspr.scoring.limits import DEFAULT_LIMITS, Limits
+from consensuspr.scoring.matching import match_nodes
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import (
+    AnswerRule,
+    Identity,
+    OnUndecided,
+    Rollout,
+    Score,
+)
+from consensuspr.scoring.verifying import verify_answers
+from consensuspr.version import VERSION
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+class Scorer:
+    """Scores batches against named datasets; thread-safe, as all that it holds is."""
+
+    def __init__(
+        self,
+        datasets: Mapping[str, DatasetIndex],
+        *,
+        verifier: AnswerVerifier,
+        threads: int = 0,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Take what to score against; nothing is started.
+
+        Args:
+            datasets: by the name that requests use; at least one.
+            verifier: checks answers; the caller closes it.
+            threads: of one batch scan; 0 for all cores.
+            limits: bounds on one rollout.
+
+        Raises:
+            InputError: no dataset, or a negative number of threads.
+        """
+        if not datasets:
+            raise InputError("a scorer needs at least one dataset")
+        if threads < 0:
+            raise InputError(f"threads must be 0 or more, got {threads}")
+        self.datasets = dict(datasets)
+        self.limits = limits
+        self._verifier = verifier
+        self._threads = threads
+
+    def score(
+        self,
+        rollouts: Sequence[Rollout],
+        *,
+        reward: RewardSpec,
+        epoch: int = 0,
+        dataset: str | None = None,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        include_spans: bool = False,
+        deadline: float | None = None,
+    ) -> tuple[list[Score], Identity]:
+        """Score a batch.
+
+        Args:
+            rollouts: the batch; may be empty.
+            reward: how Acc and NCR are combined.
+            epoch: training epoch counted from 0, for the curriculum.
+            dataset: name; None where there is exactly one.
+            answer_rule: None for the dataset's own, else ``auto``.
+            on_undecided: what an undecided answer does to the reward.
+            include_spans: also tell where each node was first found; scans the text again.
+            deadline: :func:`time.monotonic` value after which no further work begins.
+
+        Returns:
+            One score for each rollout, in order, and what a replay needs to repeat them.
+
+        Raises:
+            InvalidRequest: the dataset is unknown, or not named where there are several.
+            InputError: an argument or a field of a rollout has a wrong type or value.
+            DeadlineExceeded: the deadline passed; no score is kept.
+        """
+        name, index = self._dataset(dataset)
+        policy = _member(OnUndecided, on_undecided, "on_undecided")
+        identity = _identity(name, index, reward, epoch, answer_rule)
+        batch = Batch(rollouts, self.limits, deadline)
+        match_nodes(batch, index, self._threads, include_spans=include_spans)
+        verify_answers(batch, self._verifier, identity.answer_rule)
+        return combine(batch, reward, identity.epoch, policy), identity
+
+    def explain(
+        self,
+        rollout: Rollout,
+        *,
+        reward: RewardSpec,
+        epoch: int = 0,
+        dataset: str | None = None,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        deadline: float | None = None,
+    ) -> Explanation:
+        """Score one rollout and tell which expression of which node was found where.
+
+        Arguments and errors are those of :meth:`score`.
+        """
+        scores, identity = self.score(
+            [rollout],
+            reward=reward,
+            epoch=epoch,
+            dataset=dataset,
+            answer_rule=answer_rule,
+            on_undecided=on_undecided,
+            include_spans=True,
+            deadline=deadline,
+        )
+        index = self._dataset(dataset)[1]
+        return explain_nodes(rollout, scores[0], identity, index, self.limits)
+
+    def _dataset(self, name: str | None) -> tuple[str, DatasetIndex]:
+        known = ", ".join(sorted(self.datasets))
+        if not name:
+            if len(self.datasets) > 1:
+                raise InvalidRequest(f"the request must name one of the datasets {known}")
+            return next(iter(self.datasets.items()))
+        index = self.datasets.get(name)
+        if index is None:
+            raise InvalidRequest(f"there is no dataset {name!r}; there is {known}")
+        return name, index
+
+
+def _identity(
+    name: str,
+    index: DatasetIndex,
+    reward: RewardSpec,
+    epoch: int,
+    answer_rule: AnswerRule | str | None,
+) -> Identity:
+    if not isinstance(reward, RewardSpec):
+        raise InputError(f"reward must be a RewardSpec, got {type(reward).__name__}")
+    reward.compute([], [], epoch)  # refuses a wrong epoch before any work
+    rule = answer_rule or index.answer_rule or AnswerRule.AUTO
+    return Identity(
+        dataset=name,
+        dataset_digest=index.digest,
+        normal_form_version=NORMAL_FORM_VERSION,
+        answer_version=ANSWER_VERSION,
+        reward=reward,
+        epoch=int(epoch),
+        answer_rule=_member(AnswerRule, rule, "answer_rule"),
+        server_version=VERSION,
+    )
+
+
+def _member(kind: type[_Choice], value: str, name: str) -> _Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InputError(f"{name} must be one of {known}, got {value!r}") from None

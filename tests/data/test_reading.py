@@ -1,0 +1,292 @@
+"""Files in every format, and every way in which one can be bad."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from consensuspr.data import (
+    ReadReport,
+    open_writer,
+    read_problems,
+    read_rollouts,
+    scan_rollouts,
+)
+from consensuspr.errors import DataError, InputError
+
+ROWS = [
+    {"problem_id": f"p{number}", "response": f"x={number} α \u2028 \0", "extra": {"k": [number]}}
+    for number in range(5)
+]
+FORMATS = ["rows.jsonl", "rows.jsonl.gz", "rows.parquet"]
+
+
+def write_lines(path: Path, *lines: bytes | dict[str, Any]) -> Path:
+    """Write lines, rows as JSON, and return the path."""
+    texts = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    path.write_bytes(b"".join(text + b"\n" for text in texts))
+    return path
+
+
+def good(number: int) -> dict[str, Any]:
+    return {"problem_id": f"p{number}", "response": "r"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows_come_back_in_order_with_all_columns(tmp_path: Path, name: str) -> None:
+    with open_writer(tmp_path / name) as out:
+        for row in ROWS:
+            out.write(row)
+    report = ReadReport()
+    assert list(read_rollouts(tmp_path / name, report=report)) == ROWS
+    assert (report.rows, report.skipped, report.reasons) == (5, 0, [])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_format_is_told_by_content_and_not_by_name(tmp_path: Path, name: str) -> None:
+    with open_writer(tmp_path / name) as out:
+        for row in ROWS:
+            out.write(row)
+    other = tmp_path / "misleading.txt"
+    (tmp_path / name).rename(other)
+    assert list(read_rollouts(other)) == ROWS
+
+
+def test_blank_lines_a_bom_and_crlf_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + b'{"problem_id":"a","response":"1"}\r\n\n  \t\r\n'
+        b'{"problem_id":"b","response":"2"}'
+    )
+    assert [row["problem_id"] for row in read_rollouts(path)] == ["a", "b"]
+
+
+def test_line_numbers_count_blank_lines(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl", b"", good(1), b"", b"{}")
+    with pytest.raises(DataError, match=r"f\.jsonl:4: problem_id is missing$"):
+        list(read_rollouts(path))
+
+
+BAD_LINES: list[tuple[bytes, str]] = [
+    (b"{", "is not JSON: Expecting property name enclosed in double quotes (column 2)"),
+    (b"[1, 2]", "holds a list, not an object"),
+    (b'"text"', "holds a string, not an object"),
+    (b"17", "holds a number, not an object"),
+    (b"null", "holds null, not an object"),
+    (b"true", "holds a truth value, not an object"),
+    (b'{"problem_id": NaN}', "is not JSON: NaN is no JSON number"),
+    (b'{"problem_id": -Infinity}', "is not JSON: -Infinity is no JSON number"),
+    (b'{"n": 1e999}', "is not JSON: the number 1e999 is too large"),
+    (b'{"n": ' + b"9" * 5000 + b"}", "is not JSON: a number of 5000 digits is too long"),
+    (b'{"problem_id": "\xff"}', "is not UTF-8 (byte 17 of the line)"),
+    (b"\0", "is not JSON: Expecting value (column 1)"),
+    (b"[" * 100_000, "is nested too deeply"),
+    (b'{"problem_id": "p", "response": 3}', "response must be a string, got 3"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=[r for _, r in BAD_LINES])
+def test_a_bad_line_stops_with_file_line_and_reason(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
+    path = write_lines(tmp_path / "f.jsonl", good(1), line, good(2))
+    rows = read_rollouts(path)
+    assert next(rows) == good(1)
+    with pytest.raises(DataError) as caught:
+        next(rows)
+    assert str(caught.value) == f"{path}:2: {reason}"
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=[r for _, r in BAD_LINES])
+def test_a_bad_line_is_skipped_counted_and_logged(
+    tmp_path: Path, line: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_lines(tmp_path / "f.jsonl", good(1), line, good(2))
+    report = ReadReport()
+    with caplog.at_level(logging.WARNING):
+        assert list(read_rollouts(path, "skip", report)) == [good(1), good(2)]
+    assert (report.rows, report.skipped) == (2, 1)
+    assert [fault.reason for fault in report.reasons] == [reason]
+    assert f"skipped {path}:2: {reason}" in caplog.text
+
+
+def test_reasons_are_kept_and_logged_up_to_a_bound(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_lines(tmp_path / "f.jsonl", good(1), *[b"{"] * 300)
+    report = ReadReport()
+    with caplog.at_level(logging.WARNING):
+        list(read_rollouts(path, "skip", report))
+    assert report.skipped == 300
+    assert len(report.reasons) == 20
+    assert len(caplog.records) == 21
+    assert "counted only" in caplog.records[-1].getMessage()
+
+
+def truncated_gzip(path: Path) -> None:
+    packed = gzip.compress(b"".join(json.dumps(good(n)).encode() + b"\n" for n in range(20_000)))
+    path.write_bytes(packed[: len(packed) // 2])
+
+
+def damaged_gzip(path: Path) -> None:
+    packed = bytearray(gzip.compress(json.dumps(good(1)).encode() + b"\n"))
+    packed[-6] ^= 0xFF
+    path.write_bytes(packed)
+
+
+def truncated_parquet(path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist([good(1)]), path)
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def other_parquet(path: Path) -> None:
+    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": "5"}}
+    pq.write_table(pa.Table.from_pylist([row]), path)
+
+
+def parquet_without_rows(path: Path) -> None:
+    schema = pa.schema([("problem_id", pa.string()), ("response", pa.string())])
+    pq.write_table(schema.empty_table(), path)
+
+
+BAD_FILES: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: None, "{path}: no such file"),
+    (lambda path: path.mkdir(), "{path}: is a directory, not a file"),
+    (lambda path: path.write_bytes(b""), "{path}: is empty"),
+    (lambda path: path.write_bytes(b"\n \n"), "{path}: holds no rows"),
+    (lambda path: path.write_bytes(b"\xef\xbb\xbf"), "{path}: holds no rows"),
+    (
+        lambda path: path.write_bytes("{}".encode("utf-16")),
+        "{path}: is UTF-16 text; JSONL, gzip'd JSONL and Parquet are read",
+    ),
+    (
+        lambda path: path.write_bytes(b"\x28\xb5\x2f\xfdrest"),
+        "{path}: is zstd-compressed; JSONL, gzip'd JSONL and Parquet are read",
+    ),
+    (lambda path: path.write_bytes(gzip.compress(b"")), "{path}: holds no rows"),
+    (damaged_gzip, "{path}:1: the gzip data is damaged: CRC check failed "),
+    (truncated_gzip, "the gzip data ends before its end mark"),
+    (truncated_parquet, "{path}: is not readable Parquet: "),
+    (
+        other_parquet,
+        "{path}: has no column 'problem_id'; its columns are prompt, reward_model",
+    ),
+    (parquet_without_rows, "{path}: holds no rows"),
+]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize(("make", "sentence"), BAD_FILES, ids=[s for _, s in BAD_FILES])
+def test_a_bad_file_raises_whatever_the_mode(
+    tmp_path: Path, make: Callable[[Path], object], sentence: str, on_error: Any
+) -> None:
+    path = tmp_path / "f.data"
+    make(path)
+    with pytest.raises(DataError) as caught:
+        list(read_rollouts(path, on_error))
+    assert sentence.format(path=path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unreadable_file_says_so(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl", good(1))
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        list(read_rollouts(path))
+
+
+def test_a_truncated_gzip_names_where_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "f.jsonl.gz"
+    truncated_gzip(path)
+    rows = []
+    with pytest.raises(DataError) as caught:
+        for row in read_rollouts(path):
+            rows.append(row)
+    assert caught.value.line == len(rows) + 1
+
+
+def test_a_file_of_bad_rows_only_is_bad_even_when_skipping(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl", b"{}", b"{}")
+    with pytest.raises(DataError) as caught:
+        list(read_rollouts(path, "skip"))
+    assert str(caught.value) == (
+        f"{path}: has no good row; all 2 were skipped, the first: problem_id is missing"
+    )
+
+
+def test_a_repeated_problem_id_names_both_lines(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl", {"problem_id": "a"}, b"", {"problem_id": "a"})
+    with pytest.raises(DataError) as caught:
+        list(read_problems(path))
+    assert str(caught.value) == f"{path}:3: problem_id 'a' is already that of line 1"
+    assert [problem.problem_id for problem in read_problems(path, "skip")] == ["a"]
+
+
+def test_a_rollouts_file_may_repeat_a_problem_id(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl", good(1), good(1))
+    assert len(list(read_rollouts(path))) == 2
+
+
+def test_a_dataset_has_one_answer_rule(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "f.jsonl",
+        {"problem_id": "a"},
+        {"problem_id": "b", "answer_rule": "gsm8k"},
+        {"problem_id": "c", "answer_rule": "boxed"},
+    )
+    with pytest.raises(DataError) as caught:
+        list(read_problems(path))
+    assert str(caught.value) == (
+        f"{path}:3: answer_rule 'boxed' differs from 'gsm8k' of line 2; a dataset has one rule"
+    )
+
+
+def test_a_line_past_the_limit_is_a_bad_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.data.jsonl.MAX_LINE_BYTES", 1000)
+    path = write_lines(tmp_path / "f.jsonl", good(1), b"x" * 5000, good(2))
+    report = ReadReport()
+    assert list(read_rollouts(path, "skip", report)) == [good(1), good(2)]
+    assert [str(fault) for fault in report.reasons] == [f"{path}:2: is longer than 1000 bytes"]
+
+
+def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="on_error must be 'stop' or 'skip', got 'ignore'"):
+        list(read_rollouts(tmp_path, "ignore"))  # type: ignore[arg-type]
+
+
+def test_a_scan_counts_without_keeping(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "f.jsonl", good(1), b"{", good(2))
+    assert scan_rollouts(path, "skip").rows == 2
+    with pytest.raises(DataError, match=":2: is not JSON"):
+        scan_rollouts(path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_long_file_is_never_held_whole(tmp_path: Path, name: str) -> None:
+    response = "so x = 5 and then " * 100
+    with open_writer(tmp_path / name) as out:
+        for number in range(20_000):
+            out.write({"problem_id": "p", "response": f"{number} {response}"})
+    next(read_rollouts(tmp_path / name))  # imports what the format needs
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read_rollouts(tmp_path / name))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 20_000
+    assert peak < 4_000_000  # of 36 MB

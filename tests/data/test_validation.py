@@ -1,0 +1,257 @@
+"""A dataset row is a problem, or a sentence that says why not."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.data import (
+    ANSWER_RULES,
+    Node,
+    Problem,
+    check_rollout,
+    parse_problem,
+    problem_to_row,
+)
+from consensuspr.errors import DataError
+from consensuspr.scoring.types import AnswerRule
+
+FULL = {
+    "problem_id": "p1",
+    "data_source": "math",
+    "problem": "Find $x$.",
+    "ground_truth": "5",
+    "nodes": [
+        {
+            "node_id": "a",
+            "label": "first",
+            "type": "equation",
+            "expressions": ["x=5", "5=x"],
+            "derived": ["x = 10/2"],
+            "support": 7,
+            "is_final": True,
+            "comment": "ours",
+        }
+    ],
+    "split": "train",
+    "metadata": {"level": 3},
+    "answer_rule": "boxed",
+    "source_url": "somewhere",
+}
+
+
+def test_a_full_row_keeps_every_key() -> None:
+    problem = parse_problem(copy.deepcopy(FULL))
+    node = problem.nodes[0]
+    assert problem.extra == {"source_url": "somewhere"}
+    assert problem.metadata == {"level": 3}
+    assert node.extra == {"comment": "ours"}
+    assert (node.expressions, node.derived) == (("x=5", "5=x"), ("x = 10/2",))
+    assert (node.support, node.is_final, node.type) == (7, True, "equation")
+    assert problem_to_row(problem) == FULL
+
+
+@pytest.mark.parametrize("nodes", [None, []])
+def test_only_the_id_is_required(nodes: object) -> None:
+    expected = Problem("p")
+    assert parse_problem({"problem_id": "p", "nodes": nodes}) == expected
+    assert parse_problem({"problem_id": "p"}) == expected
+
+
+def test_a_node_needs_only_expressions() -> None:
+    problem = parse_problem({"problem_id": "p", "nodes": [{"expressions": ["1"]}] * 2})
+    assert problem.nodes == (Node("n1", ("1",)), Node("n2", ("1",)))
+    assert problem.nodes[0].derived is None
+
+
+@pytest.mark.parametrize("blank", [None, "", "  \n"])
+def test_a_blank_ground_truth_is_an_unknown_one(blank: str | None) -> None:
+    assert parse_problem({"problem_id": "p", "ground_truth": blank}).ground_truth is None
+
+
+def test_null_derived_is_missing_and_empty_derived_is_not() -> None:
+    rows = [{"expressions": ["1"], "derived": None}, {"expressions": ["1"], "derived": []}]
+    problem = parse_problem({"problem_id": "p", "nodes": rows})
+    assert [node.derived for node in problem.nodes] == [None, ()]
+
+
+def test_weak_expressions_are_accepted() -> None:
+    problem = parse_problem({"problem_id": "p", "nodes": [{"expressions": ["", "$$", "7"]}]})
+    assert problem.nodes[0].expressions == ("", "$$", "7")
+
+
+NODE = {"expressions": ["x"]}
+BAD_PROBLEMS = [
+    ({}, "problem_id is missing"),
+    ({"problem_id": None}, "problem_id is missing"),
+    ({"problem_id": 17}, "problem_id must be a string, got 17"),
+    ({"problem_id": True}, "problem_id must be a string, got true"),
+    ({"problem_id": ""}, "problem_id is empty"),
+    ({"problem_id": "i" * 1025}, "problem_id has 1025 characters, the limit is 1024"),
+    ({"ground_truth": 42}, "ground_truth must be a string, got 42"),
+    ({"ground_truth": math.nan}, "ground_truth must be a string, got nan"),
+    ({"data_source": ["a"]}, "data_source must be a string, got a list of 1"),
+    ({"problem": {}}, "problem must be a string, got an object"),
+    ({"split": "valid"}, "split must be train or test or null, got 'valid'"),
+    ({"split": 1}, "split must be train or test or null, got 1"),
+    (
+        {"answer_rule": "exact"},
+        "answer_rule must be auto, dapo, boxed or gsm8k or null, got 'exact'",
+    ),
+    ({"metadata": "level 3"}, "metadata must be an object, got 'level 3'"),
+    ({"nodes": {}}, "nodes must be a list, got an object"),
+    ({"nodes": "x=5"}, "nodes must be a list, got 'x=5'"),
+    ({"nodes": [NODE] * 1025}, "nodes holds 1025 nodes, the limit is 1024"),
+    ({"nodes": ["x=5"]}, "nodes[0] must be an object, got 'x=5'"),
+    ({"nodes": [NODE, None]}, "nodes[1] must be an object, got null"),
+    ({"nodes": [{}]}, "nodes[0] has no expressions"),
+    ({"nodes": [NODE, {"expressions": []}]}, "nodes[1] has no expressions"),
+    (
+        {"nodes": [{"expressions": "x=5"}]},
+        "nodes[0].expressions must be a list of strings, got 'x=5'",
+    ),
+    (
+        {"nodes": [{"expressions": ""}]},
+        "nodes[0].expressions must be a list of strings, got ''",
+    ),
+    (
+        {"nodes": [{"expressions": ["a", 5]}]},
+        "nodes[0].expressions[1] must be a string, got 5",
+    ),
+    (
+        {"nodes": [{"expressions": ["a", "b" * 65537]}]},
+        "nodes[0].expressions[1] has 65537 characters, the limit is 65536",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"] * 4097}]},
+        "nodes[0].expressions holds 4097 expressions, the limit is 4096",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "derived": "b"}]},
+        "nodes[0].derived must be a list of strings, got 'b'",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "derived": [None]}]},
+        "nodes[0].derived[0] must be a string, got null",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "type": "lemma"}]},
+        "nodes[0].type must be equation, value, proposition or expression, got 'lemma'",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "support": -1}]},
+        "nodes[0].support must be a whole number of 0 or more, got -1",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "support": math.inf}]},
+        "nodes[0].support must be a whole number of 0 or more, got inf",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "is_final": "yes"}]},
+        "nodes[0].is_final must be true or false, got 'yes'",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "node_id": 3}]},
+        "nodes[0].node_id must be a string, got 3",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "node_id": "k"}] * 2},
+        "nodes[1] repeats node_id 'k' of nodes[0]",
+    ),
+    (
+        {"nodes": [{"expressions": ["a"], "node_id": "n2"}, {"expressions": ["a"]}]},
+        "nodes[1] repeats node_id 'n2' of nodes[0]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), BAD_PROBLEMS, ids=[r for _, r in BAD_PROBLEMS])
+def test_a_bad_problem_is_refused_in_one_clause(changes: dict[str, object], reason: str) -> None:
+    row = changes if not changes or "problem_id" in changes else {"problem_id": "p", **changes}
+    with pytest.raises(DataError) as caught:
+        parse_problem(row, "set.jsonl", 12)
+    assert str(caught.value) == f"set.jsonl:12: {reason}"
+    assert (caught.value.path, caught.value.line, caught.value.reason) == ("set.jsonl", 12, reason)
+
+
+BAD_ROLLOUTS = [
+    ({"response": "r"}, "problem_id is missing"),
+    ({"problem_id": "p"}, "response is missing"),
+    ({"problem_id": "p", "response": None}, "response is missing"),
+    ({"problem_id": "p", "response": 5}, "response must be a string, got 5"),
+    (
+        {"problem_id": "p", "response": "r", "rollout_id": 5},
+        "rollout_id must be a string, got 5",
+    ),
+    (
+        {"problem_id": "p", "response": "r", "ground_truth": 18},
+        "ground_truth must be a string, got 18",
+    ),
+    (
+        {"problem_id": "p", "response": "r", "num_tokens": "9"},
+        "num_tokens must be a whole number, got '9'",
+    ),
+    (
+        {"problem_id": "p", "response": "r", "num_tokens": 9.5},
+        "num_tokens must be a whole number, got 9.5",
+    ),
+    (
+        {"problem_id": "p", "response": "r", "num_tokens": math.nan},
+        "num_tokens must be a whole number, got nan",
+    ),
+    (
+        {"problem_id": "p", "response": "r", "num_tokens": True},
+        "num_tokens must be a whole number, got true",
+    ),
+    (
+        {"problem_id": "p", "response": "r", "correct": 1},
+        "correct must be true or false, got 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), BAD_ROLLOUTS, ids=[r for _, r in BAD_ROLLOUTS])
+def test_a_bad_rollout_is_refused_in_one_clause(row: dict[str, object], reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        check_rollout(row, "rollouts.jsonl", 3)
+    assert str(caught.value) == f"rollouts.jsonl:3: {reason}"
+
+
+def test_a_rollout_keeps_its_columns_and_whole_floats_become_token_counts() -> None:
+    row = {"problem_id": "p", "response": "", "num_tokens": 12.0, "score": [1, {"a": None}]}
+    checked = check_rollout(row)
+    assert checked == {
+        "problem_id": "p",
+        "response": "",
+        "num_tokens": 12,
+        "score": [1, {"a": None}],
+    }
+    assert type(checked["num_tokens"]) is int
+
+
+def test_the_answer_rules_are_those_of_scoring() -> None:
+    assert list(ANSWER_RULES) == [rule.value for rule in AnswerRule]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["problem_id", "response", "nodes", "ground_truth", "metadata", "split"])
+NODE_KEYS = st.sampled_from(["expressions", "derived", "type", "node_id", "support", "is_final"])
+NODES = st.lists(st.dictionaries(NODE_KEYS, ANYTHING) | ANYTHING, max_size=3)
+
+
+@given(st.dictionaries(KEYS, ANYTHING | NODES | st.text(min_size=1)))
+def test_any_object_is_either_read_or_refused_by_name(row: dict[str, object]) -> None:
+    for check in (parse_problem, check_rollout):
+        try:
+            check(dict(row), "f", 1)
+        except DataError as error:
+            assert str(error).startswith("f:1: ")
+            assert "\n" not in str(error)

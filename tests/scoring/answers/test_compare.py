@@ -1,0 +1,165 @@
+"""The fast comparison: what it decides, what it leaves to math-verify."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consensuspr.scoring.answers.compare import compare
+from consensuspr.scoring.answers.forms import forget_forms, form_of
+
+# (ground truth, answer, equal)
+DECIDED = [
+    # rationals
+    ("5", "5.0", True),
+    ("5", "6", False),
+    ("0001", "1", True),
+    ("-3", "(-3)", True),
+    ("1/2", "0.5", True),
+    (r"\frac{5}{2}", "2.50", True),
+    (r"\frac{1}{2}", r"\frac{2}{4}", True),
+    (r"-\frac{1}{2}", r"\frac{-1}{2}", True),
+    (r"-\frac{1}{2}", r"\frac{1}{-2}", True),
+    ("13/8", r"1 \frac{5}{8}", True),
+    ("13/8", "1 5/8", True),
+    ("13/8", r"1 \frac{3}{8}", False),
+    ("1024", "2^{10}", True),
+    ("0.0075", r"7.5 \times 10^{-3}", True),
+    ("1000000", "1e6", True),
+    (r"0.\overline{3}", r"\frac{1}{3}", True),
+    (r"0.1\overline{6}", r"\frac{1}{6}", True),
+    # decimals agree to six places
+    (r"\frac{1}{12}", "0.0833333333333333", True),
+    (r"\frac{2}{3}", "0.666667", True),
+    (r"\frac{2}{3}", "0.67", False),
+    (r"\frac{100}{3}", "33.33", False),
+    ("0.0000001", "0", False),
+    ("1.5", "1,5", True),
+    # percent is a unit and a hundredth
+    (r"28\%", "28", True),
+    (r"28\%", "0.28", True),
+    (r"\frac{3}{4}", r"75\%", True),
+    (r"10\%", "1", False),
+    # closed forms that differ
+    (r"\frac{\sqrt{7}}{12}", "7/12", False),
+    (r"\frac{\sqrt{7}}{12}", r"\sqrt{\frac{7}{12}}", False),
+    (r"\frac{\sqrt{7}}{12}", "0.22048", False),
+    (r"\sqrt{8}", "2.828427", True),
+    (r"12\pi", "36", False),
+    (r"12\pi", r"10\pi", False),
+    (r"\pi", "3.14", False),
+    (r"\sqrt{2}", "2^{2000}", False),
+    (r"\sqrt{2}", "2.5^{2000}", False),
+    # words
+    (r"\text{odd}", "odd", True),
+    ("odd", r"\text{Odd}", True),
+    ("odd", r"\text{oddd}", False),
+    ("0", "None", False),
+    ("Tuesday", "Monday", False),
+    (r"\text{(C)}", "C", True),
+    ("C", r"\text{(C) } 5", True),
+    ("C", "(D) 5", False),
+    ("4:30 PM", "4:30 AM", False),
+    # equations
+    ("x=5", "5", True),
+    ("5", "x=5", True),
+    ("11", "x = 5+5+1 = 7 = 11", True),
+    ("11", r"x \approx 11", True),
+    ("x=5", "x = 5.0", True),
+    ("(p,q)=(3,2)", "(3,2)", True),
+    ("x=1,y=2", "(1,2)", True),
+    ("x=1,y=2", "y=2, x=1", True),
+    (r"x \in [-2,7]", "[-2,7]", True),
+    # tuples, intervals, sets, lists
+    ("(12/5, 8/5)", "(2.4, 1.6)", True),
+    ("(12/5, 8/5)", "(12/5, 8/5]", False),
+    ("(12/5, 8/5)", "4", False),
+    ("(1,2,3)", "(3,2,1)", False),
+    ("(1,2)", "(1,2,3)", False),
+    ("(1,2)", r"\left( 1, \frac{4}{2} \right)", True),
+    ("[0,1)", "(0,1)", False),
+    (r"\{1,2,3\}", "3, 2, 1", True),
+    (r"\{1,2,3\}", "1, 2", False),
+    ("{1,2}", r"\{2,1\}", True),
+    ("1,2,2", "2,1", True),
+    ("24, 28, 3200", r"24, 28, 3,\!200", True),
+    ("24, 28, 3200", "28", False),
+    ("(0,0),(1,1)", "(1,1), (0,0)", True),
+    ("(0,0),(1,1)", "(1,1), (0,1)", False),
+    ("p=5,q=2;p=7,q=2", "(5,2),(7,2)", True),
+    ("p = 5, q = 2 and p = 7, q = 2", "p=5,q=2;p=7,q=2", True),
+    ("1,3", "(1,3)", True),
+]
+
+LEFT_TO_MATH_VERIFY = [
+    (r"\sqrt{8}", r"2\sqrt{2}"),
+    ("x^2-1", "(x+1)(x-1)"),
+    ("2x+z=1", "1"),
+    ("x=5", "y=5"),
+    (r"\pm 3", "3,-3"),
+    ("3,-3", r"\pm 3"),
+    ("x>3", r"x \ge 3"),
+    ("xy", "yx"),
+    ("(1,3)", "{3,1}"),
+    ("[1,3]", "1,3"),
+    (r"\infty", r"-\infty"),
+    ("5", "5m"),
+    ("12", r"\binom{12}{1}"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer", "equal"), DECIDED)
+def test_decides(gold: str, answer: str, equal: bool) -> None:
+    assert compare(form_of(gold), form_of(answer))[0] is equal
+
+
+@pytest.mark.parametrize(("gold", "answer"), LEFT_TO_MATH_VERIFY)
+def test_leaves_open_what_it_cannot_know(gold: str, answer: str) -> None:
+    assert compare(form_of(gold), form_of(answer))[0] is None
+
+
+@given(st.fractions(), st.fractions())
+def test_fractions_compare_by_value(one: object, other: object) -> None:
+    equal, _ = compare(form_of(str(one)), form_of(str(other)))
+    assert equal is (one == other)
+
+
+PIECES = [
+    "7", "12", "0", ".5", "10^", "^", "{", "}", "(", ")", "[", "]", ",", ";", "=", "+", "-", "*",
+    "/", "!", "x", "ab", " ", "\\", "\\frac", "\\sqrt", "\\pi", "\\pm", "\\text", "\\{", "\\}", "%",
+    "\\infty", "\\in", "\\cup", "e9", "and", "\\overline", "2^{9999}", "999!", ":", "pm",
+]  # fmt: skip
+MATH = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(MATH, MATH)
+def test_any_two_answers_can_be_compared(gold: str, answer: str) -> None:
+    there, back = (compare(form_of(a), form_of(b))[0] for a, b in ((gold, answer), (answer, gold)))
+    assert there in (True, False, None)
+    # Only an equation or a list on one side makes the order matter.
+    if there is not back:
+        assert {"=", ",", ";", "\\in", "and"} & {
+            piece for piece in PIECES if piece in gold + answer
+        }
+
+
+@given(st.text(max_size=80))
+def test_every_answer_equals_itself(text: str) -> None:
+    form = form_of(text)
+    assert compare(form, form)[0] is True
+
+
+@pytest.mark.parametrize(
+    "part", ["1,", "x,", r"\sqrt{2},", "(1,2),", "a=1,", "1;", "((", "=1", r"\in "]
+)
+def test_comparing_takes_linear_time_in_an_answer(part: str, linear: object) -> None:
+    assert callable(linear)
+    gold = form_of("1,2,3")
+
+    def read_and_compare(text: str) -> None:
+        forget_forms()
+        compare(gold, form_of(text))
+
+    linear(read_and_compare, lambda size: part * (size // len(part)))

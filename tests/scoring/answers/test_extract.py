@@ -1,0 +1,193 @@
+"""Where the answer of a response is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.scoring.answers.extract import (
+    MAX_ANSWER_CHARS,
+    TAIL_CHARS,
+    Source,
+    clip_tail,
+    extract_auto,
+    extract_boxed,
+    extract_boxed_run,
+    extract_gsm8k,
+)
+
+FAR = " and so on" * 40
+
+# (response, answer as rule auto takes it)
+AUTO = [
+    # boxes: the last of the whole text, however far from the end
+    (r"so \boxed{5}.", "5"),
+    (r"first \boxed{4}, no: $\boxed{\frac{1}{2}}$", r"\frac{1}{2}"),
+    (r"\boxed{7}" + FAR, "7"),
+    (r"\fbox{7}", "7"),
+    (r"\boxed{1} then \fbox{2}", "2"),
+    (r"\boxed 5", "5"),
+    (r"\boxed 5.", "5"),
+    (r"$\boxed 12$ apples", "12"),
+    (r"\boxed {8}", "8"),
+    (r"\boxed{\{-1\} \cup [0,7)}.", r"\{-1\} \cup [0,7)"),
+    (r"\boxed{\text{(C)}}", r"\text{(C)}"),
+    (r"\boxed{\frac{1}{2}", r"\frac{1}{2}"),
+    (r"thus $\boxed{160", "160"),
+    (r"\boxed{42. Next we check", "42"),
+    (r"\boxed{42" + "\nNext we check", "42"),
+    (r"\boxed{3} as asked, in \boxed{}", "3"),
+    (r"$\boxed{1}\boxed{2}$", "2"),
+    (r"\boxed{1} and \boxed{2} and \boxed{3}", "3"),
+    (r"\(\boxed{1}\) and \(\boxed{-2}\).", "-2"),
+    (r"\boxed{6}, that is, \boxed{7}", "7"),
+    (r"**\boxed{5}**" + "\n\n" + r"\boxed{5}", "5"),
+    # the others, in order of precedence, within the last 300 characters
+    ("Answer: 4\n#### 5", "5"),
+    ("#### 1,234", "1,234"),
+    ("####5", "5"),
+    ("#### $18.00", "$18.00"),
+    ("#### Step 2: add\nAnswer: 7", "7"),
+    ("Answer: 7", "7"),
+    ("**Answer:** 7", "7"),
+    ("**Answer**: 7", "7"),
+    ("Answer: $7$.", "7"),
+    ("answer : x = 7", "x = 7"),
+    ("ANSWER:\n7", "7"),
+    ("Final Answer: The final answer is $(0, 1)$. I hope it is correct.", "(0, 1)"),
+    ("The final answer is 12,000,023. I hope it is correct.", "12,000,023"),
+    ("The answer is 42 apples, because 40 + 2 = 42", "42"),
+    ("The answer is $3$ and $4$.", "3,4"),
+    ("the answer is $28$ %", "28%"),
+    ("A: 45", "45"),
+    ("Q: how many?\nA: 45 apples.", "45 apples"),
+    ("**A:** 45", "45"),
+    ("Answer: Evelyn, because she ran far", "Evelyn"),
+    ("FINAL ANSWER:\n<answer>\n236\n</answer>", "236"),
+    ("<think>…</think><answer>236</answer>", "236"),
+    ("So the answer is 42. I hope the answer is correct.", "42"),
+    ("Answer: 7" + FAR, None),
+    # a bare answer
+    ("12", "12"),
+    (r"x \in [0,1)", r"x \in [0,1)"),
+    ("5 apples", "5 apples"),
+    ("odd", "odd"),
+    ("AZYUK2A", "AZYUK2A"),
+    # running text
+    ("First 3, then 4, so she has 7 left", "7"),
+    ("the number is not 10 which is 1,000.99m²", "1,000.99"),
+    ("They earn $5 and $7 each", "$7"),
+    ("Therefore $x \\geq 5$ is the solution.", "x \\geq 5"),
+    ("we get $4\\sqrt{2}$ in the end", "4\\sqrt{2}"),
+    ("the value of $f(x)$ here is 19 at most", "19"),
+    ("so that they share \\frac{3}{4} of it", "\\frac{3}{4}"),
+    ("it drops to -5 degrees then", "-5"),
+    ("it drops by 3-5 degrees then", "5"),
+    ("nothing to see here, we are done with it", None),
+    ("", None),
+    ("   \n", None),
+]
+
+
+@pytest.mark.parametrize(("response", "answer"), AUTO)
+def test_auto_takes_the_announced_answer(response: str, answer: str | None) -> None:
+    found = extract_auto(response)
+    assert (None if found is None else found.answer) == answer
+
+
+@pytest.mark.parametrize(("response", "answer"), AUTO)
+def test_bytes_give_the_same_answer_as_text(response: str, answer: str | None) -> None:
+    found = extract_auto(response.encode())
+    assert (None if found is None else found.answer) == answer
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("#### 18", "18"),
+        ("#### -1,234.5", "-1,234.5"),
+        ("#### $18.", "18"),
+        ("#### 3\n#### 4", "4"),
+        ("####18 apples", "18"),
+        ("#### none", None),
+        ("Answer: 18", None),
+        (r"\boxed{18}", None),
+        ("#### 18" + FAR, None),
+    ],
+)
+def test_gsm8k_takes_a_number_after_the_mark_only(response: str, answer: str | None) -> None:
+    found = extract_gsm8k(response)
+    assert (None if found is None else found.answer) == answer
+
+
+@pytest.mark.parametrize("response", ["Answer: 18", "#### 18", "18", "$18$"])
+def test_boxed_takes_a_box_only(response: str) -> None:
+    assert extract_boxed(response) is None
+
+
+def test_boxes_with_words_between_are_one_list_where_a_list_is_asked_for() -> None:
+    response = r"\boxed{(3, 3)} \text{ for part (a) and } \boxed{(1, 1)}"
+    alone, run = extract_boxed(response), extract_boxed_run(response)
+    assert alone is not None
+    assert run is not None
+    assert (alone.answer, run.answer) == ("(1, 1)", "(3, 3),(1, 1)")
+
+
+def test_a_mark_counts_up_to_the_last_300_characters() -> None:
+    inside = "Answer: 7 or 8" + "," * (TAIL_CHARS - 14)
+    found, beyond = extract_auto(inside), extract_auto(inside + ",")
+    assert found is not None
+    assert beyond is not None
+    assert (found.source, beyond.source) == (Source.MARKER, Source.PROSE)
+
+
+def test_an_answer_longer_than_any_real_one_is_overlong() -> None:
+    fits, too_long = "x" * MAX_ANSWER_CHARS, "x" * (MAX_ANSWER_CHARS + 20)
+    found = extract_boxed(rf"\boxed{{{fits}}}")
+    assert found is not None
+    assert (found.answer, found.overlong) == (fits, False)
+    cut = extract_boxed(rf"\boxed{{{too_long}}}")
+    assert cut is not None
+    assert cut.overlong
+    assert len(cut.answer) <= MAX_ANSWER_CHARS
+
+
+@given(st.text(max_size=700))
+def test_the_tail_of_bytes_is_the_tail_of_the_text(text: str) -> None:
+    encoded = text.encode("utf-8", "replace")
+    assert clip_tail(encoded) == encoded.decode()[-TAIL_CHARS:]
+
+
+@given(st.binary(max_size=400), st.sampled_from([b"", b"\\boxed{", b"####", b"Answer: ", b"$"]))
+def test_any_bytes_are_read(noise: bytes, mark: bytes) -> None:
+    for response in (noise + mark + noise, noise + mark):
+        for extract in (extract_auto, extract_boxed, extract_gsm8k):
+            found = extract(response)
+            assert found is None or len(found.answer) <= MAX_ANSWER_CHARS
+
+
+class CountedBytes(bytes):
+    """Bytes that count how many of them are taken out."""
+
+    taken = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        part = super().__getitem__(key)
+        CountedBytes.taken += len(part) if isinstance(part, bytes) else 1
+        return part
+
+    def decode(self, *_: Any, **__: Any) -> str:
+        raise AssertionError("the whole response was decoded")
+
+
+@pytest.mark.parametrize("end", [rb"\boxed{7}", b"Answer: 7", b"#### 7", b"it is 7 in the end"])
+def test_of_a_16_mb_response_only_the_end_is_decoded(end: bytes) -> None:
+    response = CountedBytes(b"lorem ipsum " * (16_000_000 // 12) + end)
+    CountedBytes.taken = 0
+    found = extract_auto(response)
+    assert found is not None
+    assert found.answer == "7"
+    assert CountedBytes.taken < 16_384

@@ -1,0 +1,188 @@
+"""What a policy under training may write: no hang, no evaluation, no harm to its neighbours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from consensuspr.scoring import AnswerRule
+from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, forms
+
+BUDGET_S = 2.0
+# Of the processes' start and of a busy machine; never of a worker's own time.
+SLACK_S = 8.0
+
+DETERMINANT = r"\det\begin{pmatrix}" + r"\\".join(["a&b&c&d&e&f&g"] * 7) + r"\end{pmatrix}"
+
+FORMULAS = [
+    "10^{10^{10}}",
+    "(10^{10})!",
+    r"\sum_{k=1}^{10^9} k^k",
+    DETERMINANT,
+    r"\gcd(10^{10^6}, 10^{10^6}+1)",
+    r"\int_0^1 \sin(\cos(x^{x^{x}})) dx",
+    "(a+b+c+d+e+f+g)^{190}",
+    r"\prod_{i=1}^{99999} i^i",
+    r"\binom{100000}{x}",
+    r"\sin(2^{1000000})",
+    r"\frac{" * 200 + "1" + "}{2}" * 200,
+    r"\sqrt{" * 39 + "2" + "}" * 39,
+    "[[[[" * 200,
+    r"\left(" * 100 + "x" + r"\right)" * 100,
+]
+
+TEXTS = [
+    "(" * 50_000,
+    "12 34 " * 11_000,
+    r"\[" * 32_000,
+    "letters" * 9_000,
+    "$" * 64_000,
+    "{" * 64_000,
+    "Answer: " * 8_000,
+    "####" * 16_000,
+    r"\boxed{" * 9_000,
+    r"\boxed{}" * 8_000,
+    r"\boxed " * 9_000,
+    "answer is " * 6_000 + "x",
+    " " * 64_000,
+    "\n" * 64_000,
+    "," * 64_000,
+    "A:" * 32_000,
+    "\ufb03" * 20_000,
+    "1/" * 32_000,
+]
+
+PAYLOADS = [
+    "__import__('os').system('touch {marker}')",
+    "__import__('os').system('touch {marker}') or 7",
+    r"\operatorname{{__import__('os').system('touch {marker}')}}(1)",
+    "x.__class__.__base__.__subclasses__()",
+    "(lambda: open('{marker}', 'w'))()",
+    "exec(\"open('{marker}','w')\")",
+    'f\'{{open("{marker}", "w")}}\'',
+    'S(\'open("{marker}", "w")\')',
+    'sympify(\'__import__("os").system("touch {marker}")\')',
+    "1 if open('{marker}','w') else 2",
+    r"\text{{__import__('os').system('touch {marker}')}}",
+    "[open('{marker}','w') for x in (1,)][0]",
+    "x_{{__import__('os').system('touch {marker}')}}",
+]
+
+
+@pytest.mark.parametrize("wrap", [r"\boxed{{{}}}", "Answer: {}", "{}"])
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: formula[:24])
+def test_a_hostile_formula_costs_its_budget_at_most(
+    verifier: AnswerVerifier, formula: str, wrap: str
+) -> None:
+    started = time.monotonic()
+    verdict = verifier.verify(r"x+\sqrt{2}", wrap.format(formula))
+    assert time.monotonic() - started < BUDGET_S + SLACK_S
+    assert verdict.correct is not True
+    if verdict.correct is None:
+        assert verdict.status is AnswerStatus.UNDECIDED
+        assert verdict.method in ("screened", "length", "budget", "memory", "load")
+
+
+@pytest.mark.parametrize("formula", FORMULAS[:5], ids=lambda formula: formula[:24])
+def test_the_known_poisons_do_not_even_reach_a_worker(
+    verifier: AnswerVerifier, formula: str
+) -> None:
+    assert verifier.verify("x+1", rf"\boxed{{{formula}}}").method == "screened"
+
+
+@pytest.mark.parametrize("rule", list(AnswerRule))
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:12]))
+def test_a_long_text_is_read_in_no_time(
+    verifier: AnswerVerifier, text: str, rule: AnswerRule
+) -> None:
+    for response in (text, rf"\boxed{{{text}}}", rf"so \boxed{{{text}", f"Answer: {text}"):
+        started = time.monotonic()
+        verdict = verifier.verify("7", response, rule)
+        assert verifier.verify("7", response.encode(), rule) == verdict
+        assert time.monotonic() - started < 2.0
+        assert verdict.correct is not True
+
+
+@pytest.mark.parametrize("rule", list(AnswerRule))
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_model_text_is_never_evaluated(
+    verifier: AnswerVerifier, payload: str, rule: AnswerRule, tmp_path: Path
+) -> None:
+    marker = tmp_path / "evaluated"
+    text = payload.format(marker=marker)
+    responses = [
+        text,
+        rf"\boxed{{{text}}}",
+        f"#### {text}",
+        f"Answer: {text}",
+        f"so we get ${text}$",
+    ]
+    golds = ["7", "x+1", r"\text{odd}", "(1,2)", r"\sqrt{2}"]
+    verdicts = verifier.verify_batch(
+        golds * len(responses), [response for response in responses for _ in golds], rule
+    )
+    assert not any(verdict.correct and verdict.answer != "7" for verdict in verdicts)
+    # As ground truth as well: a dataset is not trusted either.
+    verifier.verify_batch([text] * len(responses), [*responses[1:], "x"], rule)
+    assert not marker.exists()
+
+
+def test_poison_does_not_hold_up_the_answers_of_others() -> None:
+    poisons = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{power}}}}}" for power in range(150, 158)]
+    with AnswerVerifier(budget_s=BUDGET_S) as verifier:
+        verifier.verify(r"\sqrt{8}", r"\boxed{2\sqrt{2}}")  # the processes are up
+        batch = threading.Thread(
+            target=verifier.verify_batch, args=(["x+1"] * len(poisons), poisons)
+        )
+        batch.start()
+        time.sleep(0.1)
+        waits = []
+        for number in range(3, 9):
+            started = time.monotonic()
+            verdict = verifier.verify(
+                rf"\sqrt{{{2 * number**2}}}", rf"\boxed{{{number}\sqrt{{2}}}}"
+            )
+            waits.append(time.monotonic() - started)
+            assert verdict.correct is True
+        assert batch.is_alive()
+        batch.join()
+    assert max(waits) < BUDGET_S
+
+
+def test_poison_does_not_hold_up_its_own_batch() -> None:
+    poisons = [rf"(a+b+c+d+e+f+g)^{{{power}}}" for power in range(170, 178)]
+    sane = [rf"{number}\sqrt{{2}}" for number in range(3, 11)]
+    golds = ["x+1"] * 8 + [rf"\sqrt{{{2 * number**2}}}" for number in range(3, 11)]
+    with AnswerVerifier(budget_s=BUDGET_S) as verifier:
+        verifier.verify(r"\sqrt{8}", r"\boxed{2\sqrt{2}}")
+        started = time.monotonic()
+        verdicts = verifier.verify_batch(golds, [rf"\boxed{{{text}}}" for text in poisons + sane])
+        took = time.monotonic() - started
+    # A first slice each, then at most three budgets for all that are left; a busy machine
+    # stretches both threefold.
+    assert took < 3 * (8 * BUDGET_S / 8 + 3 * BUDGET_S) + SLACK_S
+    assert [verdict.correct for verdict in verdicts] == [None] * 8 + [True] * 8
+    assert {verdict.method for verdict in verdicts[:8]} <= {"budget", "load"}
+
+
+def test_distinct_answers_do_not_pile_up_in_memory(verifier: AnswerVerifier) -> None:
+    long = [",".join([f"3^{{{40_000 + number}}}"] * 60) for number in range(20)]
+    wide = ["1," * 400 + "1"]
+    many = [f"{number}.5" for number in range(3 * forms._MEMO_ENTRIES)]
+    answers = long + wide + many
+    verifier.verify_batch(
+        ["7"] * len(answers), [rf"\boxed{{{answer}}}" for answer in answers], "boxed"
+    )
+    assert len(forms._MEMO) <= forms._MEMO_ENTRIES
+    assert max(map(len, forms._MEMO)) <= forms._MEMO_CHARS
+
+
+@pytest.mark.parametrize("rule", list(AnswerRule))
+def test_a_huge_ground_truth_is_no_danger(verifier: AnswerVerifier, rule: AnswerRule) -> None:
+    for truth in ("$" * 200_000, "x=" * 100_000, r"\text{" * 50_000, "1" * 200_000):
+        started = time.monotonic()
+        assert verifier.verify(truth, r"Answer: 7 \boxed{7}", rule).correct is not True
+        assert time.monotonic() - started < 2.0

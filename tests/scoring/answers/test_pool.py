@@ -1,0 +1,313 @@
+"""The worker processes: started late, killed on time, never left behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from consensuspr.errors import VerifierUnavailable
+from consensuspr.scoring.answers import AnswerVerifier, processes
+
+NEEDS_A_WORKER = (r"\sqrt{8}", r"\boxed{2\sqrt{2}}")
+POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
+
+linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes below ``pid``, its own template and workers among them."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            parents[int(stat.parent.name)] = int(fields[1])
+    below = {pid}
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    return sorted(below - {pid})
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return template and workers of a process."""
+    found = []
+    for child in children(pid):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"scoring.answers.worker" in command:
+            found.append(child)
+    return found
+
+
+def gone(pids: list[int], within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not any(_runs(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """A list for processes that the test starts; they are killed after it."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def run_script(source: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
+        [sys.executable, "-c", textwrap.dedent(source)],
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@linux
+def test_processes_start_with_the_first_answer_that_needs_them() -> None:
+    before = set(workers_of(os.getpid()))
+    with AnswerVerifier() as verifier:
+        assert verifier.verify("7", r"\boxed{7}").correct is True
+        assert set(workers_of(os.getpid())) == before
+        assert verifier.verify(*NEEDS_A_WORKER).correct is True
+        assert set(workers_of(os.getpid())) != before
+
+
+@linux
+def test_close_leaves_no_process_behind() -> None:
+    before = set(workers_of(os.getpid()))
+    verifier = AnswerVerifier(workers=2)
+    verifier.verify(*NEEDS_A_WORKER)
+    ours = sorted(set(workers_of(os.getpid())) - before)
+    assert len(ours) >= 2
+    verifier.close()
+    assert not any(map(_runs, ours))
+    verifier.close()
+    with pytest.raises(VerifierUnavailable, match="closed"):
+        verifier.verify("x+1", r"\boxed{1+x}")
+    # What needs no worker is still answered.
+    assert verifier.verify("7", r"\boxed{7}").correct is True
+
+
+def test_close_ends_a_wait() -> None:
+    verifier = AnswerVerifier(budget_s=60.0)
+    verifier.verify(*NEEDS_A_WORKER)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(verifier.verify, *POISON)
+        time.sleep(0.3)
+        verifier.close()
+        with pytest.raises(VerifierUnavailable, match="closed"):
+            waiting.result(timeout=10)
+
+
+def test_a_comparison_that_outgrows_its_memory_is_undecided_and_the_next_one_fine() -> None:
+    with AnswerVerifier(memory_limit_bytes=170 << 20, budget_s=100.0) as verifier:
+        verdict = verifier.verify("x+1", r"\boxed{(2^{1000000}x+1)^{200}}")
+        assert (verdict.correct, verdict.method) == (None, "memory")
+        assert verifier.verify(*NEEDS_A_WORKER).correct is True
+
+
+@linux
+def test_a_worker_killed_from_outside_is_replaced() -> None:
+    before = set(workers_of(os.getpid()))
+    with AnswerVerifier() as verifier:
+        verifier.verify(*NEEDS_A_WORKER)
+        for pid in sorted(set(workers_of(os.getpid())) - before, reverse=True):
+            # The youngest first: workers, and at last the template itself.
+            os.kill(pid, signal.SIGKILL)
+            assert gone([pid])
+            number = pid % 1000 + 2
+            verdict = verifier.verify(
+                rf"\sqrt{{{2 * number**2}}}", rf"\boxed{{{number}\sqrt{{2}}}}"
+            )
+            assert verdict.correct is True
+
+
+@linux
+@pytest.mark.parametrize("busy", [False, True])
+def test_no_worker_outlives_a_killed_parent(
+    busy: bool, script: list[subprocess.Popen[str]]
+) -> None:
+    parent = run_script(
+        f"""
+        import threading, time
+        from consensuspr.scoring.answers import AnswerVerifier
+        verifier = AnswerVerifier(budget_s=300.0)
+        verifier.verify(*{NEEDS_A_WORKER!r})
+        if {busy}:
+            threading.Thread(target=verifier.verify, args={POISON!r}, daemon=True).start()
+            time.sleep(0.5)
+        print("ready", flush=True)
+        time.sleep(600)
+        """
+    )
+    script.append(parent)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "ready\n"
+    processes_before = workers_of(parent.pid)
+    assert len(processes_before) >= 2
+    parent.kill()
+    parent.wait()
+    assert gone(processes_before)
+
+
+@linux
+def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
+    script: list[subprocess.Popen[str]],
+) -> None:
+    parent = run_script(
+        f"""
+        import signal, time
+        from consensuspr.scoring.answers import AnswerVerifier
+        # A shell's background job inherits an ignored interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with AnswerVerifier() as verifier:
+            verifier.verify(*{NEEDS_A_WORKER!r})
+            try:
+                print("ready", flush=True)
+                time.sleep(600)
+            except KeyboardInterrupt:
+                pass
+            print(verifier.verify("x+1", "\\\\boxed{{1+x}}").correct, flush=True)
+        """,
+        start_new_session=True,
+    )
+    script.append(parent)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "ready\n"
+    before = workers_of(parent.pid)
+    os.killpg(parent.pid, signal.SIGINT)
+    for pid in before:
+        os.kill(pid, signal.SIGINT)
+    assert parent.stdout.readline() == "True\n"
+    assert parent.wait(20) == 0
+    assert gone(before)
+
+
+def test_it_works_beside_a_running_grpc_server_and_after_a_fork() -> None:
+    # In a process of its own, for the test process has threads that a fork should not meet.
+    done = run_script(
+        f"""
+        import os
+        from concurrent.futures import ThreadPoolExecutor
+        from consensuspr.scoring.answers import AnswerVerifier
+        verifier = AnswerVerifier()
+        assert verifier.verify(*{NEEDS_A_WORKER!r}).correct is True
+        pid = os.fork()
+        gold, answer = "\\\\sqrt{{18}}", "\\\\boxed{{3\\\\sqrt{{2}}}}"
+        right = verifier.verify(gold, answer).correct is True
+        if pid == 0:
+            verifier.close()
+            os._exit(0 if right else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert right
+        verifier.close()
+        print("done")
+        """
+    )
+    output, _ = done.communicate(timeout=60)
+    assert (output, done.returncode) == ("done\n", 0)
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+    server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with AnswerVerifier() as verifier:
+            assert verifier.verify(*NEEDS_A_WORKER).correct is True
+    finally:
+        server.stop(None).wait()
+
+
+def test_the_main_module_is_not_imported_again(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "print('top', flush=True)\n"
+        "from consensuspr.scoring.answers import verify_answer\n"
+        f"print(verify_answer(*{NEEDS_A_WORKER!r}).correct)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("top\nTrue\n", "")
+
+
+def test_a_module_in_the_working_directory_shadows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise RuntimeError('the wrong json')")
+    monkeypatch.chdir(tmp_path)
+    with AnswerVerifier() as verifier:
+        assert verifier.verify(*NEEDS_A_WORKER).correct is True
+
+
+def test_where_no_process_can_be_started_the_error_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with AnswerVerifier() as verifier:
+        monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+        with pytest.raises(VerifierUnavailable, match="/nonexistent/python"):
+            verifier.verify(*NEEDS_A_WORKER)
+        assert verifier.verify("7", r"\boxed{7}").correct is True
+        monkeypatch.setattr(sys, "executable", "")
+        monkeypatch.setattr(processes, "_RETRY_S", 0.0)
+    with AnswerVerifier() as verifier, pytest.raises(VerifierUnavailable, match="empty"):
+        verifier.verify(*NEEDS_A_WORKER)
+
+
+def test_a_failed_start_is_not_repeated_for_each_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+
+    def refuse(*_: object, **__: object) -> None:
+        starts.append(1)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with AnswerVerifier() as verifier:
+        for number in range(3, 6):
+            with pytest.raises(VerifierUnavailable, match="no more processes"):
+                verifier.verify(rf"\sqrt{{{2 * number**2}}}", rf"\boxed{{{number}\sqrt{{2}}}}")
+    assert len(starts) == 1
+
+
+def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "math_verify.py").write_text("raise ImportError('no math_verify here')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with (
+        AnswerVerifier() as verifier,
+        pytest.raises(VerifierUnavailable, match="no math_verify here"),
+    ):
+        verifier.verify(*NEEDS_A_WORKER)
+
+
+def test_a_limit_below_what_the_libraries_take_is_refused() -> None:
+    with (
+        AnswerVerifier(memory_limit_bytes=1 << 27) as verifier,
+        pytest.raises(VerifierUnavailable, match="memory_limit_bytes"),
+    ):
+        verifier.verify(*NEEDS_A_WORKER)

@@ -1,0 +1,252 @@
+"""What a caller of the verifier sees: verdicts by rule, batches, bad arguments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from consensuspr.errors import InputError
+from consensuspr.scoring import AnswerRule
+from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict, verify_answer
+
+# (ground truth, answer, equal): cases that only computer algebra can decide
+SYMBOLIC = [
+    (r"\sqrt{8}", r"2\sqrt{2}", True),
+    (r"\frac{\sqrt{7}}{12}", r"\sqrt{7/144}", True),
+    (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}", True),
+    (r"168+48\sqrt{7}", r"24(7+2\sqrt{7})", True),
+    ("(x+1)(x-1)", "x^2-1", True),
+    ("x^2+2x+1", "x^2 + 2*x + 2", False),
+    ("y = 2x+3", "y = 3 + 2x", True),
+    ("2x+3y=6", "4x+6y=12", True),
+    ("2x+z=1", "1", False),
+    ("x=5", "y=5", False),
+    (r"x \le 5", r"5 \ge x", True),
+    ("x>3", r"x \ge 3", False),
+    ("1 < x < 2", "(1,2)", True),
+    ("(1,2)", "1 < x < 2", False),
+    ("[1,2)", r"1 \le x < 2", True),
+    (r"(-\infty, 7]", r"x \le 7", True),
+    (r"(-\infty, 7]", "x < 7", False),
+    (r"x \in [-2,7]", r"-2 \le x \le 7", True),
+    (r"\pm 3", "3, -3", True),
+    (r"\pm\sqrt{3}", r"\sqrt{3}", False),
+    (r"(-\infty, 3] \cup [5, \infty)", r"[5,\infty)\cup(-\infty,3]", True),
+    (r"-\infty", r"\infty", False),
+    (
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        r"\begin{bmatrix}1&2\\3&4\end{bmatrix}",
+        True,
+    ),
+    (
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        r"\begin{pmatrix}1&2\\4&3\end{pmatrix}",
+        False,
+    ),
+    (r"{40 \choose 10}", r"\frac{40!}{10! \cdot 30!}", True),
+    (r"\sin^2 x + \cos^2 x", "1", True),
+    ("3 + 4i", "4i+3", True),
+    (r"\log_2 8", "3", True),
+    ("e^2", "7.389056", True),
+    (r"60^\circ", r"\frac{\pi}{3}", False),
+]
+
+STYLES = [
+    "{}",
+    r"So the final result is \boxed{{{}}}.",
+    "Some steps.\n\nAnswer: ${}$",
+    "Some steps.\n\nThe final answer is ${}$. I hope it is correct.",
+]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_needs_algebra_is_decided_by_algebra(verifier: AnswerVerifier, style: str) -> None:
+    verdicts = verifier.verify_batch(
+        [gold for gold, _, _ in SYMBOLIC], [style.format(answer) for _, answer, _ in SYMBOLIC]
+    )
+    wrong = [
+        (case, verdict)
+        for case, verdict in zip(SYMBOLIC, verdicts, strict=True)
+        if verdict.correct is not case[2] or verdict.method not in ("symbolic", "numeric")
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "answer", "method"),
+    [
+        ("18", r"\boxed{18}", "18", "canonical"),
+        ("18", "Answer: 18.0", "18.0", "rational"),
+        ("odd", r"\boxed{\text{Odd}}", r"\text{Odd}", "text"),
+        ("(1, 2)", r"\boxed{(1.0, 2)}", "(1.0, 2)", "elements"),
+        (r"\sqrt{2}", r"\boxed{1.414214}", "1.414214", "numeric"),
+        (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", r"2\sqrt{2}", "symbolic"),
+    ],
+)
+def test_the_method_tells_how_much_generosity_it_took(
+    verifier: AnswerVerifier, gold: str, response: str, answer: str, method: str
+) -> None:
+    expected = Verdict(True, answer, AnswerStatus.DECIDED, method)
+    assert verifier.verify(gold, response) == expected
+    assert verifier.verify(gold, response.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        (r"\boxed{7}", {"auto", "boxed", "dapo"}),
+        (r"\boxed{7.0}", {"auto", "boxed"}),
+        ("Answer: 7", {"auto", "dapo"}),
+        ("Answer: 7.0", {"auto"}),
+        ("**Answer:** 7", {"auto"}),
+        ("#### 7", {"auto", "gsm8k"}),
+        ("#### 7.00", {"auto", "gsm8k"}),
+        ("it must be 7", {"auto"}),
+        ("it must be 8", set()),
+    ],
+)
+def test_strict_rules_are_strict(verifier: AnswerVerifier, response: str, right: set[str]) -> None:
+    found = {rule.value for rule in AnswerRule if verifier.verify("7", response, rule).correct}
+    assert found == right
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "correct"),
+    [
+        (r"so it is $\boxed{18}$", "18", True),
+        ("He has 9 * 2 = 18\n#### 18", r"\boxed{18}", True),
+        (r"\boxed{1}\boxed{2}", r"\boxed{2, 1}", True),
+        ("$125$ miles", r"\boxed{125\textnormal{ miles}}", True),
+        ("$21,16$ or $11$", "$21,16,11$", True),
+        ("24", r"\boxed{Ann is 24}", True),
+        ("24", r"\boxed{between 23 and 24}", False),
+        ("(3,3),(1,1)", r"\boxed{(3, 3)} \text{ for part (a) and } \boxed{(1, 1)}", True),
+        ("7", r"\boxed{3} and then \boxed{7}", True),
+        ("7", r"\boxed{3} and \boxed{7}", True),
+        ("3", r"\boxed{3, 7}", False),
+        ("42", "42. The answer is well formatted", True),
+    ],
+)
+def test_ground_truths_and_answers_as_people_write_them(
+    verifier: AnswerVerifier, gold: str, response: str, correct: bool
+) -> None:
+    assert verifier.verify(gold, response).correct is correct
+
+
+@pytest.mark.parametrize("rule", list(AnswerRule))
+@pytest.mark.parametrize(
+    "response", ["", "   ", "no idea, sorry about that", "\x00\x00", b"\xff\xfe"]
+)
+def test_no_answer_is_wrong_and_says_so(
+    verifier: AnswerVerifier, rule: AnswerRule, response: str | bytes
+) -> None:
+    verdict = verifier.verify("7", response, rule)
+    assert verdict.correct is False
+    assert verdict.answer is None or rule is AnswerRule.AUTO
+    if verdict.answer is None:
+        assert verdict.status is AnswerStatus.NO_ANSWER
+
+
+@pytest.mark.parametrize("gold", ["", "  ", "$$", r"\text{}"])
+def test_an_empty_ground_truth_decides_nothing(verifier: AnswerVerifier, gold: str) -> None:
+    verdict = verifier.verify(gold, r"\boxed{7}")
+    assert (verdict.correct, verdict.status, verdict.method) == (
+        None,
+        AnswerStatus.UNDECIDED,
+        "no-ground-truth",
+    )
+
+
+def test_a_batch_keeps_its_order(verifier: AnswerVerifier) -> None:
+    golds = ["1", r"\sqrt{8}", "2", r"\sqrt{8}", "3", r"\sqrt{12}"]
+    answers = ["1", r"2\sqrt{2}", "5", r"3\sqrt{2}-\sqrt{1}", "3", r"2\sqrt{3}"]
+    verdicts = verifier.verify_batch(golds, [rf"\boxed{{{answer}}}" for answer in answers])
+    assert [verdict.answer for verdict in verdicts] == answers
+    assert [verdict.correct for verdict in verdicts] == [True, True, False, False, True, True]
+    assert verifier.verify_batch([], []) == []
+
+
+def test_a_repeated_answer_is_computed_once(verifier: AnswerVerifier) -> None:
+    poison = r"\boxed{(a+b+c+d+e+f+g)^{187}}"
+    started = time.monotonic()
+    verdicts = verifier.verify_batch(["x+1"] * 50, [poison] * 50)
+    assert time.monotonic() - started < 10
+    assert {verdict.method for verdict in verdicts} <= {"budget", "load"}
+    if verdicts[0].method == "budget":
+        started = time.monotonic()
+        assert verifier.verify("x+1", poison).method == "budget"
+        assert time.monotonic() - started < 0.5
+
+
+def test_the_deadline_ends_the_wait(verifier: AnswerVerifier) -> None:
+    poison = r"\boxed{(a+b+c+d+e+f+g)^{188}}"
+    started = time.monotonic()
+    verdicts = verifier.verify_batch(
+        ["x+1", "7"], [poison, r"\boxed{7}"], deadline=time.monotonic() + 0.2
+    )
+    assert time.monotonic() - started < 1.5
+    assert [verdict.method for verdict in verdicts] == ["deadline", "canonical"]
+    assert verdicts[0].correct is None
+    # What a deadline left open is not remembered.
+    assert verifier.verify("x+1", poison).method != "deadline"
+
+
+def test_threads_share_a_verifier(verifier: AnswerVerifier) -> None:
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        for step in range(6):
+            square = number * 6 + step + 2
+            verdict = verifier.verify(
+                rf"\sqrt{{{2 * square**2}}}", rf"\boxed{{{square}\sqrt{{2}}}}"
+            )
+            if verdict.correct is not True:
+                failures.append(f"{square}: {verdict}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_the_module_level_function_needs_no_setting_up() -> None:
+    # In a process of its own: its verifier lives until the interpreter ends.
+    script = (
+        "from consensuspr.scoring import verify_answer\n"
+        r"print(verify_answer('\\sqrt{8}', '\\boxed{2\\sqrt{2}}').correct)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+    assert verify_answer("7", r"\boxed{7}").correct is True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 0},
+        {"budget_s": 0.0},
+        {"budget_s": -1.0},
+        {"budget_s": float("nan")},
+        {"memory_limit_bytes": 1 << 20},
+        {"cache_size": -1},
+    ],
+)
+def test_bad_settings_are_named(options: dict[str, float]) -> None:
+    (name,) = options
+    with pytest.raises(InputError, match=name):
+        AnswerVerifier(**options)  # type: ignore[arg-type]
+
+
+def test_bad_arguments_are_named(verifier: AnswerVerifier) -> None:
+    with pytest.raises(InputError, match="'best'"):
+        verifier.verify("7", "7", "best")
+    with pytest.raises(InputError, match="2 ground truths do not go with 1 responses"):
+        verifier.verify_batch(["7", "8"], ["7"])

@@ -1,0 +1,63 @@
+"""Rows of rollouts files in, scored rows out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from consensuspr.data import open_writer, read_rollouts
+from consensuspr.scoring import (
+    SCORED_TYPES,
+    RewardSpec,
+    Rollout,
+    Scorer,
+    Status,
+    rollout_from_row,
+    scored_row,
+)
+
+ROWS: list[dict[str, Any]] = [
+    {"problem_id": "duck", "response": "9*2=18 RIGHT", "num_tokens": 12, "model": "m", "seed": 3},
+    {"problem_id": "absent", "response": "r", "status": "an older one"},
+    {"problem_id": "absent", "response": "RIGHT", "ground_truth": "1", "rollout_id": "r9"},
+]
+
+
+def test_a_row_becomes_the_rollout_that_it_describes() -> None:
+    assert rollout_from_row(ROWS[0]) == Rollout("duck", "9*2=18 RIGHT", num_tokens=12)
+    expected = Rollout("absent", "RIGHT", ground_truth="1", rollout_id="r9")
+    assert rollout_from_row(ROWS[2]) == expected
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz", "out.parquet"])
+def test_scored_rows_carry_the_columns_of_the_rollouts(
+    tmp_path: Path, scorer: Scorer, name: str
+) -> None:
+    scores, _ = scorer.score([rollout_from_row(row) for row in ROWS], reward=RewardSpec.linear())
+    with open_writer(tmp_path / name, SCORED_TYPES) as out:
+        for row, score in zip(ROWS, scores, strict=True):
+            out.write(scored_row(row, score))
+    first, second, third = read_rollouts(tmp_path / name)
+    assert (first["model"], first["seed"], first["num_tokens"]) == ("m", 3, 12)
+    assert first["matched"] == [False, True, False]
+    assert (first["acc"], first["ncr"], first["tpn"]) == (1.0, 1 / 3, 12.0)
+    assert (first["num_nodes"], first["num_matched"]) == (3, 1)
+    assert (first["reward"], first["status"]) == (0.5 + 0.5 / 3, "OK")
+    assert second["status"] == Status.UNKNOWN_PROBLEM
+    assert [second[key] for key in ("acc", "ncr", "tpn", "reward")] == [None] * 4
+    assert second["matched"] == []
+    assert (third["rollout_id"], third["acc"], third["reward"]) == ("r9", 1.0, None)
+
+
+def test_the_parquet_types_do_not_depend_on_the_scores(tmp_path: Path, scorer: Scorer) -> None:
+    schemas = []
+    for number, row in enumerate(ROWS):
+        scores, _ = scorer.score([rollout_from_row(row)], reward=RewardSpec.linear())
+        with open_writer(tmp_path / f"{number}.parquet", SCORED_TYPES) as out:
+            out.write(scored_row(row, scores[0]))
+        schema = pq.read_schema(tmp_path / f"{number}.parquet")
+        schemas.append({key: str(schema.field(key).type) for key in SCORED_TYPES})
+    assert schemas[0] == schemas[1] == schemas[2]

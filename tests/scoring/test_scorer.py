@@ -1,0 +1,419 @@
+"""What a caller gets for a batch: values, order, identity, refusals, deadlines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consensuspr.core import NORMAL_FORM_VERSION, match_batch
+from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
+from consensuspr.scoring import (
+    ANSWER_VERSION,
+    AnswerRule,
+    DatasetIndex,
+    Identity,
+    InlineNode,
+    Limits,
+    RewardSpec,
+    Rollout,
+    Score,
+    Scorer,
+    Status,
+)
+from consensuspr.version import VERSION
+
+LINEAR = RewardSpec.linear()
+GOOD = "She has 16 - 3 - 4 = 9 eggs and makes 9 * 2 = $18. The answer is \\boxed{18}."
+
+
+def score_one(scorer: Scorer, rollout: Rollout, **kwargs: Any) -> Score:
+    kwargs.setdefault("reward", LINEAR)
+    (score,), _ = scorer.score([rollout], **kwargs)
+    return score
+
+
+def test_a_right_answer_with_two_of_three_nodes(real_scorer: Scorer) -> None:
+    score = score_one(real_scorer, Rollout("duck", GOOD, num_tokens=42))
+    assert score == Score(
+        status=Status.OK,
+        reward=0.5 + 0.5 * (2 / 3),
+        acc=1.0,
+        ncr=2 / 3,
+        num_nodes=3,
+        num_matched=2,
+        matched=(True, True, False),
+        tpn=21.0,
+        spans=None,
+        message="",
+        answer="18",
+        answer_method=score.answer_method,
+    )
+    assert score.answer_method != ""
+
+
+@pytest.mark.parametrize("response", ["", b"", "   \n"])
+def test_an_empty_response_is_ok_and_worth_nothing(
+    real_scorer: Scorer, response: str | bytes
+) -> None:
+    score = score_one(real_scorer, Rollout("duck", response, num_tokens=5))
+    assert (score.status, score.acc, score.ncr, score.reward) == (Status.OK, 0.0, 0.0, 0.0)
+    assert (score.tpn, score.answer) == (None, None)
+    assert score.matched == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"\xff\xfe 9 * 2 = 18 \x80",
+        b"9*2=18\0\0\0",
+        "\0" * 1000 + " 9*2=18",
+        "\ud800 9 * 2 = 18 \udfff",
+    ],
+)
+def test_broken_text_is_scored_for_what_it_holds(
+    real_scorer: Scorer, response: str | bytes
+) -> None:
+    score = score_one(real_scorer, Rollout("duck", response))
+    assert (score.status, score.matched) == (Status.OK, (False, True, False))
+
+
+def test_bytes_and_text_score_alike(real_scorer: Scorer) -> None:
+    one = score_one(real_scorer, Rollout("duck", GOOD + " π"), include_spans=True)
+    two = score_one(real_scorer, Rollout("duck", (GOOD + " π").encode()), include_spans=True)
+    assert one == two
+
+
+def test_order_is_kept_and_equal_counts_give_equal_floats(scorer: Scorer) -> None:
+    texts = ["9*2=18 RIGHT", "", "16-3-4=9", "y=777 WRONG", "16-3-4=9, 2*9=18, y=777"]
+    batch = [Rollout("duck", texts[number % 5], rollout_id=str(number)) for number in range(500)]
+    scores, _ = scorer.score(batch, reward=LINEAR)
+    assert [score.num_matched for score in scores] == [1, 0, 1, 1, 3] * 100
+    assert {score.ncr for score in scores} == {0.0, 1 / 3, 1.0}
+    assert np.std([score.ncr or 0.0 for score in scores if score.num_matched == 1]) == 0.0
+
+
+def test_a_batch_scores_as_its_rollouts_do_alone(real_scorer: Scorer) -> None:
+    batch = [
+        Rollout("duck", GOOD, num_tokens=7),
+        Rollout("bare", "5"),
+        Rollout("open", "x=55"),
+        Rollout("absent", "x=55"),
+        Rollout("absent", "x=55 so 5", ground_truth="5", nodes=[["x=55"]]),
+    ]
+    scores, _ = real_scorer.score(batch, reward=LINEAR, include_spans=True)
+    assert scores == [score_one(real_scorer, r, include_spans=True) for r in batch]
+
+
+PIECES = st.lists(
+    st.sampled_from(["16-3-4=9", "9 * 2 = $18", "x=55", "\\boxed{18}", "####", " ", "\n"])
+    | st.text(max_size=6)
+)
+ROLLOUTS = st.builds(
+    Rollout,
+    problem_id=st.sampled_from(["duck", "bare", "open", "nothing", "absent"]),
+    response=PIECES.map(" ".join) | st.binary(max_size=40),
+    ground_truth=st.none() | st.sampled_from(["18", "", "x"]),
+    num_tokens=st.none() | st.integers(-2, 50),
+    nodes=st.none() | st.lists(st.lists(st.sampled_from(["x=55", "9*2=18", "", "$$"]))),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(ROLLOUTS, max_size=8), st.integers(0, 1))
+def test_any_batch_is_scored_consistently(
+    real_scorer: Scorer, batch: list[Rollout], epoch: int
+) -> None:
+    for spec in (LINEAR, RewardSpec.maximum(), RewardSpec.curriculum(), RewardSpec.outcome()):
+        scores, _ = real_scorer.score(batch, reward=spec, epoch=epoch, include_spans=True)
+        assert len(scores) == len(batch)
+        for rollout, score in zip(batch, scores, strict=True):
+            assert score == score_one(
+                real_scorer, rollout, reward=spec, epoch=epoch, include_spans=True
+            )
+            assert score.status is not Status.INTERNAL
+            assert score.num_matched == sum(score.matched) <= score.num_nodes
+            if score.ncr is not None:
+                assert score.ncr == score.num_matched / score.num_nodes
+                assert [span is not None for span in score.spans or ()] == list(score.matched)
+            acc = np.nan if score.acc is None else score.acc
+            ncr = np.nan if score.ncr is None else score.ncr
+            if score.reward is not None:
+                assert score.reward == spec.compute([acc], [ncr], epoch)[0]
+                assert 0.0 <= score.reward <= 1.0
+            if score.status is Status.OK:
+                assert None not in (score.acc, score.ncr, score.reward)
+
+
+def test_an_empty_batch_gives_no_scores(scorer: Scorer) -> None:
+    scores, identity = scorer.score([], reward=LINEAR)
+    assert scores == []
+    assert identity.dataset == "default"
+
+
+@pytest.mark.parametrize(("tokens", "tpn"), [(10, 10.0), (1, 1.0), (0, None), (-3, None)])
+def test_tokens_per_node(scorer: Scorer, tokens: int, tpn: float | None) -> None:
+    score = score_one(scorer, Rollout("duck", "9*2=18", num_tokens=tokens))
+    assert (score.status, score.tpn) == (Status.OK, tpn)
+    assert score_one(scorer, Rollout("duck", "no node", num_tokens=tokens)).tpn is None
+    assert score_one(scorer, Rollout("duck", "9*2=18")).tpn is None
+
+
+def test_numpy_token_counts_are_counts(scorer: Scorer) -> None:
+    tokens: Any = np.int64(12)
+    assert score_one(scorer, Rollout("duck", "9*2=18", num_tokens=tokens)).tpn == 12.0
+
+
+@pytest.mark.parametrize("response", ["ααα 9 * 2 = 18", "ααα 9 * 2 = 18".encode()])
+def test_spans_are_code_points_of_the_response(scorer: Scorer, response: str | bytes) -> None:
+    score = score_one(scorer, Rollout("duck", response), include_spans=True)
+    assert score.spans == (None, (4, 14), None)
+    assert score_one(scorer, Rollout("duck", response)).spans is None
+
+
+def test_the_rollout_overrides_the_dataset(scorer: Scorer, scripted: Any) -> None:
+    score_one(scorer, Rollout("duck", "r", ground_truth="99"))
+    score_one(scorer, Rollout("duck", "r", ground_truth="  "))
+    score_one(scorer, Rollout("duck", "r"))
+    assert [truth for truth, _ in scripted.seen] == ["99", "18", "18"]
+    score = score_one(scorer, Rollout("duck", "x=55", nodes=[["x=55"], ["x=66"]]))
+    assert score.matched == (True, False)
+
+
+def test_inline_nodes_are_patterns_only(scorer: Scorer) -> None:
+    text = "24 = 48/2 and 2*9 = 18"
+    plain = score_one(scorer, Rollout("new", text, nodes=[["48/2=24"], ("9*2=18", "2*9=18")]))
+    assert plain.matched == (False, True)
+    node = InlineNode(["48/2=24"], derived=["24=48/2"])
+    assert score_one(scorer, Rollout("new", text, nodes=[node])).matched == (True,)
+
+
+def test_inline_nodes_sent_again_are_compiled_once(dataset: DatasetIndex, scorer: Scorer) -> None:
+    dataset.cache.clear()
+    before = dataset.cache.stats().misses
+    batch = [Rollout(f"new-{n}", "x=55", nodes=[InlineNode(["x=55"], f"id{n}")]) for n in range(50)]
+    scorer.score(batch, reward=LINEAR)
+    assert dataset.cache.stats().misses == before + 1
+
+
+# --- identity
+
+
+def test_the_identity_says_all_that_a_replay_needs(scorer: Scorer, dataset: DatasetIndex) -> None:
+    spec = RewardSpec.curriculum(switch_epoch=2)
+    _, identity = scorer.score([], reward=spec, epoch=1)
+    assert identity == Identity(
+        dataset="default",
+        dataset_digest=dataset.digest,
+        normal_form_version=NORMAL_FORM_VERSION,
+        answer_version=ANSWER_VERSION,
+        reward=spec,
+        epoch=1,
+        answer_rule=AnswerRule.AUTO,
+        server_version=VERSION,
+    )
+
+
+def test_the_rule_is_that_of_the_request_else_of_the_dataset(
+    tmp_path: Any, scripted: Any, dataset: DatasetIndex
+) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"problem_id": "p", "ground_truth": "1", "answer_rule": "gsm8k"}\n')
+    ruled = DatasetIndex.load(path)
+    scorer = Scorer({"ruled": ruled, "free": dataset}, verifier=scripted)
+    cases = [
+        ("ruled", None, AnswerRule.GSM8K),
+        ("ruled", "boxed", AnswerRule.BOXED),
+        ("ruled", AnswerRule.AUTO, AnswerRule.AUTO),
+        ("free", None, AnswerRule.AUTO),
+        ("free", "dapo", AnswerRule.DAPO),
+    ]
+    for name, asked, applied in cases:
+        rollout = Rollout("p", "r", ground_truth="1")
+        _, identity = scorer.score([rollout], reward=LINEAR, dataset=name, answer_rule=asked)
+        assert identity.answer_rule is applied
+        assert scripted.seen[-1] == ("1", applied.value)
+        assert identity.dataset == name
+
+
+def test_several_datasets_keep_apart(tmp_path: Any, scripted: Any, dataset: DatasetIndex) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"problem_id": "duck", "nodes": [{"expressions": ["z=321"]}]}\n')
+    other = DatasetIndex.load(path, name="other")
+    scorer = Scorer({"default": dataset, "other": other}, verifier=scripted)
+    rollout = Rollout("duck", "z=321")
+    assert score_one(scorer, rollout, dataset="default").matched == (False, False, False)
+    assert score_one(scorer, rollout, dataset="other").matched == (True,)
+
+
+# --- refusals
+
+
+def test_an_unknown_dataset_names_those_that_exist(dataset: DatasetIndex, scripted: Any) -> None:
+    scorer = Scorer({"b": dataset, "a": dataset}, verifier=scripted)
+    with pytest.raises(InvalidRequest) as caught:
+        scorer.score([], reward=LINEAR, dataset="c")
+    assert str(caught.value) == "there is no dataset 'c'; there is a, b"
+    with pytest.raises(InvalidRequest) as caught:
+        scorer.score([], reward=LINEAR)
+    assert str(caught.value) == "the request must name one of the datasets a, b"
+
+
+BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"reward": "linear"}, "reward must be a RewardSpec, got str"),
+    (
+        {"reward": RewardSpec.curriculum(), "epoch": -1},
+        "epoch must be a whole number of 0 or more, got -1",
+    ),
+    ({"answer_rule": "exact"}, "answer_rule must be one of auto, dapo, boxed, gsm8k, got 'exact'"),
+    ({"on_undecided": "drop"}, "on_undecided must be one of count_wrong, mask, got 'drop'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD_ARGUMENTS)
+def test_a_bad_argument_is_refused(
+    scorer: Scorer, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        scorer.score([], **{"reward": LINEAR, **arguments})
+    assert str(caught.value) == sentence
+
+
+BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"response": None}, "rollouts[1].response must be str or bytes, got NoneType"),
+    ({"problem_id": 7}, "rollouts[1].problem_id must be str, got int"),
+    ({"ground_truth": 18}, "rollouts[1].ground_truth must be str or None, got int"),
+    ({"num_tokens": 1.5}, "rollouts[1].num_tokens must be int or None, got float"),
+    ({"nodes": 5}, "rollouts[1].nodes must be a sequence or None, got int"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), BAD_FIELDS)
+def test_a_field_of_a_wrong_type_is_the_callers_error(
+    scorer: Scorer, fields: dict[str, Any], sentence: str
+) -> None:
+    bad = Rollout(**{"problem_id": "duck", "response": "", **fields})
+    with pytest.raises(InputError) as caught:
+        scorer.score([Rollout("duck", ""), bad], reward=LINEAR)
+    assert str(caught.value) == sentence
+
+
+def test_a_scorer_needs_a_dataset(scripted: Any, dataset: DatasetIndex) -> None:
+    with pytest.raises(InputError, match="at least one dataset"):
+        Scorer({}, verifier=scripted)
+    with pytest.raises(InputError, match="threads must be 0 or more, got -1"):
+        Scorer({"default": dataset}, verifier=scripted, threads=-1)
+
+
+# --- deadlines
+
+
+def test_a_deadline_that_has_passed_starts_no_work(scorer: Scorer, scripted: Any) -> None:
+    with pytest.raises(DeadlineExceeded) as caught:
+        scorer.score([Rollout("duck", "")] * 3, reward=LINEAR, deadline=time.monotonic() - 1)
+    assert "of 3 rollouts" in str(caught.value)
+    assert scripted.seen == []
+
+
+def test_a_deadline_far_away_changes_nothing(scorer: Scorer) -> None:
+    batch = [Rollout("duck", GOOD)] * 10
+    with_deadline = scorer.score(batch, reward=LINEAR, deadline=time.monotonic() + 60)
+    assert with_deadline == scorer.score(batch, reward=LINEAR)
+
+
+def test_the_deadline_is_looked_at_between_portions(
+    scorer: Scorer, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portions: list[int] = []
+
+    def slow(matchers: Sequence[Any], texts: Sequence[Any], threads: int = 0) -> Any:
+        portions.append(len(texts))
+        time.sleep(0.05)
+        return match_batch(matchers, texts, threads)
+
+    monkeypatch.setattr("consensuspr.scoring.matching.match_batch", slow)
+    monkeypatch.setattr("consensuspr.scoring.matching.PORTION_BYTES", 100)
+    monkeypatch.setattr("consensuspr.scoring.matching.MAX_THREADS_COUNTED", 1)
+    batch = [Rollout("duck", "x" * 50)] * 100
+    with pytest.raises(DeadlineExceeded, match="before the node matching"):
+        scorer.score(batch, reward=LINEAR, deadline=time.monotonic() + 0.12)
+    assert 1 <= len(portions) < 10
+    assert set(portions) == {2}
+    assert scripted.seen == []
+
+
+def test_a_deadline_during_the_answer_check_raises(
+    scorer: Scorer, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = scripted.verify_batch
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(0.1)
+        return check(*args, **kwargs)
+
+    monkeypatch.setattr(scripted, "verify_batch", slow)
+    with pytest.raises(DeadlineExceeded, match="the answer check"):
+        scorer.score([Rollout("duck", "")], reward=LINEAR, deadline=time.monotonic() + 0.05)
+
+
+def test_portions_and_threads_change_no_score(
+    dataset: DatasetIndex, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = [Rollout("duck", f"{n} " * (n % 50) + "9*2=18") for n in range(200)]
+    expected, _ = Scorer({"d": dataset}, verifier=scripted).score(batch, reward=LINEAR)
+    monkeypatch.setattr("consensuspr.scoring.matching.PORTION_BYTES", 64)
+    monkeypatch.setattr("consensuspr.scoring.matching.MATCHER_BYTES", 1)
+    for threads in (0, 1, 3):
+        scorer = Scorer({"d": dataset}, verifier=scripted, threads=threads)
+        assert scorer.score(batch, reward=LINEAR)[0] == expected
+
+
+def test_large_matchers_are_not_held_all_at_once(
+    scorer: Scorer, dataset: DatasetIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    def watch(matchers: Sequence[Any], texts: Sequence[Any], threads: int = 0) -> Any:
+        held.append(sum(matcher.nbytes for matcher in matchers))
+        return match_batch(matchers, texts, threads)
+
+    monkeypatch.setattr("consensuspr.scoring.matching.match_batch", watch)
+    batch = [Rollout("p", "x", nodes=[[f"{n}+{k}=9" for k in range(40)]]) for n in range(40)]
+    scorer.score(batch, reward=LINEAR)
+    together = sum(held)
+    monkeypatch.setattr("consensuspr.scoring.matching.MATCHER_BYTES", together // 8)
+    held.clear()
+    scorer.score(batch, reward=LINEAR)
+    assert sum(held) == together
+    assert max(held) <= together // 8 + together // 40 + 1
+
+
+def test_limits_are_those_given(dataset: DatasetIndex, scripted: Any) -> None:
+    scorer = Scorer({"d": dataset}, verifier=scripted, limits=Limits(max_response_bytes=10))
+    cases: list[tuple[str | bytes, Status]] = [
+        ("x" * 10, Status.OK),
+        ("x" * 11, Status.OVERSIZE),
+        (b"x" * 10, Status.OK),
+        (b"x" * 11, Status.OVERSIZE),
+        ("é" * 5, Status.OK),
+        ("é" * 6, Status.OVERSIZE),
+        ("\ud800" * 3, Status.OK),
+        ("\ud800" * 4, Status.OVERSIZE),
+    ]
+    for response, status in cases:
+        assert score_one(scorer, Rollout("duck", response)).status is status
+
+
+def test_a_100_mb_response_hurts_nobody(scorer: Scorer) -> None:
+    batch = [Rollout("duck", "9*2=18 RIGHT"), Rollout("duck", b"7" * 100_000_000)]
+    start = time.monotonic()
+    (good, bad), _ = scorer.score(batch, reward=LINEAR)
+    assert time.monotonic() - start < 1.0
+    assert good.reward == 0.5 + 0.5 / 3
+    assert bad.status is Status.OVERSIZE
+    assert bad.message == "the response has 100000000 bytes; the limit is 16777216"

@@ -1,0 +1,306 @@
+"""Every status with every reward, and failures that stay with their rollout."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from consensuspr.core import match_batch
+from consensuspr.scoring import (
+    DatasetIndex,
+    InlineNode,
+    Limits,
+    OnUndecided,
+    RewardSpec,
+    Rollout,
+    Score,
+    Scorer,
+    Status,
+)
+
+NODES = "16-3-4=9, 9*2=18"  # two of the three nodes of "duck"
+
+# The columns of the table: reward kinds, the curriculum in each of its stages.
+REWARDS: list[tuple[str, RewardSpec, int]] = [
+    ("linear", RewardSpec.linear(0.5), 0),
+    ("max", RewardSpec.maximum(), 0),
+    ("stage 1", RewardSpec.curriculum(), 0),
+    ("stage 2", RewardSpec.curriculum(), 1),
+    ("outcome", RewardSpec.outcome(), 0),
+]
+NOTHING = (None, None, None, None, None)
+MIXED = 0.5 + 0.5 * (2 / 3)
+
+# name, rollout, status, acc, ncr, rewards in the order of REWARDS, words of the message
+CASES: list[tuple[str, Rollout, Status, Any, Any, tuple[Any, ...], str]] = [
+    (
+        "right", Rollout("duck", f"{NODES} RIGHT"),
+        Status.OK, 1.0, 2 / 3, (MIXED, 1.0, 2 / 3, 1.0, 1.0), "",
+    ),
+    (
+        "wrong", Rollout("duck", NODES),
+        Status.OK, 0.0, 2 / 3, (1 / 3, 2 / 3, 2 / 3, 0.0, 0.0), "",
+    ),
+    (
+        "empty", Rollout("duck", ""),
+        Status.OK, 0.0, 0.0, (0.0, 0.0, 0.0, 0.0, 0.0), "",
+    ),
+    (
+        "undecided", Rollout("duck", f"{NODES} HARD"),
+        Status.ANSWER_UNDECIDED, 0.0, 2 / 3, (1 / 3, 2 / 3, 2 / 3, 0.0, 0.0),
+        "the answer stayed undecided (budget) and counts as wrong",
+    ),
+    (
+        "no nodes", Rollout("bare", "RIGHT"),
+        Status.NO_NODES, 1.0, None, (None, None, None, 1.0, 1.0),
+        "problem 'bare' has no nodes",
+    ),
+    (
+        "no nodes and undecided", Rollout("bare", "HARD"),
+        Status.NO_NODES, 0.0, None, (None, None, None, 0.0, 0.0),
+        "problem 'bare' has no nodes; the answer stayed undecided (budget) and counts as wrong",
+    ),
+    (
+        "neither nodes nor truth", Rollout("nothing", "RIGHT"),
+        Status.NO_NODES, None, None, NOTHING,
+        "problem 'nothing' has no nodes and no ground truth",
+    ),
+    (
+        "unknown with a truth", Rollout("absent", "RIGHT", ground_truth="1"),
+        Status.NO_NODES, 1.0, None, (None, None, None, 1.0, 1.0),
+        "problem 'absent' is not in the dataset and came without nodes",
+    ),
+    (
+        "an empty list of nodes", Rollout("duck", "RIGHT", nodes=[]),
+        Status.NO_NODES, 1.0, None, (None, None, None, 1.0, 1.0),
+        "the rollout of problem 'duck' came with an empty list of nodes",
+    ),
+    (
+        "no truth", Rollout("open", "x=55 RIGHT"),
+        Status.NO_GROUND_TRUTH, None, 0.5, (None, None, 0.5, None, None),
+        "problem 'open' has no ground truth",
+    ),
+    (
+        "unknown with nodes", Rollout("absent", "x=55", nodes=[["x=55"]]),
+        Status.NO_GROUND_TRUTH, None, 1.0, (None, None, 1.0, None, None),
+        "problem 'absent' has no ground truth",
+    ),
+    (
+        "unknown with both", Rollout("absent", "x=55", ground_truth="1", nodes=[["x=55"]]),
+        Status.OK, 0.0, 1.0, (0.5, 1.0, 1.0, 0.0, 0.0), "",
+    ),
+    (
+        "unknown", Rollout("absent", f"{NODES} RIGHT"),
+        Status.UNKNOWN_PROBLEM, None, None, NOTHING,
+        "problem 'absent' is not in the dataset",
+    ),
+    (
+        "unknown with an empty list of nodes", Rollout("absent", "RIGHT", nodes=[]),
+        Status.UNKNOWN_PROBLEM, None, None, NOTHING,
+        "problem 'absent' is not in the dataset",
+    ),
+    (
+        "unknown with a blank truth", Rollout("absent", "RIGHT", ground_truth=" "),
+        Status.UNKNOWN_PROBLEM, None, None, NOTHING,
+        "problem 'absent' is not in the dataset",
+    ),
+    (
+        "invalid nodes", Rollout("duck", f"{NODES} RIGHT", nodes=[[]]),
+        Status.INVALID_NODES, 1.0, None, NOTHING, "inline node 0 has no expressions",
+    ),
+    (
+        "invalid nodes without truth", Rollout("absent", "RIGHT", nodes=[["x=5"], []]),
+        Status.INVALID_NODES, None, None, NOTHING, "inline node 1 has no expressions",
+    ),
+    (
+        "oversize", Rollout("duck", f"{NODES} RIGHT" + "x" * 2000),
+        Status.OVERSIZE, None, None, NOTHING, "the response has 2022 bytes; the limit is 2000",
+    ),
+    (
+        "oversize before all else", Rollout("absent", "x" * 2001, nodes=[[]]),
+        Status.OVERSIZE, None, None, NOTHING, "the response has 2001 bytes; the limit is 2000",
+    ),
+    (
+        "a crash of ours", Rollout("duck", f"{NODES} CRASH"),
+        Status.INTERNAL, None, None, NOTHING,
+        "the answer check failed by a defect; the log has the details",
+    ),
+]  # fmt: skip
+NAMES = [case[0] for case in CASES]
+
+
+@pytest.fixture
+def scorer(dataset: DatasetIndex, scripted: Any) -> Scorer:
+    limits = Limits(max_response_bytes=2000)
+    return Scorer({"default": dataset}, verifier=scripted, limits=limits)
+
+
+def score(scorer: Scorer, rollouts: Sequence[Rollout], **kwargs: Any) -> list[Score]:
+    return scorer.score(rollouts, **{"reward": RewardSpec.linear(), **kwargs})[0]
+
+
+@pytest.mark.parametrize("column", range(len(REWARDS)), ids=[name for name, _, _ in REWARDS])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_the_table(scorer: Scorer, case: Any, column: int) -> None:
+    _, rollout, status, acc, ncr, rewards, message = case
+    _, spec, epoch = REWARDS[column]
+    (found,) = score(scorer, [rollout], reward=spec, epoch=epoch)
+    assert (found.status, found.acc, found.ncr) == (status, acc, ncr)
+    assert found.reward == rewards[column]
+    assert found.message == message
+
+
+@pytest.mark.parametrize(("name", "spec", "epoch"), REWARDS, ids=[r[0] for r in REWARDS])
+def test_a_mask_takes_the_reward_of_undecided_answers_only(
+    scorer: Scorer, name: str, spec: RewardSpec, epoch: int
+) -> None:
+    column = [n for n, _, _ in REWARDS].index(name)
+    for _, rollout, status, acc, ncr, rewards, _ in CASES:
+        undecided = "HARD" in str(rollout.response)
+        (found,) = score(scorer, [rollout], reward=spec, epoch=epoch, on_undecided=OnUndecided.MASK)
+        assert (found.status, found.acc, found.ncr) == (status, acc, ncr)
+        assert found.reward == (None if undecided else rewards[column])
+        if undecided:
+            assert found.message.endswith(
+                "the answer stayed undecided (budget) and masks the reward"
+            )
+
+
+def test_a_real_answer_past_its_budget_is_undecided(real_scorer: Scorer) -> None:
+    rollout = Rollout("duck", "9*2=18. The answer is \\boxed{10^{10^{10}}}")
+    (found,) = score(real_scorer, [rollout])
+    assert (found.status, found.acc, found.ncr) == (Status.ANSWER_UNDECIDED, 0.0, 1 / 3)
+    assert (found.reward, found.answer) == (0.5 / 3, "10^{10^{10}}")
+    assert found.message.startswith("the answer stayed undecided (")
+    (masked,) = score(real_scorer, [rollout], on_undecided="mask")
+    assert (masked.status, masked.reward) == (Status.ANSWER_UNDECIDED, None)
+
+
+def test_all_cases_in_one_batch_score_as_they_do_alone(scorer: Scorer) -> None:
+    batch = [case[1] for case in CASES] * 3
+    assert score(scorer, batch) == [score(scorer, [rollout])[0] for rollout in batch]
+
+
+def test_statuses_without_a_value_have_no_trace_of_one(scorer: Scorer) -> None:
+    for name, rollout, status, *_ in CASES:
+        (found,) = score(scorer, [rollout], include_spans=True)
+        if status in (Status.INTERNAL, Status.OVERSIZE, Status.UNKNOWN_PROBLEM):
+            assert found == Score(status, message=found.message), name
+        if found.ncr is None:
+            assert (found.num_nodes, found.matched, found.spans) == (0, (), None), name
+        assert (found.message == "") == (status is Status.OK), name
+
+
+def test_a_hostile_id_is_cut_short_in_messages(scorer: Scorer) -> None:
+    (found,) = score(scorer, [Rollout("i" * 1_000_000, "r")])
+    assert found.status is Status.UNKNOWN_PROBLEM
+    assert len(found.message) < 150
+
+
+LONG = "x" * 4097
+INVALID: list[tuple[Any, str]] = [
+    ([["a"]] * 65, "65 inline nodes were sent; the limit is 64"),
+    ([["a"] * 65], "inline node 0 has 65 expressions; the limit is 64"),
+    (
+        [InlineNode(["a"] * 40, derived=["b"] * 25)],
+        "inline node 0 has 65 expressions; the limit is 64",
+    ),
+    ([["a"], [LONG]], "inline node 1 has an expression of 4097 bytes; the limit is 4096"),
+    ([["é" * 2049]], "inline node 0 has an expression of 4098 bytes; the limit is 4096"),
+    (
+        [["y" * 4096] * 5],
+        "the inline nodes hold 20480 bytes of expressions; the limit is 16384",
+    ),
+    ([["a"], InlineNode([])], "inline node 1 has no expressions"),
+    ([InlineNode([], derived=["a"])], "inline node 0 has no expressions"),
+    (["x=5"], "inline node 0 is no list of expressions"),
+    ([InlineNode("x=5")], "inline node 0 is no list of expressions"),
+    ([None], "inline node 0 is no list of expressions"),
+    ([["x=5", 7]], "inline node 0 has a int among its expressions"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "sentence"), INVALID, ids=[s for _, s in INVALID])
+def test_inline_nodes_past_a_limit(scorer: Scorer, nodes: Any, sentence: str) -> None:
+    (found,) = score(scorer, [Rollout("duck", "RIGHT", nodes=nodes)])
+    assert (found.status, found.message) == (Status.INVALID_NODES, sentence)
+    assert (found.acc, found.ncr, found.reward) == (1.0, None, None)
+
+
+@pytest.mark.parametrize(
+    "nodes", [[["a"]] * 64, [["a"] * 64], [["y" * 4096]], [["é" * 2048]], [["y" * 4096] * 4]]
+)
+def test_inline_nodes_at_a_limit_are_fine(scorer: Scorer, nodes: Any) -> None:
+    (found,) = score(scorer, [Rollout("duck", "RIGHT", nodes=nodes)])
+    assert found.status is Status.OK
+
+
+def test_an_inline_node_without_any_normal_form_never_matches(scorer: Scorer) -> None:
+    (found,) = score(scorer, [Rollout("duck", "$$ x=5", nodes=[["$$", ""], ["x=5"]])])
+    assert (found.status, found.matched) == (Status.OK, (False, True))
+
+
+# --- defects of ours
+
+
+def test_a_scan_that_raises_costs_one_rollout(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fragile(matchers: Sequence[Any], texts: Sequence[Any], threads: int = 0) -> Any:
+        if any("POISON" in text for text in texts):
+            raise MemoryError("scripted")
+        return match_batch(matchers, texts, threads)
+
+    monkeypatch.setattr("consensuspr.scoring.matching.match_batch", fragile)
+    batch = [
+        Rollout("duck", f"{NODES} RIGHT", rollout_id="r0"),
+        Rollout("duck", "POISON RIGHT", rollout_id="r1"),
+        Rollout("open", "x=55", rollout_id="r2"),
+    ]
+    with caplog.at_level(logging.ERROR):
+        first, second, third = score(scorer, batch)
+    assert (first.status, first.reward) == (Status.OK, MIXED)
+    assert second == Score(
+        Status.INTERNAL, message="matching failed by a defect; the log has the details"
+    )
+    assert (third.status, third.ncr) == (Status.NO_GROUND_TRUTH, 0.5)
+    assert "matching failed for rollout 'r1' of problem 'duck'" in caplog.text
+    assert "MemoryError: scripted" in caplog.text
+
+
+def test_an_answer_check_that_raises_costs_one_rollout(
+    scorer: Scorer, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = [Rollout("duck", "RIGHT"), Rollout("duck", "CRASH"), Rollout("duck", "HARD")]
+    found = score(scorer, batch)
+    assert [one.status for one in found] == [
+        Status.OK,
+        Status.INTERNAL,
+        Status.ANSWER_UNDECIDED,
+    ]
+    assert "RuntimeError: scripted crash" in caplog.text
+
+
+def test_nodes_that_do_not_compile_cost_their_rollouts(
+    scorer: Scorer, dataset: DatasetIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(nodes: Any) -> Any:
+        raise RuntimeError("no automaton today")
+
+    dataset.cache.clear()
+    monkeypatch.setattr("consensuspr.scoring.index.Matcher", refuse)
+    found = score(scorer, [Rollout("duck", "RIGHT"), Rollout("bare", "RIGHT")])
+    assert [one.status for one in found] == [Status.INTERNAL, Status.NO_NODES]
+    assert found[0].message == "compiling the nodes failed by a defect; the log has the details"
+
+
+def test_a_defect_of_all_rollouts_is_logged_a_few_times(
+    scorer: Scorer, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = score(scorer, [Rollout("duck", "CRASH")] * 200)
+    assert {one.status for one in found} == {Status.INTERNAL}
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert len(tracebacks) == 5
