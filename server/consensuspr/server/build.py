@@ -1,0 +1,67 @@
+"""From settings and datasets to a service that is ready to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from consensuspr.scoring import DatasetIndex, Limits, Scorer
+from consensuspr.server.admission import Admission
+from consensuspr.server.config import ServerConfig
+from consensuspr.server.grpc_server import GrpcServer
+from consensuspr.server.handlers import Handlers
+from consensuspr.server.metered import MeteredScorer, TimedVerifier
+from consensuspr.server.metrics import Metrics
+from consensuspr.server.service import ScoringService
+from consensuspr.wire.info import describe
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltServer:
+    """A server and what it must be closed with."""
+
+    server: GrpcServer
+    verifier: TimedVerifier
+
+    def close(self) -> None:
+        """End the answer processes."""
+        self.verifier.close()
+
+
+def build_server(
+    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
+) -> BuiltServer:
+    """Put a worker together; to be called with an event loop running.
+
+    Args:
+        config: settings; its addresses and datasets are not looked at.
+        datasets: loaded, by the name that requests use.
+        metrics: where all is counted.
+    """
+    verifier = TimedVerifier(
+        workers=config.answer_workers,
+        budget_s=config.answer_budget_s,
+        memory_limit_bytes=int(config.answer_memory_bytes),
+        cache_size=config.answer_cache_size,
+    )
+    limits = Limits(
+        max_response_bytes=int(config.max_response_bytes),
+        max_inline_nodes=config.max_inline_nodes,
+        max_expressions_per_node=config.max_expressions_per_node,
+        max_expression_bytes=int(config.max_expression_bytes),
+        max_inline_bytes=int(config.max_inline_bytes),
+    )
+    scorer = Scorer(datasets, verifier=verifier, threads=config.match_threads, limits=limits)
+    info = describe(
+        scorer,
+        max_message_bytes=int(config.max_message_bytes),
+        max_rollouts=config.max_rollouts,
+    )
+    handlers = Handlers(MeteredScorer(scorer, verifier, metrics), info)
+    service = ScoringService(
+        handlers,
+        Admission(int(config.queue_limit_bytes)),
+        config.max_concurrent_requests,
+        metrics,
+    )
+    return BuiltServer(GrpcServer(service, int(config.max_message_bytes)), verifier)

@@ -1,0 +1,189 @@
+"""What a worker counts, as Prometheus metrics.
+
+Always counted, shown only where ``metrics_address`` is set: a second, silent way through
+the code would be the one without tests.  The supervisor sets ``PROMETHEUS_MULTIPROC_DIR``
+for its workers, which makes prometheus-client keep the numbers in files that the endpoint
+(``metrics_endpoint.py``) adds up over all workers, those that died included.
+
+Means are quotients of two counters, for example
+``rate(consensuspr_ncr_sum_total[5m]) / rate(consensuspr_ncr_rollouts_total[5m])``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from consensuspr.scoring.types import Rollout, Score, Status
+
+# Labels come from requests, and each value is kept for as long as the process lives: what
+# does not fit in here is counted under OTHER.
+MAX_DATA_SOURCES = 32
+MAX_DATA_SOURCE_CHARS = 64
+OTHER = "other"
+UNKNOWN = "unknown"
+
+# From a batch of one short rollout to one that spends an answer's whole budget and more.
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """How long the parts of one batch took.
+
+    Attributes:
+        total: all of it.
+        answers: the answer check; the rest went into matching and the reward.
+    """
+
+    total: float
+    answers: float
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Numbers that others count since their start, as of now."""
+
+    cache_hits: int
+    cache_misses: int
+    answer_processes: int
+
+
+class Metrics:
+    """The metrics of one worker; safe to use from any thread.
+
+    Args:
+        registry: where they are registered; None: one of their own.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._sources: set[str] = set()
+        self._totals = Totals(0, 0, 0)
+        self._totals_lock = threading.Lock()
+        self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
+        self._request_seconds = self._histogram(
+            "request_seconds", "Time from a request's arrival to its reply.", _SECONDS, "method"
+        )
+        self._request_rollouts = self._histogram(
+            "request_rollouts", "Rollouts in one scoring request.", _ROLLOUTS
+        )
+        self._batch_seconds = self._histogram(
+            "batch_seconds",
+            "Time of one batch in work: match (and reward), answers, total.",
+            _SECONDS,
+            "stage",
+        )
+        self._rollouts = self._counter("rollouts", "Scored rollouts.", "status", "data_source")
+        self._response_bytes = self._counter("response_bytes", "Bytes of scored responses.")
+        self._answers = self._counter("answers", "Checked answers.", "method")
+        self._undecided = self._counter("answers_undecided", "Answers left undecided.")
+        self._sums = {
+            value: (
+                self._counter(f"{value}_sum", f"Sum of {value}.", "data_source"),
+                self._counter(f"{value}_rollouts", f"Rollouts that have {value}.", "data_source"),
+            )
+            for value in ("ncr", "acc", "reward")
+        }
+        self._cache_hits = self._counter("matcher_cache_hits", "Matchers found compiled.")
+        self._cache_misses = self._counter("matcher_cache_misses", "Matchers compiled.")
+        self._answer_processes = self._counter(
+            "answer_processes_started", "Answer processes started, at first or as a replacement."
+        )
+        self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.")
+        self._queue_requests = self._gauge("queue_requests", "Unfinished requests.")
+
+    def request(self, method: str, code: str, seconds: float) -> None:
+        """Count a finished request."""
+        self._requests.labels(method, code).inc()
+        self._request_seconds.labels(method).observe(seconds)
+
+    def request_rollouts(self, number: int) -> None:
+        """Count the rollouts of a scoring request."""
+        self._request_rollouts.observe(number)
+
+    def queue(self, num_bytes: int, num_requests: int) -> None:
+        """Say how much is unfinished now."""
+        self._queue_bytes.set(num_bytes)
+        self._queue_requests.set(num_requests)
+
+    def batch(
+        self,
+        rollouts: Sequence[Rollout],
+        sources: Sequence[str | None],
+        scores: Sequence[Score],
+        took: StageSeconds,
+    ) -> None:
+        """Count a scored batch.
+
+        Args:
+            rollouts: (n,) what was scored.
+            sources: (n,) data source of each, None where unknown.
+            scores: (n,) what came out.
+            took: how long it took.
+        """
+        self._batch_seconds.labels("total").observe(took.total)
+        self._batch_seconds.labels("answers").observe(took.answers)
+        self._batch_seconds.labels("match").observe(max(0.0, took.total - took.answers))
+        self._response_bytes.inc(sum(len(rollout.response) for rollout in rollouts))
+        statuses: dict[tuple[str, str], int] = defaultdict(int)
+        methods: dict[str, int] = defaultdict(int)
+        sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for source, score in zip(sources, scores, strict=True):
+            label = self._bounded(source)
+            statuses[score.status, label] += 1
+            if score.answer_method:
+                methods[score.answer_method] += 1
+            for name, value in (("ncr", score.ncr), ("acc", score.acc), ("reward", score.reward)):
+                if value is not None:
+                    entry = sums[name, label]
+                    entry[0] += value
+                    entry[1] += 1.0
+        for labels, number in statuses.items():
+            self._rollouts.labels(*labels).inc(number)
+        for method, number in methods.items():
+            self._answers.labels(method).inc(number)
+        self._undecided.inc(sum(s.status is Status.ANSWER_UNDECIDED for s in scores))
+        for (name, label), (total, count) in sums.items():
+            value_sum, value_rollouts = self._sums[name]
+            value_sum.labels(label).inc(total)
+            value_rollouts.labels(label).inc(count)
+
+    def totals(self, now: Totals) -> None:
+        """Count what others counted since the last time that this was called."""
+        with self._totals_lock:
+            before, self._totals = self._totals, now
+        self._cache_hits.inc(max(0, now.cache_hits - before.cache_hits))
+        self._cache_misses.inc(max(0, now.cache_misses - before.cache_misses))
+        self._answer_processes.inc(max(0, now.answer_processes - before.answer_processes))
+
+    def _bounded(self, source: str | None) -> str:
+        """Return the label of a data source; at most a fixed number of different ones."""
+        if not source:
+            return UNKNOWN
+        if source in self._sources:
+            return source
+        if len(self._sources) >= MAX_DATA_SOURCES or len(source) > MAX_DATA_SOURCE_CHARS:
+            return OTHER
+        self._sources.add(source)
+        return source
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"consensuspr_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(
+            f"consensuspr_{name}", text, registry=self.registry, multiprocess_mode="livesum"
+        )
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(
+            f"consensuspr_{name}", text, labels, buckets=buckets, registry=self.registry
+        )

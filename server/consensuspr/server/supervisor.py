@@ -1,0 +1,311 @@
+"""The process model of ``serve``: one supervisor, N workers that share a port.
+
+::
+
+    supervisor ── claims the port, loads nothing, never imports gRPC
+      ├── prepare   loads the datasets once, saves snapshots, ends
+      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT
+      ├── …
+      └── worker N-1
+
+Why processes: Python parses and builds messages under one lock, so that one process is one
+core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
+while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
+one connection is served by one worker for as long as it lives.
+
+A worker that dies is replaced, the sooner the longer it lived; one that cannot start, again
+and again, ends the server with code 1 instead of leaving it half alive.
+
+Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
+anew; clients retry meanwhile).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import shutil
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.server import logs
+from consensuspr.server.address import Address, Claim, claim
+from consensuspr.server.children import Child
+from consensuspr.server.config import ServerConfig
+from consensuspr.server.metrics_endpoint import MetricsEndpoint, multiprocess_environment
+from consensuspr.server.signals import CaughtSignals, caught_signals
+
+_log = logging.getLogger(logs.LOGGER_NAME)
+
+# Wait before a dead worker is replaced: doubled with each death, forgotten by a long life.
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 30.0
+LONG_LIFE_S = 60.0
+# Deaths of one worker in a row before it was ready: then it is not bad luck.
+MAX_FAILED_STARTS = 5
+# Between two looks at the children.  Reports and signals are noticed at once; this is for a
+# death whose pipe somebody else keeps open.
+TICK_S = 0.2
+# What a worker needs, past delay and grace, to stop.
+STOP_MARGIN_S = 5.0
+
+
+class _Stopped(Exception):
+    """SIGTERM or SIGINT arrived."""
+
+
+class _CannotGoOnError(ConsensusPRError):
+    """A worker that died cannot be replaced."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The place of one worker; its process changes.
+
+    Attributes:
+        child: the process, None while a replacement waits.
+        ready: whether the process has reported that it serves.
+        started: when it was started, monotonic.
+        failed_starts: in a row.
+        backoff_s: waited before the latest replacement, 0 where there was none.
+        replace_at: when to replace, where there is no process.
+    """
+
+    number: int
+    child: Child | None = None
+    ready: bool = False
+    started: float = 0.0
+    failed_starts: int = 0
+    backoff_s: float = 0.0
+    replace_at: float = 0.0
+
+
+def run(config: ServerConfig) -> int:
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    Prints one line, ``listening on HOST:PORT``, on standard output when all workers serve.
+    Takes over the signals and the logging of this process; to be called in its main thread.
+
+    Returns:
+        0 after draining, 1 where a worker that died could not be replaced.
+
+    Raises:
+        InputError: a dataset or an address is wrong.
+        ConsensusPRError: the port is in use, or a worker cannot start.
+    """
+    logs.configure(config.log_format, config.log_level, "supervisor")
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="consensuspr-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        claimed = claim(Address.parse(config.address))
+        stack.callback(claimed.close)
+        endpoint = None
+        if config.metrics_address is not None:
+            endpoint = MetricsEndpoint(Address.parse(config.metrics_address), folder)
+            stack.callback(endpoint.close)
+            _log.info("metrics on http://%s/metrics", endpoint.address)
+        signals = stack.enter_context(caught_signals())
+        supervisor = _Supervisor(config, folder, claimed, endpoint, signals)
+        stack.callback(supervisor.kill_all)
+        return supervisor.run()
+
+
+class _Supervisor:
+    """The life of one server."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        folder: Path,
+        claimed: Claim,
+        endpoint: MetricsEndpoint | None,
+        signals: CaughtSignals,
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._claimed = claimed
+        self._endpoint = endpoint
+        self._signals = signals
+        self._snapshots = {
+            name: str(folder / f"{number}.index") for number, name in enumerate(config.datasets)
+        }
+        self._slots = [_Slot(number) for number in range(config.workers)]
+        self._prepare: Child | None = None
+
+    def run(self) -> int:
+        try:
+            self._load_datasets()
+            self._start_workers()
+            _log.info("listening on %s with %d workers", self._claimed.address, len(self._slots))
+            print(f"listening on {self._claimed.address}", flush=True)
+            while True:
+                self._wait()
+                for slot in self._slots:
+                    self._look_after(slot)
+        except _Stopped:
+            self._drain()
+            return 0
+        except _CannotGoOnError as error:
+            _log.error("%s; the server ends", error)
+            self._drain()
+            return 1
+
+    def kill_all(self) -> None:
+        """End whatever still runs."""
+        for child in self._children():
+            child.kill()
+
+    def _load_datasets(self) -> None:
+        payload = {"config": self._config.model_dump(mode="json"), "snapshots": self._snapshots}
+        self._prepare = Child("consensuspr.server.prepare", payload, {})
+        while (code := self._prepare.exit_code()) is None:
+            self._wait()
+        report = self._prepare.report()
+        if report is not None and not report.ready:
+            raise InputError(report.reason) if report.bad_input else ConsensusPRError(report.reason)
+        if report is None or code != 0:
+            raise ConsensusPRError(
+                f"loading the datasets failed: its process {self._prepare.describe_exit()}"
+            )
+        self._prepare.kill()
+        self._prepare = None
+
+    def _start(self, slot: _Slot) -> None:
+        payload = {
+            "config": self._config.model_dump(mode="json"),
+            "snapshots": self._snapshots,
+            "address": str(self._claimed.address),
+            "worker": slot.number,
+        }
+        slot.child = Child(
+            "consensuspr.server.worker", payload, multiprocess_environment(self._folder)
+        )
+        slot.started = time.monotonic()
+        slot.ready = False
+        _log.debug("worker %d started as process %d", slot.number, slot.child.pid)
+
+    def _start_workers(self) -> None:
+        """Start all workers and wait until every one of them serves.
+
+        Raises:
+            ConsensusPRError: one of them cannot start.
+        """
+        deadline = time.monotonic() + self._config.start_timeout_s
+        for slot in self._slots:
+            self._start(slot)
+        while not self._all_started():
+            if time.monotonic() >= deadline:
+                raise ConsensusPRError(
+                    f"workers were not ready after start_timeout_s={self._config.start_timeout_s:g}"
+                )
+            self._wait()
+
+    def _all_started(self) -> bool:
+        # All are asked, so that one that failed is found although another is still loading.
+        started = [self._has_started(slot) for slot in self._slots]
+        return all(started)
+
+    def _has_started(self, slot: _Slot) -> bool:
+        assert slot.child is not None
+        report = slot.child.report()
+        if report is not None and not report.ready:
+            raise ConsensusPRError(f"worker {slot.number} cannot start: {report.reason}")
+        if slot.child.exit_code() is not None:
+            raise ConsensusPRError(
+                f"worker {slot.number} {slot.child.describe_exit()} before it was ready"
+            )
+        slot.ready = report is not None
+        return slot.ready
+
+    def _look_after(self, slot: _Slot) -> None:
+        """See to one worker: replace it where it died, give up where that does not help."""
+        now = time.monotonic()
+        if slot.child is None:
+            if now >= slot.replace_at:
+                self._start(slot)
+            return
+        if slot.child.exit_code() is not None:
+            self._bury(slot, slot.child)
+        elif not slot.ready:
+            report = slot.child.report()
+            if report is not None and report.ready:
+                slot.ready = True
+                slot.failed_starts = 0
+                _log.warning("worker %d serves again, process %d", slot.number, slot.child.pid)
+            elif now - slot.started > self._config.start_timeout_s:
+                self._bury(slot, slot.child)
+
+    def _bury(self, slot: _Slot, child: Child) -> None:
+        """Clear up after a worker that died, and plan its replacement."""
+        lived_s = time.monotonic() - slot.started
+        how = child.describe_exit() if child.exit_code() is not None else "did not get ready"
+        report = child.report()
+        if report is not None and report.reason:
+            how += f" ({report.reason})"
+        child.kill()
+        slot.child = None
+        if not slot.ready:
+            slot.failed_starts += 1
+        if slot.failed_starts >= MAX_FAILED_STARTS:
+            raise _CannotGoOnError(
+                f"worker {slot.number} failed to start {slot.failed_starts} times; the last {how}"
+            )
+        if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
+            slot.backoff_s = FIRST_BACKOFF_S
+        else:
+            slot.backoff_s = min(MAX_BACKOFF_S, 2 * slot.backoff_s)
+        slot.replace_at = time.monotonic() + slot.backoff_s
+        _log.error(
+            "worker %d, process %d, %s after %.1f s; it is replaced in %.1f s",
+            slot.number, child.pid, how, lived_s, slot.backoff_s,
+        )  # fmt: skip
+        if self._endpoint is not None:
+            self._endpoint.worker_restarts.inc()
+            self._endpoint.worker_died(child.pid)
+
+    def _drain(self) -> None:
+        """Tell all workers to end, wait for them, and kill what does not."""
+        config = self._config
+        limit_s = config.drain_delay_s + config.grace_s + STOP_MARGIN_S
+        deadline = time.monotonic() + limit_s
+        _log.info("stopping")
+        workers = [slot.child for slot in self._slots if slot.child is not None]
+        for worker in workers:
+            worker.terminate()
+        while any(worker.exit_code() is None for worker in workers):
+            if time.monotonic() >= deadline:
+                _log.warning("workers did not stop within %g s and are killed", limit_s)
+                return
+            # Whoever presses Ctrl-C again while it drains does not want to wait.
+            if signal.SIGINT in self._pause():
+                _log.warning("interrupted while draining; workers are killed")
+                return
+
+    def _wait(self) -> None:
+        """Sleep until something may have happened.
+
+        Raises:
+            _Stopped: SIGTERM or SIGINT arrived.
+        """
+        if self._pause():
+            raise _Stopped
+
+    def _pause(self) -> list[signal.Signals]:
+        """Sleep until a child or a signal makes itself felt, or a tick; return the signals."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._signals.socket, selectors.EVENT_READ)
+            for child in self._children():
+                # What has ended is readable for ever, which would make this a busy loop.
+                if child.exit_code() is None:
+                    selector.register(child.reports_fd, selectors.EVENT_READ)
+            selector.select(TICK_S)
+        return self._signals.take()
+
+    def _children(self) -> list[Child]:
+        children = [slot.child for slot in self._slots]
+        return [child for child in [self._prepare, *children] if child is not None]

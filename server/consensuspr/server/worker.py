@@ -1,0 +1,82 @@
+"""A worker process: maps the snapshots, serves until it is told to stop, drains, ends.
+
+Ends with code 0 after draining, for SIGTERM, for SIGINT, and when the supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.server import logs
+from consensuspr.server.child import Orders
+from consensuspr.server.config import ServerConfig
+from consensuspr.server.grpc_server import Draining
+
+_log = logging.getLogger(logs.LOGGER_NAME)
+
+# Past the drain of a worker whose supervisor is gone: a stuck one must not stay for ever.
+_LAST_RESORT_S = 10.0
+
+
+def main() -> int:
+    """Serve as ordered; return the exit code of the process."""
+    orders = Orders()
+    config = ServerConfig.model_validate(orders.payload["config"])
+    logs.configure(config.log_format, config.log_level, f"worker {orders.payload['worker']}")
+    try:
+        dropped = asyncio.run(_serve(orders, config))
+    except ConsensusPRError as error:
+        orders.report_failure(str(error), bad_input=isinstance(error, InputError))
+        return 1
+    if dropped:
+        # An orderly end of the interpreter would wait for the threads of what was dropped.
+        logging.shutdown()
+        os._exit(0)
+    return 0
+
+
+async def _serve(orders: Orders, config: ServerConfig) -> int:
+    """Serve until told to stop; return how many requests were dropped at the end."""
+    from consensuspr.scoring import DatasetIndex, MatcherCache
+    from consensuspr.server.build import build_server
+    from consensuspr.server.metrics import Metrics
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    how = Draining(config.drain_delay_s, config.grace_s)
+
+    def left_alone() -> None:
+        _log.error("the supervisor is gone; draining")
+        last_resort = threading.Timer(
+            how.delay_s + how.grace_s + _LAST_RESORT_S, os._exit, args=(1,)
+        )
+        last_resort.daemon = True
+        last_resort.start()
+        loop.call_soon_threadsafe(stop.set)
+
+    orders.when_left_alone(left_alone)
+    cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
+    datasets = {
+        name: DatasetIndex.open(path, name=name, cache=cache)
+        for name, path in orders.payload["snapshots"].items()
+    }
+    built = build_server(config, datasets, Metrics())
+    try:
+        await built.server.start(orders.payload["address"])
+        orders.report_ready()
+        await stop.wait()
+        return await built.server.drain(how)
+    finally:
+        built.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What is counted, and that hostile labels cannot make it grow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consensuspr.scoring.types import Rollout, Score, Status
+from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics, StageSeconds, Totals
+from consensuspr.v1 import scoring_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Serve
+
+TOOK = StageSeconds(total=0.5, answers=0.2)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"consensuspr_{name}", labels)
+
+
+def test_a_batch_is_counted_by_status_and_data_source() -> None:
+    metrics = Metrics()
+    scores = [
+        Score(Status.OK, reward=0.75, acc=1.0, ncr=0.5, answer_method="canonical"),
+        Score(Status.OK, reward=0.25, acc=0.0, ncr=0.5, answer_method="symbolic"),
+        Score(Status.ANSWER_UNDECIDED, reward=0.5, acc=0.0, ncr=1.0, answer_method="budget"),
+        Score(Status.NO_NODES, acc=1.0, answer_method="canonical"),
+        Score(Status.UNKNOWN_PROBLEM),
+    ]
+    sources = ["math", "math", "math", "gsm8k", None]
+    metrics.batch([Rollout("p", b"12345")] * 5, sources, scores, TOOK)
+    assert value(metrics, "rollouts_total", status="OK", data_source="math") == 2
+    assert value(metrics, "rollouts_total", status="NO_NODES", data_source="gsm8k") == 1
+    assert value(metrics, "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
+    assert value(metrics, "ncr_sum_total", data_source="math") == 2.0
+    assert value(metrics, "ncr_rollouts_total", data_source="math") == 3
+    assert value(metrics, "ncr_rollouts_total", data_source="gsm8k") is None
+    assert value(metrics, "acc_sum_total", data_source="gsm8k") == 1.0
+    assert value(metrics, "reward_sum_total", data_source="math") == 1.5
+    assert value(metrics, "answers_total", method="canonical") == 2
+    assert value(metrics, "answers_total", method="budget") == 1
+    assert value(metrics, "answers_undecided_total") == 1
+    assert value(metrics, "response_bytes_total") == 25
+    for stage, seconds in (("total", 0.5), ("answers", 0.2), ("match", 0.3)):
+        assert value(metrics, "batch_seconds_sum", stage=stage) == pytest.approx(seconds)
+
+
+def test_data_sources_are_bounded() -> None:
+    metrics = Metrics()
+    sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
+    metrics.batch([Rollout("p", b"")] * 1001, sources, [Score(Status.OK) for _ in sources], TOOK)
+    labels = {
+        sample.labels["data_source"]
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "consensuspr_rollouts_total"
+    }
+    assert len(labels) == MAX_DATA_SOURCES + 1
+    other = value(metrics, "rollouts_total", status="OK", data_source="other")
+    assert other == 1001 - MAX_DATA_SOURCES
+
+
+def test_totals_of_others_are_counted_once() -> None:
+    metrics = Metrics()
+    metrics.totals(Totals(cache_hits=5, cache_misses=2, answer_processes=1))
+    metrics.totals(Totals(cache_hits=9, cache_misses=2, answer_processes=3))
+    assert value(metrics, "matcher_cache_hits_total") == 9
+    assert value(metrics, "matcher_cache_misses_total") == 2
+    assert value(metrics, "answer_processes_started_total") == 3
+
+
+def test_every_metric_is_documented(repository: Path) -> None:
+    text = (repository / "docs/operations.md").read_text()
+    table = text.partition("## Metrics")[2].partition("what to watch")[0]
+    documented = set(re.findall(r"`consensuspr_(\w+?)(?:_total)?`", table))
+    counted = {family.name.removeprefix("consensuspr_") for family in Metrics().registry.collect()}
+    for value in ("acc", "reward"):  # documented as being like those of NCR
+        counted -= {f"{value}_sum", f"{value}_rollouts"}
+    assert documented == counted | {"worker_restarts"}
+
+
+def test_a_served_batch_shows_up(serve: Serve, request_for: Callable[..., pb.ScoreRequest]) -> None:
+    server = serve()
+    right = b"16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
+    request = request_for(right, right, b"#### 1")
+    request.rollouts[1].data_source = "mine"
+    request.rollouts.add(problem_id="bare", response=b"#### 5")
+    request.rollouts.add(problem_id="nobody" * 1000, response=b"#### 5")
+    server.stub.Score(request)
+    metrics = server.metrics
+    assert value(metrics, "rollouts_total", status="OK", data_source="toy") == 2
+    assert value(metrics, "rollouts_total", status="OK", data_source="mine") == 1
+    assert value(metrics, "rollouts_total", status="NO_NODES", data_source="plain") == 1
+    assert value(metrics, "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
+    assert value(metrics, "request_rollouts_sum") == 5
+    assert value(metrics, "matcher_cache_misses_total") == 1
+    assert value(metrics, "acc_sum_total", data_source="toy") == 1
+    assert value(metrics, "answer_processes_started_total") == 0
+    server.stub.Score(request_for(rb"\boxed{x^2+2x+1}"))  # only computer algebra decides it
+    started = value(metrics, "answer_processes_started_total")
+    assert started is not None
+    assert started >= 1
+    total = value(metrics, "batch_seconds_sum", stage="total")
+    answers = value(metrics, "batch_seconds_sum", stage="answers")
+    assert total is not None
+    assert answers is not None
+    assert 0 < answers < total
