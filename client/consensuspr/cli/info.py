@@ -1,0 +1,88 @@
+"""``consensuspr info``: versions, limits and datasets, of this install or of a server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from rich.table import Table
+from rich.text import Text
+
+from consensuspr.cli.connection import CONNECT_TIMEOUT_S
+from consensuspr.cli.console import make_console, one_line
+from consensuspr.cli.options import Address, Json, Timeout
+from consensuspr.wire.info import DatasetInfo, ServerInfo
+
+
+def info(address: Address = None, timeout: Timeout = None, as_json: Json = False) -> None:
+    """Say which versions score here, or what a server is and serves.
+
+    ```text
+    consensuspr info
+    consensuspr info --address 127.0.0.1:50051
+    ```
+    """
+    if address is None:
+        _print_facts(_installed(), as_json)
+        return
+    from consensuspr.client import RewardClient
+
+    with RewardClient(address, timeout_s=timeout or CONNECT_TIMEOUT_S) as client:
+        server = client.server_info()
+    if as_json:
+        print(json.dumps(asdict(server)))
+        return
+    _print_facts(_server_facts(server), as_json=False)
+    make_console().print(_dataset_table(server.datasets))
+
+
+def _installed() -> dict[str, object]:
+    from consensuspr.core import BACKEND, NORMAL_FORM_VERSION
+    from consensuspr.scoring.answers import ANSWER_VERSION
+    from consensuspr.v1 import PROTOCOL_VERSION
+    from consensuspr.version import VERSION
+
+    return {
+        "version": VERSION,
+        "protocol_version": PROTOCOL_VERSION,
+        "normal_form_version": NORMAL_FORM_VERSION,
+        "answer_version": ANSWER_VERSION,
+        "core_backend": BACKEND,
+    }
+
+
+def _server_facts(server: ServerInfo) -> dict[str, object]:
+    facts = asdict(server)
+    del facts["datasets"]
+    return facts
+
+
+def _print_facts(facts: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in facts.items():
+        shown = f"{value:,}" if name.startswith("max_") else one_line(str(value))
+        table.add_row(name.replace("_", " "), Text(shown))
+    make_console().print(table)
+
+
+def _dataset_table(datasets: tuple[DatasetInfo, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Dataset")
+    for heading in ("Problems", "Without nodes", "Nodes", "Expressions", "Derived"):
+        table.add_column(heading, justify="right")
+    table.add_column("Digest", no_wrap=True)
+    for dataset in datasets:
+        counts = (
+            dataset.num_problems,
+            dataset.num_without_nodes,
+            dataset.num_nodes,
+            dataset.num_expressions,
+            dataset.num_derived,
+        )
+        table.add_row(
+            Text(one_line(dataset.name)), *(f"{count:,}" for count in counts), dataset.digest[:19]
+        )
+    return table

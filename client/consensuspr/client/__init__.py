@@ -1,0 +1,87 @@
+"""Clients of the reward service: synchronous, asynchronous, and in-process.
+
+::
+
+    from consensuspr.client import RewardClient, RewardSpec, Rollout
+
+    with RewardClient("127.0.0.1:50051") as client:
+        scores = client.score([Rollout("p1", "... so the answer is 12.")], RewardSpec.linear(0.5))
+
+``RewardClient`` and ``AsyncRewardClient`` speak to a server; ``LocalClient`` scores here.
+All three give equal scores.  Names resolve on first use: a client of a server imports
+neither the matcher nor the answer check, and ``LocalClient`` does not import gRPC.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from consensuspr.client.aio import AsyncRewardClient
+    from consensuspr.client.local import LocalClient
+    from consensuspr.client.results import ScoredBatch
+    from consensuspr.client.retry import RetryPolicy
+    from consensuspr.client.sync import RewardClient
+    from consensuspr.scoring.rewards import RewardKind, RewardSpec
+    from consensuspr.scoring.types import (
+        AnswerRule,
+        Identity,
+        InlineNode,
+        OnUndecided,
+        Rollout,
+        Score,
+        Status,
+    )
+    from consensuspr.wire.info import DatasetInfo, ServerInfo
+
+_HOME_OF = {
+    "AnswerRule": "consensuspr.scoring.types",
+    "AsyncRewardClient": "consensuspr.client.aio",
+    "DatasetInfo": "consensuspr.wire.info",
+    "Identity": "consensuspr.scoring.types",
+    "InlineNode": "consensuspr.scoring.types",
+    "LocalClient": "consensuspr.client.local",
+    "OnUndecided": "consensuspr.scoring.types",
+    "RetryPolicy": "consensuspr.client.retry",
+    "RewardClient": "consensuspr.client.sync",
+    "RewardKind": "consensuspr.scoring.rewards",
+    "RewardSpec": "consensuspr.scoring.rewards",
+    "Rollout": "consensuspr.scoring.types",
+    "Score": "consensuspr.scoring.types",
+    "ScoredBatch": "consensuspr.client.results",
+    "ServerInfo": "consensuspr.wire.info",
+    "Status": "consensuspr.scoring.types",
+}
+
+__all__ = [
+    "AnswerRule",
+    "AsyncRewardClient",
+    "DatasetInfo",
+    "Identity",
+    "InlineNode",
+    "LocalClient",
+    "OnUndecided",
+    "RetryPolicy",
+    "RewardClient",
+    "RewardKind",
+    "RewardSpec",
+    "Rollout",
+    "Score",
+    "ScoredBatch",
+    "ServerInfo",
+    "Status",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

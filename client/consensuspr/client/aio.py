@@ -1,0 +1,240 @@
+"""The asynchronous client.
+
+The same pipeline as in the synchronous one decides what happens; attempts are tasks here.
+A client belongs to the event loop in which it is first used, and does not survive ``fork``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from consensuspr.client.batcher import Batcher
+from consensuspr.client.calls import Calls
+from consensuspr.client.channel import channel_options
+from consensuspr.client.pipeline import Attempt, Pipeline
+from consensuspr.client.planning import Limits, Progress, ScorePlan
+from consensuspr.client.results import ScoredBatch, read_explanation
+from consensuspr.client.retry import Deadline, RetryPolicy
+from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.errors import RewardServiceError
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
+from consensuspr.wire.info import ServerInfo
+from consensuspr.wire.options import ScoreOptions
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.explain import Explanation
+
+R = TypeVar("R", bound=Message)
+
+DEFAULT_REWARD = RewardSpec.linear()
+
+
+class AsyncRewardClient:
+    """Scores rollouts by a reward server, without blocking the event loop.
+
+    Arguments and errors are those of :class:`RewardClient`.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = 30.0,
+        *,
+        max_in_flight: int = 8,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight)
+        self._channel: grpc.aio.Channel | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._limits: Limits | None = None
+        self._batcher = Batcher(self._score, max_in_flight)
+
+    async def score(
+        self,
+        rollouts: Sequence[Rollout],
+        reward: RewardSpec = DEFAULT_REWARD,
+        epoch: int = 0,
+        dataset: str | None = None,
+        *,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        include_spans: bool = False,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredBatch:
+        """Score a batch of any size; order is kept.
+
+        Arguments, result and errors are those of :meth:`RewardClient.score`.
+        """
+        options = ScoreOptions.checked(
+            reward, epoch, dataset, answer_rule, on_undecided, include_spans
+        )
+        return await self._score(rollouts, options, self._calls.deadline(timeout_s), progress)
+
+    async def score_one(
+        self,
+        rollout: Rollout,
+        reward: RewardSpec = DEFAULT_REWARD,
+        epoch: int = 0,
+        dataset: str | None = None,
+        *,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        include_spans: bool = False,
+        timeout_s: float | None = None,
+    ) -> Score:
+        """Score one rollout; calls that run at the same time share requests.
+
+        For callers that have single samples, many of them at a time.  Arguments and errors
+        are those of :meth:`score`.
+        """
+        options = ScoreOptions.checked(
+            reward, epoch, dataset, answer_rule, on_undecided, include_spans
+        )
+        self._open_channel()  # a closed client or another loop is found before anything waits
+        return await self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
+
+    async def explain(
+        self,
+        rollout: Rollout,
+        reward: RewardSpec = DEFAULT_REWARD,
+        epoch: int = 0,
+        dataset: str | None = None,
+        *,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        timeout_s: float | None = None,
+    ) -> Explanation:
+        """Score one rollout and say which expression of which node was found where.
+
+        Arguments and errors are those of :meth:`score`.
+        """
+        options = ScoreOptions.checked(reward, epoch, dataset, answer_rule, on_undecided, True)
+        replies: list[pb.ExplainResponse] = []
+        deadline = self._calls.deadline(timeout_s)
+        await self._run("Explain", self._calls.explain(rollout, options, deadline, replies))
+        return read_explanation(replies[0])
+
+    async def server_info(self, timeout_s: float | None = None) -> ServerInfo:
+        """Return the server's versions, limits and datasets.
+
+        Raises:
+            RewardServiceError: it cannot be asked, or speaks another protocol version.
+        """
+        return await self._server_info(self._calls.deadline(timeout_s))
+
+    async def wait_until_ready(self, timeout_s: float | None = None) -> ServerInfo:
+        """Wait until the server answers; return what it says about itself.
+
+        Raises:
+            Unavailable: it did not answer in time.
+        """
+        return await self.server_info(timeout_s)
+
+    async def close(self) -> None:
+        """Close the channel; calls in progress end with an error.  May be called twice."""
+        self._closed = True
+        self._batcher.close()
+        if self._channel is not None:
+            await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _score(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        deadline: Deadline,
+        progress: Progress | None = None,
+    ) -> ScoredBatch:
+        plan = ScorePlan(rollouts, options, await self._server_limits(deadline), progress)
+        await self._run("Score", self._calls.score(plan, deadline))
+        return plan.assembly.result()
+
+    async def _server_limits(self, deadline: Deadline) -> Limits:
+        """Return the server's limits, asked for once and again after a failed call."""
+        if self._limits is None:
+            self._limits = Limits.of(await self._server_info(deadline))
+        return self._limits
+
+    async def _server_info(self, deadline: Deadline) -> ServerInfo:
+        replies: list[pb.ServerInfoResponse] = []
+        await self._run("ServerInfo", self._calls.server_info(deadline, replies))
+        return self._calls.read_server_info(replies[0])
+
+    def _open_channel(self) -> grpc.aio.Channel:
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._calls.address, channel_options())
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError("the client was used in another event loop; make one in each")
+        return self._channel
+
+    async def _run(self, method: str, pipeline: Pipeline[R]) -> None:
+        """Carry out a call: start what is due, pass on what ended, until all is done."""
+        call = getattr(ScoringServiceStub(self._open_channel()), method)
+        in_flight: dict[asyncio.Task[R], Attempt[R]] = {}
+        try:
+            while True:
+                for attempt in pipeline.due():
+                    in_flight[asyncio.create_task(_carry_out(call, attempt))] = attempt
+                if pipeline.done:
+                    return
+                if not in_flight:
+                    await asyncio.sleep(pipeline.wait_s())
+                    continue
+                ended, _ = await asyncio.wait(
+                    in_flight, timeout=pipeline.wait_s(), return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in ended:
+                    _pass_on(pipeline, in_flight.pop(task), task)
+        except RewardServiceError:
+            # It may have been replaced by a server with other limits.
+            self._limits = None
+            raise
+        finally:
+            for task in in_flight:
+                task.cancel()
+
+
+async def _carry_out(call: Any, attempt: Attempt[R]) -> R:
+    reply: R = await call(attempt.job.request, timeout=attempt.timeout_s)
+    return reply
+
+
+def _pass_on(pipeline: Pipeline[R], attempt: Attempt[R], task: asyncio.Task[R]) -> None:
+    """Tell the pipeline how an attempt ended."""
+    if task.cancelled():  # not by us: closing the channel cancels what runs on it
+        failure = RpcFailure(grpc.StatusCode.CANCELLED, "the client was closed")
+        pipeline.failed(attempt, failure)
+        return
+    error = task.exception()
+    if error is None:
+        pipeline.succeeded(attempt, task.result())
+    elif isinstance(error, grpc.aio.AioRpcError):
+        pipeline.failed(attempt, RpcFailure.of(error))
+    else:
+        raise error

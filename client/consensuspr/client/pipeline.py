@@ -1,0 +1,165 @@
+"""The course of one client call, without any input or output.
+
+A call is a row of requests (the pieces of a large batch, or a single one).  The pipeline
+says which to send next, what to do about a failure, how long to wait, and when all is over;
+the synchronous and the asynchronous client only carry out what it says.  So there is one
+place for order, bounds, retries and deadlines, and it is tested without a network.
+
+Requests are built when their turn comes: of a batch of any size, only what is in flight is
+held as messages.  Not thread-safe: one call belongs to one thread or task.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+from grpc import StatusCode
+
+from consensuspr.client.retry import Deadline, RetryPolicy
+from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.errors import RewardServiceError
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(slots=True)
+class Job(Generic[R]):
+    """One request and what is to happen with its reply.
+
+    Attributes:
+        request: the message to send.
+        deliver: called once, with the reply.
+    """
+
+    request: Message
+    deliver: Callable[[R], None]
+
+
+@dataclass(slots=True)
+class Attempt(Generic[R]):
+    """One sending of a job, to be carried out at once.
+
+    Attributes:
+        number: counted from 1.
+        timeout_s: what is left of the caller's timeout.
+    """
+
+    job: Job[R]
+    number: int
+    timeout_s: float
+
+
+class Pipeline(Generic[R]):
+    """Keeps a bounded number of requests in flight until all have their replies.
+
+    Args:
+        jobs: the requests in order; drawn from one at a time.
+        context: which call this is, the beginning of error messages.
+        deadline: of the call as a whole.
+        policy: of retries.
+        max_in_flight: requests at a time, those that wait to be repeated included.
+        uniform: draws the random part of a wait.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterator[Job[R]],
+        *,
+        context: str,
+        deadline: Deadline,
+        policy: RetryPolicy,
+        max_in_flight: int,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._jobs = jobs
+        self._context = context
+        self._deadline = deadline
+        self._policy = policy
+        self._max_in_flight = max_in_flight
+        self._uniform = uniform
+        self._open = 0  # jobs drawn and not delivered
+        self._exhausted = False
+        # (due, tie-break, number of the next attempt, job) of what waits to be repeated.
+        self._waiting: list[tuple[float, int, int, Job[R]]] = []
+        self._order = itertools.count()
+        # The latest transient failure since the latest success, and after how many attempts.
+        self._last: tuple[int, RpcFailure] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every job has been drawn and delivered."""
+        return self._exhausted and not self._open
+
+    def due(self) -> list[Attempt[R]]:
+        """Return the attempts to start now.
+
+        Raises:
+            RewardServiceError: the caller's timeout passed.
+        """
+        remaining_s = self._deadline.remaining_s()
+        if remaining_s <= 0 and not self.done:
+            raise self._out_of_time()
+        attempts = []
+        now = self._deadline.clock()
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, number, job = heapq.heappop(self._waiting)
+            attempts.append(Attempt(job, number, remaining_s))
+        while not self._exhausted and self._open < self._max_in_flight:
+            drawn = next(self._jobs, None)
+            if drawn is None:
+                self._exhausted = True
+            else:
+                self._open += 1
+                attempts.append(Attempt(drawn, 1, remaining_s))
+        return attempts
+
+    def wait_s(self) -> float:
+        """Return how long nothing is due, unless a reply arrives: at least 0."""
+        until = min(self._deadline.at, self._waiting[0][0] if self._waiting else self._deadline.at)
+        return max(0.0, until - self._deadline.clock())
+
+    def succeeded(self, attempt: Attempt[R], reply: R) -> None:
+        """Take the reply to an attempt."""
+        self._open -= 1
+        self._last = None
+        attempt.job.deliver(reply)
+
+    def failed(self, attempt: Attempt[R], failure: RpcFailure) -> None:
+        """Take the failure of an attempt, and plan its repetition.
+
+        Raises:
+            RewardServiceError: it is not to be repeated, or not before the deadline.
+        """
+        if failure.code is StatusCode.DEADLINE_EXCEEDED and self._deadline.remaining_s() <= 0:
+            raise self._out_of_time()
+        delay_s = self._policy.delay_s(attempt.number, failure, self._uniform)
+        if delay_s is None:
+            raise failure.exception(self._context_after(attempt.number))
+        self._last = (attempt.number, failure)
+        if delay_s >= self._deadline.remaining_s():
+            raise self._out_of_time()
+        due = self._deadline.clock() + delay_s
+        heapq.heappush(self._waiting, (due, next(self._order), attempt.number + 1, attempt.job))
+
+    def _out_of_time(self) -> RewardServiceError:
+        """Return the exception for a call whose timeout has passed.
+
+        Where attempts failed until then, it is their failure: that nobody listens says more
+        than that time has passed.
+        """
+        if self._last is None:
+            return self._deadline.error(self._context)
+        attempts, failure = self._last
+        timeout_s = self._deadline.timeout_s
+        return failure.exception(
+            f"{self._context_after(attempts)}, no time left of timeout_s={timeout_s:g}"
+        )
+
+    def _context_after(self, attempts: int) -> str:
+        return self._context if attempts == 1 else f"{self._context}, {attempts} attempts"

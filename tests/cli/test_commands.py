@@ -1,0 +1,203 @@
+"""The boundary of all commands, and the small ones: derive, info, health, serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consensuspr.version import VERSION
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Rows, Run, RunningServer, StartServer
+
+COMMANDS = ("serve", "score", "explain", "derive", "info", "health")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_with_an_example(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.code == 0
+    assert f"consensuspr {command} " in done.out.split("Options")[0].split("OPTIONS]", 1)[1]
+
+
+def test_the_list_of_commands(run: Run) -> None:
+    done = run("--help")
+    assert done.code == 0
+    assert [name for name in COMMANDS if f" {name} " not in done.out] == []
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"consensuspr {VERSION}\n"
+
+
+def test_no_command_is_bad_usage(run: Run) -> None:
+    done = run()
+    assert done.code == 2
+    assert "Usage" in done.out + done.err
+
+
+@pytest.mark.parametrize("arguments", [["scor"], ["--nonsense"], ["score"]])
+def test_bad_usage_is_one_sentence_that_names_the_help(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.err.startswith("consensuspr: error: ")
+    assert "--help'" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make ``info`` fail as only a defect can."""
+
+    def fail() -> dict[str, object]:
+        raise RuntimeError("bolts\x1b[31m loose")
+
+    monkeypatch.setattr("consensuspr.cli.info._installed", fail)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_defect_is_one_sentence_too(run: Run) -> None:
+    done = run("info")
+    assert done.code == 1
+    assert done.err.startswith("consensuspr: error: internal error, RuntimeError: bolts\\x1b[31m")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_defect_shows_where_on_demand(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSENSUSPR_TRACEBACK", "1")
+    assert "Traceback" in run("info").err
+
+
+def test_help_does_not_wait_for_heavy_imports() -> None:
+    script = (
+        "import sys; from consensuspr.cli import main; main(['--help']);"
+        "print(sorted({'grpc', 'pyarrow', 'sympy', 'math_verify', 'consensuspr.core'}"
+        " & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_is_no_error(problems: Path, rollouts: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "consensuspr.cli", "explain", str(rollouts)]
+    command += ["--dataset", str(problems), "--row", "1"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert "error" not in done.stderr
+
+
+def test_derive_fills_in_equal_forms(run: Run, rows: Rows, problems: Path, tmp_path: Path) -> None:
+    output = tmp_path / "derived.jsonl"
+    done = run("derive", problems, "--output", output)
+    assert done.code == 0
+    before, after = rows.read(problems), rows.read(output)
+    derived = after[0]["nodes"][0].pop("derived")
+    assert "12*4=48" in derived
+    assert "4*12=48" not in derived  # that one is written already
+    for row in after:
+        for node in row["nodes"]:
+            node.pop("derived", None)
+    assert after == before
+    assert "3 problems written" in done.out
+
+
+def test_derive_in_place_as_json(run: Run, rows: Rows, problems: Path) -> None:
+    done = run("derive", problems, "--output", problems, "--json", "--no-progress")
+    said = json.loads(done.out)
+    assert (said["problems"], said["nodes"], done.err) == (3, 3, "")
+    assert said["forms"] == sum(
+        len(node["derived"]) for row in rows.read(problems) for node in row["nodes"]
+    )
+
+
+def test_derive_of_a_bad_file_leaves_the_output_alone(
+    run: Run, problems: Path, tmp_path: Path
+) -> None:
+    problems.write_text(problems.read_text() + '{"nodes": []}\n')
+    output = tmp_path / "derived.jsonl"
+    done = run("derive", problems, "--output", output)
+    assert done.code == 2
+    assert f"{problems}:4: problem_id is missing" in done.err
+    assert not output.exists()
+
+
+def test_info_of_this_install(run: Run) -> None:
+    said = json.loads(run("info", "--json").out)
+    assert said["version"] == VERSION
+    assert said["core_backend"] in ("native", "python")
+    assert VERSION in run("info").out
+
+
+def test_info_of_a_server(run: Run, server: RunningServer) -> None:
+    said = json.loads(run("info", "--address", server.address, "--json").out)
+    [dataset] = said["datasets"]
+    assert (dataset["name"], dataset["num_problems"], dataset["num_nodes"]) == ("small", 3, 3)
+    table = run("info", "--address", server.address).out
+    assert "small" in table
+    assert dataset["digest"][:19] in table
+
+
+def test_health_of_a_server(run: Run, server: RunningServer) -> None:
+    done = run("health", "--address", server.address)
+    assert (done.code, done.out) == (0, f"{server.address}: SERVING\n")
+
+
+def test_health_of_nobody(run: Run) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("health", "--address", address)
+    assert done.code == 1
+    assert address in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "no dataset was given"),
+        (["--dataset", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--dataset", "{problems}", "--address", "nonsense"], "HOST:PORT, got 'nonsense'"),
+        (["--dataset", "{problems}", "--workers", "0"], "workers"),
+        (["--dataset", "{problems}", "--dataset", "{problems}"], "two datasets are called"),
+        (["--dataset", "{problems}", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
+    ],
+)
+def test_serve_refuses_bad_settings(
+    run: Run, problems: Path, options: list[str], message: str
+) -> None:
+    done = run("serve", *(option.format(problems=problems) for option in options))
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_serve_takes_settings_from_a_file_and_the_command_line(
+    start_server: StartServer, run: Run, problems: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text('max_rollouts = 17\nworkers = 2\nlog_level = "error"\n')
+    running = start_server(problems, "--config", str(config))
+    said = json.loads(run("info", "--address", running.address, "--json").out)
+    assert said["max_rollouts"] == 17
+    assert running.stop() == 0
+
+
+def test_serve_stops_on_ctrl_c(start_server: StartServer, problems: Path) -> None:
+    running = start_server(problems)
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(60) == 0

@@ -1,0 +1,74 @@
+"""Model text must not steer the terminal; colour must follow the choice."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.cli.console import ColorMode, make_console, one_line, printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text", "plain text"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("½ × √2 ≤ π 漢字", "½ × √2 ≤ π 漢字"),
+        ("a\u00a0b\u2009c", "a\u00a0b\u2009c"),  # spaces of other widths stay
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("progress\r100%", "progress\\x0d100%"),
+        ("c1 \x9b31m", "c1 \\x9b31m"),
+        ("nul \x00 del \x7f", "nul \\x00 del \\x7f"),
+        ("\u202eevil", "\\u202eevil"),  # right-to-left override
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("line\u2028separator", "line\\u2028separator"),
+        ("lone \ud800 surrogate", "lone \\ud800 surrogate"),
+        ("tag \U000e0001", "tag \\U000e0001"),
+    ],
+)
+def test_printable_writes_out_what_a_terminal_would_obey(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text())
+def test_printable_leaves_nothing_that_a_terminal_would_obey(text: str) -> None:
+    shown = printable(text)
+    forbidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+    assert {unicodedata.category(c) for c in shown if c not in "\n\t"} & forbidden == set()
+    shown.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "shown"),
+    [
+        ("short", 10, "short"),
+        ("a\n b\t c", 10, "a b c"),
+        ("abcdefghij", 10, "abcdefghij"),
+        ("abcdefghijk", 10, "abcdefghi…"),
+        ("\x1b" * 9, 10, "\\x1b\\x1b\\…"),
+    ],
+)
+def test_one_line(text: str, limit: int, shown: str) -> None:
+    assert one_line(text, limit) == shown
+
+
+@pytest.mark.parametrize("mode", [ColorMode.AUTO, ColorMode.NEVER])
+def test_a_pipe_gets_no_colour(
+    mode: ColorMode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    make_console(mode).print("hit", style="bold green")
+    assert capsys.readouterr().out == "hit\n"
+
+
+def test_always_colours_a_pipe_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    make_console(ColorMode.ALWAYS).print("hit", style="bold green")
+    assert "\x1b[1;32mhit\x1b[0m" in capsys.readouterr().out

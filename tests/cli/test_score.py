@@ -1,0 +1,274 @@
+"""``score``: right figures in the file, the table and the JSON; nothing half written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Rows, Run, RunningServer
+
+# Of the six rollouts: status, acc, ncr and the linear reward.
+EXPECTED = [
+    ("OK", 1.0, 1.0, 1.0),
+    ("OK", 0.0, 0.5, 0.25),
+    ("OK", 0.0, 1.0, 0.5),
+    ("OK", 0.0, 1.0, 0.5),
+    ("NO_NODES", 1.0, None, None),
+    ("UNKNOWN_PROBLEM", None, None, None),
+]
+
+
+def test_scores_in_this_process(
+    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "scored.jsonl"
+    done = run("score", rollouts, "--dataset", problems, "--output", output)
+    assert done.code == 0
+    scored = rows.read(output)
+    assert [(r["status"], r["acc"], r["ncr"], r["reward"]) for r in scored] == EXPECTED
+    for before, after in zip(rows.read(rollouts), scored, strict=True):
+        assert before.items() <= after.items()  # every column is carried through
+    assert scored[0]["tpn"] == 10.0
+    assert scored[1]["matched"] == [True, False]
+    assert (scored[1]["num_nodes"], scored[1]["num_matched"]) == (2, 1)
+
+
+def test_the_table_groups_by_data_source_and_counts_every_status(
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    done = run("score", rollouts, "--dataset", problems, "--output", tmp_path / "out.jsonl")
+    lines = {line.split("  ")[0]: line for line in done.out.splitlines()}
+    assert "50.0 %" in lines["algebra"]
+    assert "75.0 %" in lines["algebra"]
+    assert "0.625" in lines["algebra"]
+    # Neither rollout of p2 names its source; it is the problem's.
+    assert lines["geometry"].split()[1] == "2"
+    assert lines["(none)"].split()[1] == "1"
+    assert lines["OK 4"]
+    assert lines["NO_NODES 1"]
+    assert lines["UNKNOWN_PROBLEM 1"]
+    assert "p9" in lines["UNKNOWN_PROBLEM 1"]
+    assert "6 rollouts in" in done.out
+    assert "6/6 rollouts" in done.err
+
+
+def test_json_holds_the_same(run: Run, problems: Path, rollouts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    done = run("score", rollouts, "--dataset", problems, "--output", output, "--json")
+    said = json.loads(done.out)
+    assert said["overall"]["statuses"] == {"OK": 4, "NO_NODES": 1, "UNKNOWN_PROBLEM": 1}
+    assert said["by_data_source"]["algebra"]["reward"] == 0.625
+    assert said["overall"]["reward_count"] == 4
+    assert said["identity"]["dataset_digest"].startswith("sha256:")
+    assert said["identity"]["reward"]["kind"] == "linear"
+    assert (said["skipped_rows"], said["output"]) == (0, str(output))
+
+
+@pytest.mark.parametrize(
+    ("options", "rewards"),
+    [
+        (["--reward", "linear", "--alpha", "1"], [1.0, 0.0, 0.0, 0.0]),
+        (["--alpha", "0"], [1.0, 0.5, 1.0, 1.0]),
+        (["--reward", "max"], [1.0, 0.5, 1.0, 1.0]),
+        (["--reward", "curriculum"], [1.0, 0.5, 1.0, 1.0]),
+        (["--reward", "curriculum", "--epoch", "1"], [1.0, 0.0, 0.0, 0.0]),
+        (["--reward", "curriculum", "--epoch", "1", "--switch-epoch", "2"], [1.0, 0.5, 1.0, 1.0]),
+        (["--reward", "outcome"], [1.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_rewards(
+    run: Run,
+    rows: Rows,
+    problems: Path,
+    rollouts: Path,
+    tmp_path: Path,
+    options: list[str],
+    rewards: list[float],
+) -> None:
+    output = tmp_path / "out.jsonl"
+    assert run("score", rollouts, "--dataset", problems, "--output", output, *options).code == 0
+    assert [row["reward"] for row in rows.read(output)[:4]] == rewards
+
+
+def test_a_server_scores_exactly_the_same(
+    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
+    common = ("--reward", "max", "--spans")
+    assert run("score", rollouts, "--dataset", server.dataset, "--output", here, *common).code == 0
+    by_path = ("--dataset", server.dataset, "--address", server.address)
+    assert run("score", rollouts, *by_path, "--output", there, *common).code == 0
+    assert there.read_bytes() == here.read_bytes()
+    by_name = ("--dataset", "small", "--address", server.address)
+    assert run("score", rollouts, *by_name, "--output", there, *common).code == 0
+    assert there.read_bytes() == here.read_bytes()
+
+
+def test_a_server_with_another_dataset_is_refused(
+    run: Run, rows: Rows, server: RunningServer, rollouts: Path, tmp_path: Path
+) -> None:
+    other = rows.write(tmp_path / "other.jsonl", rows.read(server.dataset)[:2])
+    output = tmp_path / "out.jsonl"
+    done = run(
+        "score", rollouts, "--dataset", other, "--address", server.address, "--output", output
+    )
+    assert done.code == 2
+    assert f"has no dataset with the content of {other}" in done.err
+    assert "it has small (sha256:" in done.err
+    assert not output.exists()
+
+
+def test_a_dataset_that_the_server_lacks_is_named(
+    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    done = run(
+        "score", rollouts, "--dataset", "large", "--address", server.address, "--output", output
+    )
+    assert done.code == 1
+    assert "'large'" in done.err
+    assert not output.exists()
+
+
+def test_spans_point_into_the_response(
+    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    run("score", rollouts, "--dataset", problems, "--output", output, "--spans")
+    scored = rows.read(output)
+    assert [scored[0]["response"][slice(*span)] for span in scored[0]["spans"]] == [
+        r"4 \times 12 = 48",
+        "48 - 39 = 9",
+    ]
+    assert scored[1]["spans"][1] is None
+
+
+@pytest.mark.parametrize("suffix", ["jsonl.gz", "parquet"])
+def test_output_formats(
+    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path, suffix: str
+) -> None:
+    output = tmp_path / f"out.{suffix}"
+    assert run("score", rollouts, "--dataset", problems, "--output", output, "--spans").code == 0
+    if suffix == "parquet":
+        import pyarrow.parquet
+
+        scored = pyarrow.parquet.read_table(output).to_pylist()
+    else:
+        scored = [json.loads(line) for line in gzip.decompress(output.read_bytes()).splitlines()]
+    assert [(r["status"], r["acc"], r["ncr"], r["reward"]) for r in scored] == EXPECTED
+    # A scored file can be scored again.
+    again = tmp_path / "again.jsonl"
+    assert run("score", output, "--dataset", problems, "--output", again).code == 0
+    assert [r["reward"] for r in rows.read(again)] == [reward for *_, reward in EXPECTED]
+
+
+def test_a_bad_row_stops_before_anything_is_written(
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    with rollouts.open("a") as file:
+        file.write('{"problem_id": "p1"}\n')
+    output = tmp_path / "out.jsonl"
+    output.write_text("an older run\n")
+    done = run("score", rollouts, "--dataset", problems, "--output", output)
+    assert done.code == 2
+    assert done.err == f"consensuspr: error: {rollouts}:7: response is missing\n"
+    assert output.read_text() == "an older run\n"
+    assert list(tmp_path.glob(".out*")) == []
+
+
+def test_bad_rows_are_skipped_and_counted_on_demand(
+    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    with rollouts.open("a") as file:
+        file.write('{"problem_id": "p1"}\nnot json\n')
+    output = tmp_path / "out.jsonl"
+    done = run("score", rollouts, "--dataset", problems, "--output", output, "--on-error", "skip")
+    assert done.code == 0
+    assert "2 bad rows skipped" in done.out
+    assert len(rows.read(output)) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ([], 2, "give --dataset PATH to score here, or --address HOST:PORT"),
+        (["--dataset", "nowhere.jsonl"], 2, "nowhere.jsonl: no such file"),
+        (["--dataset", "{problems}", "--alpha", "1.5"], 2, "alpha must be a number in [0, 1]"),
+        (["--dataset", "{problems}", "--alpha", "nan"], 2, "alpha must be a number in [0, 1]"),
+        (["--dataset", "{problems}", "--reward", "best"], 2, "'--reward'"),
+        (["--dataset", "{problems}", "--epoch", "-1"], 2, "'--epoch'"),
+        (["--dataset", "{problems}", "--timeout", "0"], 2, "'--timeout'"),
+        (["--dataset", "{problems}", "--unknown"], 2, "--unknown"),
+        (["--address", "nonsense"], 2, "address must be HOST:PORT, got 'nonsense'"),
+    ],
+)
+def test_bad_usage_is_one_sentence(
+    run: Run,
+    problems: Path,
+    rollouts: Path,
+    tmp_path: Path,
+    options: list[str],
+    code: int,
+    message: str,
+) -> None:
+    filled = [option.format(problems=problems) for option in options]
+    done = run("score", rollouts, "--output", tmp_path / "out.jsonl", *filled)
+    assert done.code == code
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+def test_an_unreachable_server_is_a_failure_of_the_work(
+    run: Run, rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.cli.connection.CONNECT_TIMEOUT_S", 0.5)
+    done = run("score", rollouts, "--address", "127.0.0.1:1", "--output", tmp_path / "out.jsonl")
+    assert done.code == 1
+    assert "127.0.0.1:1" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_progress_can_be_switched_off(
+    run: Run, problems: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    options = ("--dataset", problems, "--output", tmp_path / "out.jsonl", "--no-progress")
+    assert run("score", rollouts, *options).err == ""
+
+
+def test_many_rollouts_are_scored_in_chunks(
+    run: Run,
+    rows: Rows,
+    problems: Path,
+    rollouts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consensuspr.cli.file_scoring.CHUNK_ROLLOUTS", 4)
+    output = tmp_path / "out.jsonl"
+    assert run("score", rollouts, "--dataset", problems, "--output", output).code == 0
+    assert [row["reward"] for row in rows.read(output)] == [reward for *_, reward in EXPECTED]
+
+
+def test_the_rollouts_themselves_are_never_replaced(
+    run: Run, problems: Path, rollouts: Path
+) -> None:
+    before = rollouts.read_bytes()
+    done = run("score", rollouts, "--dataset", problems, "--output", rollouts)
+    assert done.code == 2
+    assert "is the file of rollouts itself" in done.err
+    assert rollouts.read_bytes() == before
+
+
+def test_missing_rollouts_are_bad_input_although_the_output_exists(
+    run: Run, problems: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.jsonl"
+    output.touch()
+    done = run("score", tmp_path / "nowhere.jsonl", "--dataset", problems, "--output", output)
+    assert (done.code, "no such file" in done.err) == (2, True)

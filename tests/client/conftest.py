@@ -1,0 +1,173 @@
+"""A server that follows a script, and a real one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import AnswerRule, Identity, Score, Status
+from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1.scoring_pb2_grpc import (
+    ScoringServiceServicer,
+    add_ScoringServiceServicer_to_server,
+)
+from consensuspr.wire.replies import encode_score_response
+
+IDENTITY = Identity(
+    dataset="default",
+    dataset_digest="sha256:0",
+    normal_form_version="1",
+    answer_version="1",
+    reward=RewardSpec.linear(),
+    epoch=0,
+    answer_rule=AnswerRule.AUTO,
+    server_version="0",
+)
+
+
+class ScriptedServer(ScoringServiceServicer):
+    """Answers each rollout with a score that names it; may be told to misbehave.
+
+    Attributes:
+        address: where it listens.
+        info: what ``ServerInfo`` says.
+        script: called before each ``Score`` with its number from 0, the request and the
+            context; may abort, wait, or return a reply of its own.
+        requests: the ``Score`` requests so far.
+        peak: most ``Score`` calls at a time.
+    """
+
+    def __init__(self) -> None:
+        self.info = pb.ServerInfoResponse(
+            protocol_version=PROTOCOL_VERSION,
+            max_response_bytes=16 << 20,
+            max_message_bytes=64 << 20,
+            max_rollouts=4096,
+        )
+        self.address = ""
+        self.info_calls = 0
+        self.script: Callable[[int, pb.ScoreRequest, Any], pb.ScoreResponse | None] | None = None
+        self.requests: list[pb.ScoreRequest] = []
+        self.timeouts: list[float | None] = []
+        self.peak = 0
+        self._running = 0
+        self._lock = threading.Lock()
+
+    def ServerInfo(self, request: pb.ServerInfoRequest, context: Any) -> pb.ServerInfoResponse:
+        self.info_calls += 1
+        return self.info
+
+    def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
+        context.abort(grpc.StatusCode.INTERNAL, "not in the script")
+        raise AssertionError
+
+    def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append(request)
+            self.timeouts.append(context.time_remaining())
+            self._running += 1
+            self.peak = max(self.peak, self._running)
+        try:
+            reply = self.script(number, request, context) if self.script else None
+            return reply or self.reply(request)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def reply(self, request: pb.ScoreRequest, digest: str = "sha256:0") -> pb.ScoreResponse:
+        """Return a reply in which each score's answer is its rollout's problem id."""
+        scores = [Score(Status.OK, reward=1.0, answer=r.problem_id) for r in request.rollouts]
+        return encode_score_response(scores, replace(IDENTITY, dataset_digest=digest))
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedServer]:
+    """A running scripted server."""
+    servicer = ScriptedServer()
+    server = grpc.server(
+        ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", 64 << 20)]
+    )
+    add_ScoringServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    servicer.address = f"127.0.0.1:{port}"
+    yield servicer
+    server.stop(None).wait()
+
+
+PROBLEMS = [
+    {
+        "problem_id": "ducks",
+        "data_source": "toy",
+        "ground_truth": "18",
+        "nodes": [
+            {"node_id": "left", "label": "eggs left", "expressions": ["16-3-4=9"]},
+            {"node_id": "money", "label": "money", "expressions": ["9*2=18"], "is_final": True},
+        ],
+    },
+    {"problem_id": "bare", "data_source": "toy", "ground_truth": "5", "nodes": []},
+    {"problem_id": "open", "nodes": [{"node_id": "a", "expressions": ["x=55"]}]},
+]
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small dataset on disk."""
+    path = tmp_path_factory.mktemp("dataset") / "problems.jsonl"
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_server(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server with two workers."""
+    program = (
+        "import sys; from consensuspr.server import load_config, run;"
+        "sys.exit(run(load_config(overrides={'datasets': {'default': sys.argv[1]},"
+        " 'address': '127.0.0.1:0', 'workers': 2})))"
+    )
+    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
+    with (
+        log,
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(dataset)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        log.seek(0)
+        assert line.startswith("listening on "), log.read()
+        yield line.split()[-1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], bool]], None]:
+    """Wait until a condition holds; fail where it does not within ten seconds."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not come true"
+            time.sleep(0.005)
+
+    return wait

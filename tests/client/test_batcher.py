@@ -1,0 +1,232 @@
+"""Single calls that run at the same time share requests, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consensuspr.client import AsyncRewardClient, RetryPolicy, RewardSpec, Rollout, Score, Status
+from consensuspr.client.batcher import Batcher
+from consensuspr.client.retry import Deadline
+from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
+from consensuspr.wire.options import ScoreOptions
+
+if TYPE_CHECKING:
+    from consensuspr.v1 import scoring_pb2 as pb
+    from tests.client.conftest import ScriptedServer
+
+QUICK = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
+
+
+def sizes(server: ScriptedServer) -> list[int]:
+    return [len(request.rollouts) for request in server.requests]
+
+
+async def test_calls_of_one_moment_are_one_request(scripted: ScriptedServer) -> None:
+    async with AsyncRewardClient(scripted.address) as client:
+        scores = await asyncio.gather(
+            *(client.score_one(Rollout(str(i), "text")) for i in range(64))
+        )
+    assert [score.answer for score in scores] == [str(i) for i in range(64)]
+    assert sizes(scripted) == [64]
+
+
+async def test_calls_that_come_while_all_requests_are_out_wait_for_the_next(
+    scripted: ScriptedServer,
+) -> None:
+    release = threading.Event()
+
+    def hold(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        if number < 2:
+            release.wait(10)
+
+    scripted.script = hold
+    async with AsyncRewardClient(scripted.address, max_in_flight=2) as client:
+        tasks = []
+        for i in range(40):
+            tasks.append(asyncio.create_task(client.score_one(Rollout(str(i), "text"))))
+            await asyncio.sleep(0.005)
+        release.set()
+        scores = await asyncio.gather(*tasks)
+    assert [score.answer for score in scores] == [str(i) for i in range(40)]
+    assert sizes(scripted)[:2] == [1, 1]
+    assert sum(sizes(scripted)) == 40
+    assert len(sizes(scripted)) <= 4
+
+
+async def test_large_rollouts_are_not_piled_into_one_request(scripted: ScriptedServer) -> None:
+    async with AsyncRewardClient(scripted.address) as client:
+        await asyncio.gather(*(client.score_one(Rollout(str(i), "x" * 400_000)) for i in range(7)))
+    assert sorted(sizes(scripted)) == [1, 2, 2, 2]
+
+
+async def test_different_options_are_different_requests(scripted: ScriptedServer) -> None:
+    rollout = Rollout("p", "text")
+    async with AsyncRewardClient(scripted.address) as client:
+        await asyncio.gather(
+            client.score_one(rollout, RewardSpec.linear(0.5), epoch=0),
+            client.score_one(rollout, RewardSpec.linear(0.5), epoch=1),
+            client.score_one(rollout, RewardSpec.maximum(), epoch=0),
+            client.score_one(rollout, RewardSpec.linear(0.5), epoch=0),
+        )
+    assert sorted(sizes(scripted)) == [1, 1, 2]
+
+
+async def test_one_slow_request_does_not_hold_up_the_others(scripted: ScriptedServer) -> None:
+    release = threading.Event()
+
+    def hold_slow(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        if request.rollouts[0].problem_id == "slow":
+            release.wait(10)
+
+    scripted.script = hold_slow
+    async with AsyncRewardClient(scripted.address) as client:
+        slow = asyncio.create_task(client.score_one(Rollout("slow", "text")))
+        await asyncio.sleep(0.1)
+        score = await asyncio.wait_for(client.score_one(Rollout("fast", "text")), 5)
+        assert score.answer == "fast"
+        assert not slow.done()
+        release.set()
+        await slow
+
+
+async def test_a_failed_request_fails_exactly_those_that_it_carried(
+    scripted: ScriptedServer,
+) -> None:
+    def fail_first(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        if number == 0:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
+
+    scripted.script = fail_first
+    async with AsyncRewardClient(scripted.address) as client:
+        results = await asyncio.gather(
+            *(client.score_one(Rollout(str(i), "text")) for i in range(3)), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [InvalidRequest] * 3
+        assert (await client.score_one(Rollout("later", "text"))).answer == "later"
+
+
+async def test_a_rollout_of_a_wrong_type_fails_alone(scripted: ScriptedServer) -> None:
+    async with AsyncRewardClient(scripted.address) as client:
+        good, bad = await asyncio.gather(
+            client.score_one(Rollout("p", "text")),
+            client.score_one(Rollout("q", 3)),  # type: ignore[arg-type]
+            return_exceptions=True,
+        )
+    assert isinstance(good, Score)
+    assert isinstance(bad, InputError)
+
+
+async def test_each_caller_has_its_own_deadline(scripted: ScriptedServer) -> None:
+    release = threading.Event()
+
+    def hold(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        release.wait(10)
+
+    scripted.script = hold
+    async with AsyncRewardClient(scripted.address) as client:
+        patient = asyncio.create_task(client.score_one(Rollout("p", "text"), timeout_s=10))
+        start = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match=r"not done within timeout_s=0.3"):
+            await client.score_one(Rollout("q", "text"), timeout_s=0.3)
+        assert time.monotonic() - start < 2
+        release.set()
+        assert (await patient).status is Status.OK
+    assert sizes(scripted) == [2]
+
+
+async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedServer) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        context.add_callback(ended.set)
+        started.set()
+        ended.wait(10)
+
+    scripted.script = hang
+    async with AsyncRewardClient(scripted.address) as client:
+        tasks = [asyncio.create_task(client.score_one(Rollout(str(i), "text"))) for i in range(3)]
+        await asyncio.to_thread(started.wait, 10)
+        for task in tasks:
+            task.cancel()
+        assert await asyncio.to_thread(ended.wait, 10)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_closing_fails_whoever_waits(scripted: ScriptedServer) -> None:
+    release = threading.Event()
+
+    def hold(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        release.wait(10)
+
+    scripted.script = hold
+    client = AsyncRewardClient(scripted.address, max_in_flight=1)
+    tasks = [asyncio.create_task(client.score_one(Rollout("out", "text")))]
+    await asyncio.sleep(0.2)
+    tasks.append(asyncio.create_task(client.score_one(Rollout("queued", "text"))))
+    await asyncio.sleep(0.05)
+    await client.close()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    release.set()
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+
+
+async def test_queues_of_past_options_are_not_kept(scripted: ScriptedServer) -> None:
+    async with AsyncRewardClient(scripted.address) as client:
+        for epoch in range(5):
+            await client.score_one(Rollout("p", "text"), epoch=epoch)
+        await asyncio.sleep(0)
+        assert client._batcher._queues == {}
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
+    """Whatever arrives when, with requests that take their time or fail."""
+    arrivals = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), max_size=40))
+    failing = data.draw(st.sets(st.integers(0, 10)))
+    max_in_flight = data.draw(st.integers(1, 3))
+    calls = 0
+    running = [0, 0]
+
+    async def score_batch(
+        rollouts: Sequence[Rollout], options: ScoreOptions, deadline: Deadline
+    ) -> list[Score]:
+        nonlocal calls
+        number, calls = calls, calls + 1
+        running[options.epoch] += 1
+        assert running[options.epoch] <= max_in_flight
+        for _ in range(number % 4):
+            await asyncio.sleep(0)
+        running[options.epoch] -= 1
+        if number in failing:
+            raise Unavailable(f"request {number}")
+        return [Score(Status.OK, answer=f"{r.problem_id}/{options.epoch}") for r in rollouts]
+
+    async def main() -> None:
+        batcher = Batcher(score_batch, max_in_flight)
+        tasks = []
+        for number, (turns, epoch) in enumerate(arrivals):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call = batcher.submit(
+                Rollout(str(number), "x"), ScoreOptions(epoch=epoch), Deadline.after(10)
+            )
+            tasks.append(asyncio.create_task(call))
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, (result, (_, epoch)) in enumerate(zip(results, arrivals, strict=True)):
+            assert isinstance(result, Unavailable) or (
+                isinstance(result, Score) and result.answer == f"{number}/{epoch}"
+            )
+        if not failing:
+            assert all(isinstance(result, Score) for result in results)
+
+    asyncio.run(main())

@@ -1,0 +1,232 @@
+"""The three clients give equal scores, on rollouts of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consensuspr.client import (
+    AsyncRewardClient,
+    InlineNode,
+    LocalClient,
+    RewardClient,
+    RewardSpec,
+    Rollout,
+    ScoredBatch,
+    Status,
+)
+from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
+
+RIGHT = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = $18. #### 18"
+
+ROLLOUTS = [
+    Rollout("ducks", RIGHT, num_tokens=30),
+    Rollout("ducks", RIGHT.encode(), num_tokens=30, data_source="mine", rollout_id="r1"),
+    Rollout("ducks", "Answer: 18"),
+    Rollout("ducks", "it is \\boxed{19}", num_tokens=5),
+    Rollout("ducks", ""),
+    Rollout("ducks", b""),
+    Rollout("ducks", "\0" * 50 + RIGHT),
+    Rollout("ducks", b"\xff\xfe" + RIGHT.encode() + b"\xc3"),
+    Rollout("ducks", "\ud800 " + RIGHT + " \udfff"),
+    Rollout("ducks", "\ud83d\ude00 " + RIGHT),
+    Rollout("ducks", "🦆 " + RIGHT),
+    Rollout("ducks", RIGHT, num_tokens=0),
+    Rollout("ducks", RIGHT, num_tokens=-4),
+    Rollout("ducks", RIGHT, ground_truth="19"),
+    Rollout("ducks", RIGHT, ground_truth=""),
+    Rollout("ducks", RIGHT, nodes=[]),
+    Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["x=777"]]),
+    Rollout("ducks", RIGHT, nodes=[InlineNode(["y=4"], "n", ["9*2=18"])]),
+    Rollout("ducks", RIGHT, nodes=[["x=1"]] * 65),
+    Rollout("ducks", RIGHT, nodes=[["x" * 5000]]),
+    Rollout("ducks", RIGHT, nodes=[[]]),
+    Rollout("bare", "#### 5"),
+    Rollout("open", "x = 55"),
+    Rollout("nobody", RIGHT),
+    Rollout("nobody", RIGHT, ground_truth="18"),
+    Rollout("nobody", RIGHT, ground_truth="18", nodes=[["9*2=18"]]),
+    Rollout("", RIGHT),
+    Rollout("ducks", "x" * (16 * 1024 * 1024 + 1)),
+    Rollout("ducks", "é" * (8 * 1024 * 1024 + 1)),
+    Rollout("ducks", "x" * (100 * 1000 * 1000)),
+    Rollout("ducks", RIGHT),
+]
+
+REWARDS = [
+    RewardSpec.linear(0.5),
+    RewardSpec.linear(0.3),
+    RewardSpec.maximum(),
+    RewardSpec.curriculum(1),
+    RewardSpec.outcome(),
+]
+
+
+@pytest.fixture(scope="module")
+def local(dataset: Path) -> Iterator[LocalClient]:
+    with LocalClient(dataset=dataset) as client:
+        yield client
+
+
+def of_both_remote_clients(
+    address: str, rollouts: list[Rollout], reward: RewardSpec, epoch: int, **options: bool
+) -> list[ScoredBatch]:
+    async def asynchronous() -> ScoredBatch:
+        async with AsyncRewardClient(address) as client:
+            return await client.score(rollouts, reward, epoch, **options)  # type: ignore[arg-type]
+
+    with RewardClient(address) as client:
+        synchronous = client.score(rollouts, reward, epoch, **options)  # type: ignore[arg-type]
+    return [synchronous, asyncio.run(asynchronous())]
+
+
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.kind)
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_equal_scores_and_identity(
+    local: LocalClient, real_server: str, reward: RewardSpec, epoch: int
+) -> None:
+    here = local.score(ROLLOUTS, reward, epoch)
+    for there in of_both_remote_clients(real_server, ROLLOUTS, reward, epoch):
+        assert list(there) == list(here)
+        assert there.identity == here.identity
+    seen = {score.status for score in here}
+    assert seen >= set(Status) - {Status.ANSWER_UNDECIDED, Status.INTERNAL}
+
+
+def test_equal_spans_in_code_points_of_the_original(local: LocalClient, real_server: str) -> None:
+    here = local.score(ROLLOUTS, include_spans=True)
+    for there in of_both_remote_clients(
+        real_server, ROLLOUTS, RewardSpec.linear(), 0, include_spans=True
+    ):
+        assert list(there) == list(here)
+    for rollout, score in zip(ROLLOUTS, here, strict=True):
+        if isinstance(rollout.response, str) and score.spans and score.spans[-1]:
+            start, end = score.spans[-1]
+            assert rollout.response[start:end].replace(" ", "").strip("$") in (
+                "9*2=$18", "9*2=18", "x=55",
+            )  # fmt: skip
+
+
+def test_equal_scores_of_a_batch_of_many_requests(local: LocalClient, real_server: str) -> None:
+    small = [rollout for rollout in ROLLOUTS if len(rollout.response) < 1000]
+    rollouts = [small[i % len(small)] for i in range(2000)]
+    here = local.score(rollouts)
+    for there in of_both_remote_clients(real_server, rollouts, RewardSpec.linear(), 0):
+        assert list(there) == list(here)
+
+
+def test_equal_single_scores(local: LocalClient, real_server: str) -> None:
+    small = [rollout for rollout in ROLLOUTS if len(rollout.response) < 1000]
+
+    async def main() -> list[object]:
+        async with AsyncRewardClient(real_server) as client:
+            return list(await asyncio.gather(*map(client.score_one, small)))
+
+    assert asyncio.run(main()) == list(local.score(small))
+
+
+@pytest.mark.parametrize("at", [0, 3, 7, 9, 16, 21, 22, 23])
+def test_equal_explanations(local: LocalClient, real_server: str, at: int) -> None:
+    here = local.explain(ROLLOUTS[at])
+    with RewardClient(real_server) as client:
+        there = client.explain(ROLLOUTS[at])
+    assert there.score == here.score
+    assert there.nodes == here.nodes
+    assert there.normal_form == here.normal_form
+    assert there.identity == here.identity
+
+    async def asynchronous() -> object:
+        async with AsyncRewardClient(real_server) as client:
+            return await client.explain(ROLLOUTS[at])
+
+    assert asyncio.run(asynchronous()) == there
+
+
+def test_progress_and_identity_of_the_local_client(local: LocalClient) -> None:
+    seen: list[tuple[int, int]] = []
+    rollouts = [Rollout("ducks", RIGHT)] * 2500
+    batch = local.score(rollouts, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1024, 2500), (2048, 2500), (2500, 2500)]
+    assert list(batch) == list(local.score(rollouts))
+    assert batch.identity == local.score([]).identity
+
+
+def test_both_name_an_unknown_dataset_by_the_same_exception(
+    local: LocalClient, real_server: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=r"'nope'.*default"):
+        local.score([], dataset="nope")
+    with (
+        RewardClient(real_server) as client,
+        pytest.raises(InvalidRequest, match=r"'nope'.*default"),
+    ):
+        client.score([], dataset="nope")
+
+
+def test_the_local_client_has_several_datasets_deadlines_and_an_end(dataset: Path) -> None:
+    with LocalClient(dataset={"a": dataset, "b": dataset}, timeout_s=20) as client:
+        assert [info.name for info in client.server_info().datasets] == ["a", "b"]
+        assert client.score([], dataset="b").identity.dataset == "b"
+        with pytest.raises(InvalidRequest, match="must name one of the datasets a, b"):
+            client.score([])
+        with pytest.raises(DeadlineExceeded):
+            client.score([Rollout("ducks", RIGHT)] * 100, dataset="a", timeout_s=1e-9)
+    client.close()
+    with pytest.raises(RuntimeError, match="the client is closed"):
+        client.score([], dataset="a")
+    with pytest.raises(InputError, match="timeout_s must be a positive number"):
+        LocalClient(dataset=dataset, timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        Rollout("ducks", None),  # type: ignore[arg-type]
+        Rollout("ducks", RIGHT, ground_truth=18),  # type: ignore[arg-type]
+        Rollout("ducks", RIGHT, num_tokens="many"),  # type: ignore[arg-type]
+        Rollout("ducks", RIGHT, nodes=3),  # type: ignore[arg-type]
+        Rollout("ducks", RIGHT, nodes=[InlineNode(["x=1"], derived=None)]),  # type: ignore[arg-type]
+    ],
+)
+def test_both_refuse_a_field_of_a_wrong_type_and_name_the_rollout(
+    local: LocalClient, real_server: str, rollout: Rollout
+) -> None:
+    batch = [Rollout("ducks", RIGHT), rollout]
+    with pytest.raises(InputError, match=r"rollouts\[1\]"):
+        local.score(batch)
+    with RewardClient(real_server) as client, pytest.raises(InputError, match=r"rollouts\[1\]"):
+        client.score(batch)
+
+
+@pytest.mark.parametrize("node", ["x=55", [3], [None], ("x=55", 3)])
+def test_both_give_a_node_that_is_none_a_status(
+    local: LocalClient, real_server: str, node: list[str]
+) -> None:
+    rollout = Rollout("ducks", RIGHT, nodes=[node])
+    with RewardClient(real_server) as client:
+        for scores in (client.score([rollout]), local.score([rollout])):
+            assert scores[0].status is Status.INVALID_NODES
+            assert scores[0].reward is None
+
+
+def test_derived_forms_can_be_left_out(dataset: Path) -> None:
+    swapped = Rollout("ducks", "18 = 2 * 9")
+    with LocalClient(dataset=dataset, derive="off") as client:
+        assert client.score([swapped])[0].num_matched == 0
+    with LocalClient(dataset=dataset) as client:
+        assert client.score([swapped])[0].num_matched == 1
+
+
+def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server: str) -> None:
+    with RewardClient(real_server) as client:
+        there = client.server_info()
+    here = local.wait_until_ready()
+    assert there.datasets == here.datasets
+    assert (there.normal_form_version, there.answer_version, there.core_backend) == (
+        here.normal_form_version, here.answer_version, here.core_backend,
+    )  # fmt: skip
+    assert there.max_response_bytes == here.max_response_bytes == 16 << 20
+    assert (there.max_message_bytes, here.max_message_bytes) == (64 << 20, 0)

@@ -1,0 +1,221 @@
+"""The course of a call, played through without a network and with a clock of our own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.client.pipeline import Attempt, Job, Pipeline
+from consensuspr.client.retry import Deadline, RetryPolicy
+from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable
+from consensuspr.v1 import scoring_pb2 as pb
+
+GONE = RpcFailure(grpc.StatusCode.UNAVAILABLE, "gone")
+
+
+class Course:
+    """A pipeline over numbered requests, its clock, and what was delivered."""
+
+    def __init__(
+        self,
+        num_jobs: int,
+        *,
+        max_in_flight: int = 3,
+        timeout_s: float = 10.0,
+        jitter: float = 1.0,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        self.now = 0.0
+        self.drawn = 0
+        self.delivered: list[int] = []
+        self.pipeline: Pipeline[Message] = Pipeline(
+            self._jobs(num_jobs),
+            context="Score at here",
+            deadline=Deadline.after(timeout_s, clock=lambda: self.now),
+            policy=policy or RetryPolicy(),
+            max_in_flight=max_in_flight,
+            uniform=lambda low, high: low + jitter * (high - low),
+        )
+
+    def _jobs(self, number: int) -> Iterator[Job[Message]]:
+        for epoch in range(number):
+            self.drawn += 1
+            yield Job(pb.ScoreRequest(epoch=epoch), partial(self._deliver, epoch))
+
+    def _deliver(self, epoch: int, reply: Message) -> None:
+        self.delivered.append(epoch)
+
+    def due(self) -> list[int]:
+        self.attempts = self.pipeline.due()
+        return [epoch_of(attempt) for attempt in self.attempts]
+
+
+def epoch_of(attempt: Attempt[Message]) -> int:
+    request = attempt.job.request
+    assert isinstance(request, pb.ScoreRequest)
+    return request.epoch
+
+
+REPLY = pb.ScoreResponse()
+
+
+def test_requests_go_out_in_order_and_a_bounded_number_at_a_time() -> None:
+    course = Course(5, max_in_flight=2)
+    assert course.due() == [0, 1]
+    first, second = course.attempts
+    assert course.due() == []
+    assert course.drawn == 2, "requests are built when their turn comes"
+    course.pipeline.succeeded(second, REPLY)
+    assert course.due() == [2]
+    course.pipeline.succeeded(first, REPLY)
+    assert course.due() == [3]
+    assert course.delivered == [1, 0]
+    assert not course.pipeline.done
+
+
+def test_a_call_without_requests_is_done_at_once() -> None:
+    course = Course(0)
+    assert course.due() == []
+    assert course.pipeline.done
+
+
+def test_a_failed_attempt_waits_and_is_repeated_with_what_is_left_of_the_timeout() -> None:
+    course = Course(1, timeout_s=10.0)
+    assert course.due() == [0]
+    course.now = 1.0
+    course.pipeline.failed(course.attempts[0], GONE)
+    assert course.due() == []
+    assert course.pipeline.wait_s() == pytest.approx(0.1)
+    course.now = 1.1
+    assert course.due() == [0]
+    assert course.attempts[0].number == 2
+    assert course.attempts[0].timeout_s == pytest.approx(8.9)
+    course.pipeline.succeeded(course.attempts[0], REPLY)
+    assert course.pipeline.done
+
+
+def test_what_waits_to_be_repeated_counts_as_in_flight() -> None:
+    course = Course(9, max_in_flight=1)
+    course.due()
+    course.pipeline.failed(course.attempts[0], GONE)
+    assert course.due() == [], "an overloaded server is not sent the next request instead"
+
+
+def test_a_failure_that_is_not_transient_ends_the_call() -> None:
+    course = Course(3)
+    course.due()
+    with pytest.raises(InvalidRequest, match=r"Score at here: no such dataset \(NOT_FOUND\)"):
+        course.pipeline.failed(
+            course.attempts[0], RpcFailure(grpc.StatusCode.NOT_FOUND, "no such dataset")
+        )
+
+
+def test_no_attempt_is_planned_past_the_deadline() -> None:
+    course = Course(1, timeout_s=1.0)
+    course.due()
+    course.now = 0.95
+    with pytest.raises(Unavailable, match="no time left of timeout_s=1"):
+        course.pipeline.failed(course.attempts[0], GONE)
+
+
+def test_a_deadline_that_passes_during_a_repetition_tells_why_there_was_one() -> None:
+    course = Course(1, timeout_s=1.0)
+    course.due()
+    course.pipeline.failed(course.attempts[0], GONE)
+    course.now = 0.5
+    course.due()
+    course.now = 1.0
+    with pytest.raises(Unavailable, match="no time left of timeout_s=1: gone"):
+        course.due()
+
+
+def test_a_failure_that_was_overcome_is_not_blamed() -> None:
+    course = Course(2, max_in_flight=1, timeout_s=1.0)
+    course.due()
+    course.pipeline.failed(course.attempts[0], GONE)
+    course.now = 0.5
+    course.due()
+    course.pipeline.succeeded(course.attempts[0], REPLY)
+    course.due()
+    course.now = 1.0
+    with pytest.raises(DeadlineExceeded):
+        course.due()
+
+
+def test_a_hint_longer_than_the_timeout_ends_the_call_as_overload() -> None:
+    course = Course(1, timeout_s=1.0)
+    course.due()
+    hint = RpcFailure(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_after_s=2.0)
+    with pytest.raises(Overloaded) as caught:
+        course.pipeline.failed(course.attempts[0], hint)
+    assert caught.value.retry_after_s == 2.0
+
+
+def test_the_deadline_ends_the_call_whatever_is_in_flight() -> None:
+    course = Course(2, max_in_flight=1, timeout_s=1.0)
+    course.due()
+    assert course.pipeline.wait_s() == pytest.approx(1.0)
+    course.now = 1.0
+    with pytest.raises(DeadlineExceeded, match="not done within timeout_s=1"):
+        course.due()
+
+
+def test_grpc_noticing_the_deadline_first_reads_the_same() -> None:
+    course = Course(1, timeout_s=1.0)
+    course.due()
+    course.now = 1.001
+    with pytest.raises(DeadlineExceeded, match="not done within timeout_s=1"):
+        course.pipeline.failed(
+            course.attempts[0], RpcFailure(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        )
+
+
+def test_a_deadline_that_is_not_the_callers_keeps_its_own_words() -> None:
+    course = Course(1, timeout_s=100.0)
+    course.due()
+    with pytest.raises(DeadlineExceeded, match="upstream took too long"):
+        course.pipeline.failed(
+            course.attempts[0],
+            RpcFailure(grpc.StatusCode.DEADLINE_EXCEEDED, "upstream took too long"),
+        )
+
+
+def test_the_last_failure_tells_how_many_attempts_there_were() -> None:
+    course = Course(1, policy=RetryPolicy(max_attempts=2))
+    course.due()
+    course.pipeline.failed(course.attempts[0], GONE)
+    course.now = 5.0
+    course.due()
+    with pytest.raises(Unavailable, match="2 attempts: gone"):
+        course.pipeline.failed(course.attempts[0], GONE)
+
+
+@given(st.integers(0, 30), st.integers(1, 6), st.integers(0, 2**32), st.floats(0, 0.6))
+def test_every_request_is_delivered_once_whatever_fails_on_the_way(
+    num_jobs: int, max_in_flight: int, seed: int, failing: float
+) -> None:
+    rng = random.Random(seed)
+    course = Course(num_jobs, max_in_flight=max_in_flight, timeout_s=1e9, jitter=rng.random())
+    in_flight: list[Attempt[Message]] = []
+    for _ in range(10_000):
+        in_flight += course.pipeline.due()
+        assert len(in_flight) <= max_in_flight
+        if course.pipeline.done:
+            break
+        if not in_flight:
+            course.now += course.pipeline.wait_s()
+            continue
+        attempt = in_flight.pop(rng.randrange(len(in_flight)))
+        if rng.random() < failing:
+            course.pipeline.failed(attempt, GONE)
+        else:
+            course.pipeline.succeeded(attempt, REPLY)
+    assert sorted(course.delivered) == list(range(num_jobs))

@@ -1,0 +1,123 @@
+"""From rollouts to requests: pieces that fit, and rollouts that never will."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.client.planning import Limits, ScorePlan
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import Rollout, Status
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.wire.options import ScoreOptions
+
+MIB = 1 << 20
+LIMITS = Limits(max_response_bytes=16 * MIB, max_message_bytes=64 * MIB, max_rollouts=4096)
+
+
+def requests_of(plan: ScorePlan) -> list[pb.ScoreRequest]:
+    requests = []
+    for job in plan.jobs():
+        assert isinstance(job.request, pb.ScoreRequest)
+        requests.append(job.request)
+    return requests
+
+
+def plan_of(rollouts: list[Rollout], limits: Limits = LIMITS) -> ScorePlan:
+    return ScorePlan(rollouts, ScoreOptions(epoch=3), limits)
+
+
+def test_short_rollouts_go_256_at_a_time() -> None:
+    requests = requests_of(plan_of([Rollout(str(i), "short") for i in range(600)]))
+    assert [len(request.rollouts) for request in requests] == [256, 256, 88]
+    sent = [rollout.problem_id for request in requests for rollout in request.rollouts]
+    assert sent == [str(i) for i in range(600)]
+    assert all(request.epoch == 3 for request in requests)
+
+
+def test_long_rollouts_go_about_a_mebibyte_at_a_time() -> None:
+    requests = requests_of(plan_of([Rollout("p", "x" * 300_000) for _ in range(7)]))
+    assert [len(request.rollouts) for request in requests] == [3, 3, 1]
+
+
+def test_a_server_that_takes_fewer_rollouts_gets_fewer() -> None:
+    limits = Limits(16 * MIB, 64 * MIB, max_rollouts=10)
+    requests = requests_of(plan_of([Rollout("p", "x")] * 25, limits))
+    assert [len(request.rollouts) for request in requests] == [10, 10, 5]
+
+
+def test_an_empty_batch_is_one_empty_request() -> None:
+    [request] = requests_of(plan_of([]))
+    assert len(request.rollouts) == 0
+
+
+@pytest.mark.parametrize(
+    ("response", "size"),
+    [
+        ("x" * 101, 101),
+        (b"\xff" * 101, 101),
+        ("é" * 51, 102),
+        ("∑" * 34, 102),
+        ("\ud800" * 34, 102),
+    ],
+)
+def test_a_response_above_the_limit_is_oversize_without_being_sent(
+    response: str | bytes, size: int
+) -> None:
+    plan = plan_of([Rollout("p", response), Rollout("q", "fits")], Limits(100, MIB, 10))
+    [request] = requests_of(plan)
+    assert [rollout.problem_id for rollout in request.rollouts] == ["q"]
+    assert plan.assembly.num_scored == 1
+    score = plan.assembly._scores[0]
+    assert score is not None
+    assert score.status is Status.OVERSIZE
+    assert score.message == f"the response has {size} bytes; the limit is 100"
+
+
+@pytest.mark.parametrize("response", ["x" * 100, b"\xff" * 100, "é" * 50, "∑" * 33])
+def test_a_response_at_the_limit_is_sent(response: str | bytes) -> None:
+    [request] = requests_of(plan_of([Rollout("p", response)], Limits(100, MIB, 10)))
+    assert len(request.rollouts) == 1
+
+
+def test_a_rollout_that_no_request_can_carry_is_oversize_too() -> None:
+    plan = plan_of([Rollout("p", "short", ground_truth="y" * MIB)], Limits(MIB, MIB, 10))
+    [request] = requests_of(plan)
+    assert len(request.rollouts) == 0, "the request that brings the identity is still sent"
+    score = plan.assembly._scores[0]
+    assert score is not None
+    assert score.status is Status.OVERSIZE
+    assert f"a request holds at most {MIB}" in score.message
+
+
+@given(
+    st.lists(st.integers(0, 3000), max_size=60),
+    st.integers(70_000, 80_000),
+    st.integers(1, 20),
+)
+def test_no_request_is_larger_than_the_server_takes(
+    sizes: list[int], max_message_bytes: int, max_rollouts: int
+) -> None:
+    rollouts = [Rollout(f"problem {i}", "∑" * size) for i, size in enumerate(sizes)]
+    plan = plan_of(rollouts, Limits(max_message_bytes, max_message_bytes, max_rollouts))
+    for request in requests_of(plan):
+        assert request.ByteSize() <= max_message_bytes
+        assert len(request.rollouts) <= max_rollouts
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        Rollout("p", None),  # type: ignore[arg-type]
+        Rollout("p", 3),  # type: ignore[arg-type]
+        Rollout(7, "text"),  # type: ignore[arg-type]
+        Rollout("p", "text", ground_truth=18),  # type: ignore[arg-type]
+        Rollout("p", "text", num_tokens="many"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_field_of_a_wrong_type_names_its_rollout(rollout: Any) -> None:
+    with pytest.raises(InputError, match=r"rollouts\[1\]"):
+        requests_of(plan_of([Rollout("p", "fine"), rollout]))

@@ -1,0 +1,95 @@
+"""Every gRPC code has one exception, and only transient ones are worth another attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from consensuspr.client.rpc_errors import ERRORS, RpcFailure
+from consensuspr.errors import (
+    DeadlineExceeded,
+    IncompatibleServer,
+    InvalidRequest,
+    Overloaded,
+    RewardServiceError,
+    ServerFault,
+    Unavailable,
+)
+
+Code = grpc.StatusCode
+
+
+class FailedCall:
+    """A failed call as gRPC shows it."""
+
+    def __init__(self, code: grpc.StatusCode, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        self._code = code
+        self._metadata = metadata
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "the reason"
+
+    def trailing_metadata(self) -> Any:
+        return self._metadata
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not Code.OK])
+def test_every_code_is_one_leaf_of_the_exception_tree(code: grpc.StatusCode) -> None:
+    error = RpcFailure.of(FailedCall(code)).exception("Score at host:1")
+    assert type(error) is ERRORS[code]
+    assert isinstance(error, RewardServiceError)
+    assert not type(error).__subclasses__()
+    assert str(error) == f"Score at host:1: the reason ({code.name})"
+
+
+def test_every_leaf_is_reached_by_some_code() -> None:
+    assert set(ERRORS.values()) == set(RewardServiceError.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (Code.UNAVAILABLE, Unavailable),
+        (Code.CANCELLED, Unavailable),
+        (Code.RESOURCE_EXHAUSTED, Overloaded),
+        (Code.DEADLINE_EXCEEDED, DeadlineExceeded),
+        (Code.INVALID_ARGUMENT, InvalidRequest),
+        (Code.NOT_FOUND, InvalidRequest),
+        (Code.FAILED_PRECONDITION, IncompatibleServer),
+        (Code.UNIMPLEMENTED, IncompatibleServer),
+        (Code.INTERNAL, ServerFault),
+        (Code.UNKNOWN, ServerFault),
+    ],
+)
+def test_codes_of_a_reward_server(code: grpc.StatusCode, error: type[Exception]) -> None:
+    assert ERRORS[code] is error
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not Code.OK])
+def test_only_unavailable_is_transient_without_a_hint(code: grpc.StatusCode) -> None:
+    assert RpcFailure.of(FailedCall(code)).is_transient == (code is Code.UNAVAILABLE)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ([("retry-after-ms", "250")], 0.25),
+        ([("other", "1"), ("retry-after-ms", "0")], 0.0),
+        ([("retry-after-ms", "-5")], 0.0),
+        ([("retry-after-ms", "soon")], None),
+        ([], None),
+    ],
+)
+def test_retry_hint(metadata: list[tuple[str, str]], expected: float | None) -> None:
+    failure = RpcFailure.of(FailedCall(Code.RESOURCE_EXHAUSTED, metadata))
+    assert failure.retry_after_s == expected
+    assert failure.is_transient == (expected is not None)
+    error = failure.exception("Score")
+    assert isinstance(error, Overloaded)
+    assert error.retry_after_s == expected
