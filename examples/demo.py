@@ -1,0 +1,188 @@
+"""The whole of consensuspr in a minute: a real server, real gRPC, real scores.
+
+Starts ``consensuspr serve`` on the sample dataset, scores the sample rollouts under each reward
+of the paper, prints what came out by data source and by kind of rollout, explains one rollout,
+and stops the server.  Also an example of how to use the client: everything here is public.
+
+Run it with ``make demo``.  ``--svg FILE`` draws the picture of the README instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+
+from consensuspr.cli.console import make_console
+from consensuspr.cli.core_note import load_core
+from consensuspr.cli.explanation import print_explanation
+from consensuspr.cli.progress import count_progress
+from consensuspr.cli.summary import Group, number, percent
+from consensuspr.client import RewardClient, RewardSpec
+from consensuspr.data import Row, read_rollouts
+from consensuspr.scoring import Score, rollout_from_row
+
+SAMPLE = Path(__file__).resolve().parent / "sample"
+BATCH = 50
+STOP_TIMEOUT_S = 60
+
+# Heading, reward and epoch of each pass over the rollouts.
+PASSES = (
+    ("linear 0.5", RewardSpec.linear(0.5), 0),
+    ("max", RewardSpec.maximum(), 0),
+    ("curriculum, epoch 0", RewardSpec.curriculum(), 0),
+    ("curriculum, epoch 1", RewardSpec.curriculum(), 1),
+)
+
+# Right in every step but the last, with a wrong answer: what an answer-only reward cannot see.
+EXPLAINED_CASE = "almost_correct"
+
+
+@contextmanager
+def running_server(dataset: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a server on a free port, yield its address, and drain it at the end."""
+    command = [sys.executable, "-m", "consensuspr.cli", "serve"]
+    command += ["--dataset", str(dataset), "--address", "127.0.0.1:0", "--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            if not line.startswith("listening on "):
+                raise SystemExit(f"the server did not start (it said {line!r})")
+            yield line.removeprefix("listening on ").strip(), server
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(STOP_TIMEOUT_S)
+
+
+def score_all(client: RewardClient, rows: list[Row]) -> dict[str, list[Score]]:
+    """Score all rollouts under each reward, with a progress bar."""
+    rollouts = [rollout_from_row(row) for row in rows]
+    scores: dict[str, list[Score]] = {heading: [] for heading, _, _ in PASSES}
+    done = 0
+    with count_progress("scoring over gRPC", len(PASSES) * len(rollouts), "rollouts") as advance_to:
+        for heading, reward, epoch in PASSES:
+            for start in range(0, len(rollouts), BATCH):
+                batch = rollouts[start : start + BATCH]
+                scores[heading] += client.score(batch, reward=reward, epoch=epoch)
+                done += len(batch)
+                advance_to(done)
+    return scores
+
+
+def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Score]]) -> Table:
+    """Return accuracy, coverage and each reward, averaged by a column of the rollouts."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(title)
+    for heading in ("Rollouts", "Acc", "NCR", "TPN", *scores):
+        table.add_column(heading, justify="right")
+    for value in [*dict.fromkeys(row[column] for row in rows), None]:
+        groups = {heading: Group() for heading in scores}
+        for heading, of_pass in scores.items():
+            for row, score in zip(rows, of_pass, strict=True):
+                if value is None or row[column] == value:
+                    groups[heading].add(score)
+        first = next(iter(groups.values()))
+        if value is None:
+            table.add_section()
+        table.add_row(
+            "all" if value is None else value.replace("_", " "),
+            f"{first.rollouts:,}",
+            percent(first.acc, first.rollouts),
+            percent(first.ncr, first.rollouts),
+            number(first.tpn, first.rollouts, 1),
+            *(number(group.reward, group.rollouts, 3) for group in groups.values()),
+            style="bold" if value is None else "",
+        )
+    return table
+
+
+def choose_explained(rows: list[Row], scores: list[Score]) -> Row:
+    """Return the wrong rollout with the most steps reached among those that miss one."""
+    candidates = [
+        (score.num_matched, -len(row["response"]), position)
+        for position, (row, score) in enumerate(zip(rows, scores, strict=True))
+        if row["case"] == EXPLAINED_CASE and score.acc == 0 and score.ncr not in (None, 1.0)
+    ]
+    return rows[max(candidates)[2]] if candidates else rows[0]
+
+
+def show(console: Console, client: RewardClient, rows: list[Row]) -> None:
+    """Score everything and print tables and one explanation."""
+    scores = score_all(client, rows)
+    console.print(Rule("What the rollouts are worth, by data source", align="left"))
+    console.print(table_by("data_source", "Data source", rows, scores))
+    console.print()
+    console.print(Rule("… and by what is right or wrong with them", align="left"))
+    console.print(table_by("case", "Kind of rollout", rows, scores))
+    console.print()
+    console.print(Rule("Why one of them got its reward", align="left"))
+    explain(console, client, choose_explained(rows, scores[PASSES[0][0]]))
+
+
+def explain(console: Console, client: RewardClient, row: Row) -> None:
+    """Print one rollout with its node hits."""
+    _, reward, epoch = PASSES[0]
+    explanation = client.explain(rollout_from_row(row), reward=reward, epoch=epoch)
+    title = f"{row['rollout_id']} ({row['case'].replace('_', ' ')})"
+    print_explanation(console, explanation, row["response"], title=title)
+
+
+NEXT = """\
+What to try next:
+  consensuspr explain examples/sample/rollouts.jsonl \\
+      --dataset examples/sample/problems.jsonl --row 8
+  consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/problems.jsonl \\
+      --reward max --output scored.jsonl
+  consensuspr serve --dataset examples/sample/problems.jsonl   # then: consensuspr info --address …
+(with .venv/bin on the path; `consensuspr --help` lists the rest)"""
+
+
+def main() -> int:
+    """Run the demo, or draw it; return the exit code."""
+    parser = argparse.ArgumentParser(description="Score the sample rollouts by a real server.")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the explanation instead")
+    svg: Path | None = parser.parse_args().svg
+    console = make_console()
+    backend = load_core()
+    rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
+    with running_server(SAMPLE / "problems.jsonl") as (address, server):
+        console.print(f"consensuspr serve is listening on {address} ({backend} core)")
+        with RewardClient(address, timeout_s=60) as client:
+            if svg:
+                draw(svg, client, rows)
+            else:
+                show(console, client, rows)
+    console.print(f"\nThe server has drained and stopped with exit code {server.returncode}.\n")
+    if not svg:
+        console.print(NEXT, markup=False)
+    return server.returncode
+
+
+def draw(path: Path, client: RewardClient, rows: list[Row]) -> None:
+    """Write the explanation of one rollout as a picture."""
+    console = Console(
+        record=True, width=88, file=io.StringIO(), color_system="standard", force_terminal=True
+    )
+    rollouts = [rollout_from_row(row) for row in rows]
+    scores = client.score(rollouts, reward=PASSES[0][1])
+    explain(console, client, choose_explained(rows, scores))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = console.export_svg(title="consensuspr explain", unique_id="explain")
+    # The font would be fetched from a server by whoever looks at the picture; any will do.
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+    path.write_text(picture, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

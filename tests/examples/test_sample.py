@@ -1,0 +1,273 @@
+"""The bundled sample: sound rows, true arithmetic, and every kind of rollout it promises.
+
+The figures asserted here are those that a newcomer sees in the demo: sound solutions reach
+nearly all nodes in every style, wrong ones few, a bare answer next to none.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+
+from consensuspr.core import Matcher, normalize
+from consensuspr.data import NODE_TYPES, Problem, read_problems, read_rollouts
+from consensuspr.scoring.answers import AnswerVerifier, Verdict
+
+SOURCES = (
+    "sample/algebra",
+    "sample/arithmetic",
+    "sample/counting",
+    "sample/geometry",
+    "sample/number-theory",
+)
+MISMATCHES = ("almost_correct", "format_error", "direct_answer", "redundant_thinking")
+CASES = ("sound", *MISMATCHES, "wrong")
+WRONG_CASES = ("almost_correct", "wrong")
+STYLES = ("sample-formal", "sample-latex", "sample-markdown", "sample-terse", "sample-think")
+
+# (problem_id, node_id) of nodes that no sound rollout reaches; each needs a reason beside it.
+UNREACHED: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Both files of the sample, and what the matcher says about them."""
+
+    folder: Path
+    problems: dict[str, Problem]
+    rollouts: list[dict[str, Any]]
+
+    @cached_property
+    def matched(self) -> dict[str, list[bool]]:
+        """Per rollout id, one flag per node, with equal forms derived."""
+        matchers = {
+            key: Matcher([node.expressions for node in problem.nodes], expand=True)
+            for key, problem in self.problems.items()
+        }
+        return {
+            row["rollout_id"]: matchers[row["problem_id"]].match(row["response"])
+            for row in self.rollouts
+        }
+
+    def of(self, *cases: str) -> Iterator[dict[str, Any]]:
+        """Yield the rollouts of these cases."""
+        return (row for row in self.rollouts if row["case"] in cases)
+
+    def mean_ncr(self, *cases: str) -> float:
+        """Mean share of nodes reached by the rollouts of these cases, in [0, 1]."""
+        return mean(mean(self.matched[row["rollout_id"]]) for row in self.of(*cases))
+
+    def mean_tpn(self, case: str) -> float:
+        """Mean tokens per reached node of the rollouts of a case that reach any."""
+        ratios: list[float] = []
+        for row in self.of(case):
+            count = sum(self.matched[row["rollout_id"]])
+            if count:
+                ratios.append(row["num_tokens"] / count)
+        return mean(ratios)
+
+
+@pytest.fixture(scope="module")
+def sample(repository: Path) -> Sample:
+    folder = repository / "examples" / "sample"
+    problems = {problem.problem_id: problem for problem in read_problems(folder / "problems.jsonl")}
+    return Sample(folder, problems, list(read_rollouts(folder / "rollouts.jsonl")))
+
+
+@pytest.fixture(scope="module")
+def verdicts(sample: Sample) -> Callable[[str], dict[str, Verdict]]:
+    """Return a function: answer rule to verdict by rollout id."""
+
+    def verify(rule: str) -> dict[str, Verdict]:
+        with AnswerVerifier(workers=1) as verifier:
+            found = verifier.verify_batch(
+                [row["ground_truth"] for row in sample.rollouts],
+                [row["response"] for row in sample.rollouts],
+                rule=rule,
+            )
+        return {
+            row["rollout_id"]: verdict for row, verdict in zip(sample.rollouts, found, strict=True)
+        }
+
+    return verify
+
+
+def test_problems_have_the_promised_shape(sample: Sample) -> None:
+    sources = Counter(problem.data_source for problem in sample.problems.values())
+    assert sources == dict.fromkeys(SOURCES, 10)
+    splits = Counter(problem.split for problem in sample.problems.values())
+    assert splits == {"train": 40, "test": 10}
+    for key, problem in sample.problems.items():
+        assert re.fullmatch(r"sample-[a-z]+-\d{3}", key)
+        assert problem.problem
+        assert problem.ground_truth
+        assert problem.metadata["level"] in range(1, 6)
+        assert problem.metadata["subject"]
+        assert 3 <= len(problem.nodes) <= 8, key
+
+
+def test_nodes_are_labelled_and_worded_several_ways(sample: Sample) -> None:
+    correct = Counter(row["problem_id"] for row in sample.rollouts if row["correct"])
+    types = set()
+    for key, problem in sample.problems.items():
+        assert any(node.is_final for node in problem.nodes), key
+        assert not all(node.is_final for node in problem.nodes), key
+        for node in problem.nodes:
+            types.add(node.type)
+            assert node.label, (key, node.node_id)
+            assert 2 <= len(node.expressions) <= 5, (key, node.node_id)
+            assert len(set(node.expressions)) == len(node.expressions)
+            assert all(normalize(expression) for expression in node.expressions)
+            assert node.support is not None
+            assert 1 <= node.support <= correct[key]
+    assert types == set(NODE_TYPES)
+
+
+def test_rollouts_have_the_promised_shape(sample: Sample) -> None:
+    assert len({row["rollout_id"] for row in sample.rollouts}) == len(sample.rollouts) == 300
+    for row in sample.rollouts:
+        problem = sample.problems[row["problem_id"]]
+        assert row["data_source"] == problem.data_source
+        assert row["problem"] == problem.problem
+        assert row["ground_truth"] == problem.ground_truth
+        assert row["model"] in STYLES
+        assert row["case"] in CASES
+        assert row["response"].strip()
+        assert row["num_tokens"] == pytest.approx(len(row["response"]) / 3.6, abs=1)
+        assert row["correct"] == (row["case"] not in WRONG_CASES)
+
+
+def test_every_problem_has_its_styles_and_cases(sample: Sample) -> None:
+    counts = Counter(row["case"] for row in sample.rollouts)
+    assert counts == {"sound": 150, "wrong": 50} | dict.fromkeys(MISMATCHES, 25)
+    for key in sample.problems:
+        rows = [row for row in sample.rollouts if row["problem_id"] == key]
+        cases = Counter(row["case"] for row in rows)
+        assert {row["model"] for row in rows} == set(STYLES), key
+        assert cases["sound"] == 3, key
+        assert cases["wrong"] == 1, key
+        assert len(cases.keys() & set(MISMATCHES)) == 2, key
+
+
+def test_the_files_stay_small(sample: Sample) -> None:
+    assert sum(path.stat().st_size for path in sample.folder.glob("*.jsonl")) < 1_500_000
+
+
+def test_the_readme_counts_are_right(sample: Sample) -> None:
+    text = (sample.folder / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \|(?: `[^|]+\|)? (\d+) \|", text, re.MULTILINE)
+    nodes = Counter[str]()
+    for problem in sample.problems.values():
+        nodes[problem.data_source] += len(problem.nodes)
+    assert {name: int(count) for name, count in rows} == {
+        "problems.jsonl": len(sample.problems),
+        "rollouts.jsonl": len(sample.rollouts),
+        **nodes,
+        **Counter(row["case"] for row in sample.rollouts),
+        **Counter(row["model"] for row in sample.rollouts),
+    }
+    expressions = sum(
+        len(node.expressions) for problem in sample.problems.values() for node in problem.nodes
+    )
+    assert f"{nodes.total()} nodes with {expressions} ways" in text
+
+
+def test_no_node_states_false_arithmetic(sample: Sample) -> None:
+    checked = 0
+    for problem in sample.problems.values():
+        for node in problem.nodes:
+            for expression in node.expressions:
+                if "=" in expression and re.fullmatch(r"[0-9.+\-*/^()= ]+", expression):
+                    sides = [exact_value(side) for side in expression.split("=")]
+                    assert len(set(sides)) == 1, (problem.problem_id, expression)
+                    checked += 1
+    assert checked > 100
+
+
+def test_every_node_is_reached_by_a_sound_rollout(sample: Sample) -> None:
+    reached: dict[str, list[bool]] = {}
+    for row in sample.of("sound"):
+        flags = sample.matched[row["rollout_id"]]
+        before = reached.get(row["problem_id"], [False] * len(flags))
+        reached[row["problem_id"]] = [a or b for a, b in zip(before, flags, strict=True)]
+    missed = {
+        (key, node.node_id)
+        for key, flags in reached.items()
+        for node, flag in zip(sample.problems[key].nodes, flags, strict=True)
+        if not flag
+    }
+    assert missed == UNREACHED
+
+
+def test_coverage_tells_the_cases_apart(sample: Sample) -> None:
+    assert sample.mean_ncr("sound") >= 0.85
+    assert sample.mean_ncr("format_error") >= 0.85
+    assert sample.mean_ncr("redundant_thinking") >= 0.85
+    assert sample.mean_ncr("almost_correct") >= 0.6
+    assert sample.mean_ncr("direct_answer") <= 0.15
+    assert sample.mean_ncr("wrong") <= 0.25
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_style_is_at_a_disadvantage(sample: Sample, style: str) -> None:
+    rows = [row for row in sample.of("sound") if row["model"] == style]
+    assert mean(mean(sample.matched[row["rollout_id"]]) for row in rows) >= 0.85
+
+
+def test_redundant_thinking_costs_more_tokens_per_node(sample: Sample) -> None:
+    assert sample.mean_tpn("redundant_thinking") > 2 * sample.mean_tpn("sound")
+
+
+def test_answers_in_the_asked_form_verify(
+    sample: Sample, verdicts: Callable[[str], dict[str, Verdict]]
+) -> None:
+    found = verdicts("auto")
+    wrong = [
+        (row["rollout_id"], found[row["rollout_id"]])
+        for row in sample.rollouts
+        if row["case"] != "format_error" and found[row["rollout_id"]].correct != row["correct"]
+    ]
+    assert wrong == []
+
+
+def test_format_errors_earn_nothing_under_the_strict_rule(
+    sample: Sample, verdicts: Callable[[str], dict[str, Verdict]]
+) -> None:
+    found = verdicts("dapo")
+    assert [
+        row["rollout_id"] for row in sample.of("format_error") if found[row["rollout_id"]].correct
+    ] == []
+
+
+def exact_value(text: str) -> Fraction:
+    """Return the value of an arithmetic expression in ASCII, exactly."""
+    operators: dict[type[ast.AST], Callable[[Any, Any], Fraction]] = {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: operator.truediv,
+        ast.Pow: operator.pow,
+    }
+
+    def value(node: ast.expr) -> Fraction:
+        if isinstance(node, ast.BinOp):
+            return operators[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -value(node.operand)
+        if isinstance(node, ast.Constant):
+            return Fraction(ast.unparse(node))
+        raise AssertionError(f"no plain arithmetic: {text!r}")
+
+    explicit = re.sub(r"(?<=[0-9)])\s*\(", "*(", text.strip()).replace("^", "**")
+    return value(ast.parse(explicit, mode="eval").body)
