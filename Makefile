@@ -37,6 +37,19 @@ demo: $(VENV)/.installed ## start a real server, score the sample rollouts, expl
 test: $(VENV)/.installed-dev ## run the tests
 	@$(BIN)/pytest -q
 
+# Trainers bring two gigabytes, so that they have an environment of their own.
+TRAINER_TESTS := $(wildcard tests/verl tests/trl tests/ray tests/deploy tests/examples)
+.PHONY: test-verl
+test-verl: .venv-verl-0.9.1/.installed ## run the tests that need verl 0.9.1, Ray and TRL
+	@.venv-verl-0.9.1/bin/pytest -q $(TRAINER_TESTS)
+
+# On the older ones verl itself imports what Ray has deprecated since.
+OLD_VERL = -W "ignore:Ray state API:DeprecationWarning"
+.PHONY: test-verl-all
+test-verl-all: test-verl .venv-verl-0.8.0/.installed .venv-verl-0.7.1/.installed ## ... and verl 0.8 and 0.7
+	@.venv-verl-0.8.0/bin/pytest -q $(OLD_VERL) tests/verl
+	@.venv-verl-0.7.1/bin/pytest -q $(OLD_VERL) tests/verl
+
 .PHONY: check
 check: lint types ## lint and type-check everything
 
@@ -126,6 +139,17 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the development tools into $(VENV)"
 	@$(PIP) install "consensuspr[dev]"
 	@touch $@
+
+# torch first: the build that is asked for, before anything takes the newest with it.
+.venv-verl-%/.installed: tests/verl/requirements.txt $(BUILT_FROM)
+	@echo "installing verl $* and consensuspr into .venv-verl-$* (about 2 GB)"
+	@test -x .venv-verl-$*/bin/python || $(PYTHON) -m venv .venv-verl-$*
+	@$(TRAINER_PIP) install torch==2.13.0
+	@$(TRAINER_PIP) install -r $< verl==$*
+	@$(TRAINER_PIP) install --editable .
+	@$(TRAINER_PIP) check
+	@touch $@
+.venv-verl-%/.installed: TRAINER_PIP = .venv-verl-$*/bin/python -m pip --disable-pip-version-check --no-input --quiet
 
 .venv-proto/.installed: proto/requirements.txt
 	@$(PYTHON) -m venv .venv-proto

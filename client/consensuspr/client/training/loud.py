@@ -1,0 +1,41 @@
+"""Counting what goes wrong so loudly that nobody can overlook it, and no log overflows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+
+class LoudCounter:
+    """Logs an event when it is new, and its count as it grows.
+
+    Written are the 1st, 10th, 100th … event of a kind, and after that whatever comes a
+    minute or more after the last line of its kind.
+
+    Args:
+        logger: where to.
+        clock: seconds, monotonic.
+    """
+
+    _PAUSE_S = 60.0
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self.counts: Counter[str] = Counter()
+
+    def count(self, kind: str, message: str) -> None:
+        """Count an event.
+
+        Args:
+            kind: what is counted together.
+            message: one sentence about this event.
+        """
+        self.counts[kind] += 1
+        count, now = self.counts[kind], self._clock()
+        if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
+            self._last[kind] = now
+            self._logger.error("%s (%s: %d so far in this process)", message, kind, count)

@@ -1,0 +1,157 @@
+"""The settings of a reward in training: names, defaults, limits; the same in every trainer.
+
+A misspelt key would train on a default that nobody meant, so an unknown one is an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.types import AnswerRule, OnUndecided
+
+ADDRESS_VARIABLE = "CONSENSUSPR_ADDRESS"
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+# What a problem id may be put together from, besides fixed text.
+ID_FIELDS = ("data_source", "index", "split")
+
+
+def _number_or_raise(value: object) -> object:
+    """Let a command line's ``0.0`` and ``raise`` through, and nothing that is not finite."""
+    if value == "raise":
+        return value
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"must be 'raise' or a finite number, got {value!r}")
+    return number
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class RewardSettings(BaseModel):
+    """How a trainer's samples are rewarded, and what happens when they cannot be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    address: str = Field(
+        default_factory=lambda: os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS,
+        description=f"HOST:PORT of the server (default: ${ADDRESS_VARIABLE}, else"
+        f" {DEFAULT_ADDRESS})",
+    )
+    reward: Literal["linear", "max", "curriculum", "outcome"] = Field(
+        "linear", description="how Acc and NCR are combined (section 4.2 of the paper)"
+    )
+    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0.5, description="weight of Acc in the linear reward"
+    )
+    switch_epoch: Annotated[int, Field(ge=0)] = Field(
+        1, description="first epoch, from 0, in which the curriculum rewards Acc instead of NCR"
+    )
+    dataset: str | None = Field(
+        None, description="name of the dataset, where the server has several"
+    )
+    answer_rule: AnswerRule | None = Field(
+        None, description="how the final answer is found and compared; null: the dataset's rule"
+    )
+    on_undecided: OnUndecided = Field(
+        OnUndecided.COUNT_WRONG,
+        description="an answer whose check spent its budget counts as wrong, or has no reward",
+    )
+    timeout_s: Seconds = Field(60.0, description="one sample at the server, retries included")
+    dataset_path: Path | None = Field(
+        None, description="dataset file to score with in this process while the server is away"
+    )
+    on_unavailable: Literal["wait", "raise"] = Field(
+        "wait", description="with neither server nor dataset_path: wait for the server, or fail"
+    )
+    unavailable_limit_s: Seconds = Field(
+        1800.0, description="how long one sample waits for the server before it fails"
+    )
+    on_unscorable: Annotated[Literal["raise"] | float, BeforeValidator(_number_or_raise)] = Field(
+        "raise", description="a sample that cannot be scored fails, or gets this reward"
+    )
+    steps_per_epoch: Count | None = Field(
+        None, description="training steps in an epoch, where the trainer does not tell"
+    )
+    epoch: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="fixed epoch of the curriculum, for one run per stage"
+    )
+    problem_id_format: str = Field(
+        "{data_source}/{index}",
+        description="a problem's id in the dataset, where a row has an index and no problem_id",
+    )
+    score_log: Path | None = Field(
+        None, description="folder for one JSON line per sample, one file per process"
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        from consensuspr.client.channel import check_target
+
+        return check_target(value)
+
+    @field_validator("problem_id_format")
+    @classmethod
+    def _check_format(cls, value: str) -> str:
+        try:
+            fields = [name for _, name, _, _ in Formatter().parse(value) if name is not None]
+        except ValueError as error:
+            raise ValueError(f"must be a format string, got {value!r} ({error})") from None
+        unknown = [name for name in fields if name not in ID_FIELDS]
+        if unknown or "index" not in fields:
+            raise ValueError(
+                f"must hold {{index}} and of {', '.join(ID_FIELDS)} at most these, got {value!r}"
+            )
+        return value
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], source: str) -> Self:
+        """Check the settings that a trainer was given.
+
+        Args:
+            values: by name.
+            source: where they were given, for error messages.
+
+        Raises:
+            InputError: a key is unknown or a value is wrong; one sentence that names it.
+        """
+        for key in values:
+            if key not in cls.model_fields:
+                raise InputError(_unknown(key, source))
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = first["loc"][0] if first["loc"] else "settings"
+            reason = first["msg"].removeprefix("Value error, ")
+            reason = reason[:1].lower() + reason[1:]
+            value = "" if first["type"] == "value_error" else f", got {first['input']!r}"
+            raise InputError(f"{source}.{name}: {reason}{value}") from None
+
+    @property
+    def spec(self) -> RewardSpec:
+        """The reward that these settings ask for."""
+        return RewardSpec(RewardKind(self.reward), self.alpha, self.switch_epoch)
+
+
+def _unknown(key: str, source: str) -> str:
+    known = RewardSettings.model_fields
+    near = difflib.get_close_matches(str(key), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return f"unknown setting {key!r} in {source}; {hint}"

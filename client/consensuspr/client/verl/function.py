@@ -1,0 +1,67 @@
+"""The reward as verl's custom reward function, for managers other than ours.
+
+Settings are its keyword arguments (``reward.custom_reward_function.reward_kwargs``).  Such a
+function sees neither the step nor the token ids: a curriculum needs a fixed ``epoch``, TPN is
+not known, and the overlong penalty is for the manager that calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from consensuspr.client.training import EpochClock, ProblemIds, RewardSettings, shared_source
+from consensuspr.client.verl.sample import inline_nodes
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import Rollout
+
+SOURCE = "reward.custom_reward_function.reward_kwargs"
+
+# Arguments that verl passes where a reward model runs.
+_OF_VERL = ("reward_router_address", "reward_model_tokenizer")
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str | None,
+    extra_info: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> dict[str, float | int | str]:
+    """Return the reward of one response as ``score``, and the keys of every sample beside it.
+
+    Args:
+        data_source: of the row.
+        solution_str: the response.
+        ground_truth: of the row.
+        extra_info: of the row; ``problem_id`` or ``index`` names the problem.
+        **settings: of the reward (:class:`RewardSettings`).
+
+    Raises:
+        InputError: a setting is wrong, or the row names no problem.
+        UnscorableSample: there is no reward, and ``on_unscorable`` is ``raise``.
+        RewardServiceError: the server refused, or was away for too long.
+    """
+    given = tuple((name, value) for name, value in settings.items() if name not in _OF_VERL)
+    read, clock, ids = _read(given)
+    info = extra_info or {}
+    rollout = Rollout(
+        problem_id=ids.of(data_source, info, None),
+        response=solution_str,
+        ground_truth=ground_truth,
+        nodes=inline_nodes(info.get("nodes")),
+        data_source=data_source,
+    )
+    scored = await shared_source(read).score(rollout, clock.epoch_of(None))
+    return scored.fields()
+
+
+@lru_cache(maxsize=16)
+def _read(given: tuple[tuple[str, Any], ...]) -> tuple[RewardSettings, EpochClock, ProblemIds]:
+    """Return what the keyword arguments ask for; they are the same at every call."""
+    settings = RewardSettings.of(dict(given), SOURCE)
+    if settings.score_log is not None:
+        raise InputError("score_log: only the reward manager keeps one; it sees step and tokens")
+    clock = EpochClock(settings, None, "a reward function does not see the training step")
+    return settings, clock, ProblemIds(settings.problem_id_format)

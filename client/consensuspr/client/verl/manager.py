@@ -1,0 +1,114 @@
+"""The reward manager of verl's reward loop.
+
+verl makes one in each of its reward workers and hands it single samples, many of them at a
+time; they share one channel and travel in micro-batches.  Runs on verl 0.7.1 to 0.9.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import verl
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from consensuspr.client.training import (
+    ProblemIds,
+    ScoredSample,
+    ScoreLog,
+    shared_source,
+)
+from consensuspr.client.verl.config import ManagerConfig, epoch_clock
+from consensuspr.client.verl.sample import Sample
+from consensuspr.errors import ConsensusPRError
+
+logger = logging.getLogger(__name__)
+
+
+class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl has no types
+    """Rewards samples by the reward service; settings are in ``reward.reward_kwargs``.
+
+    Args:
+        config: of the whole run.
+        tokenizer: decodes responses.
+        compute_score: not used, the server computes; verl passes it to every manager.
+        reward_router_address: not used, there is no reward model.
+        reward_model_tokenizer: not used.
+
+    Raises:
+        InputError: a setting is unknown or wrong, or the curriculum's epoch cannot be known.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any = None,
+        reward_router_address: Any = None,
+        reward_model_tokenizer: Any = None,
+    ) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        try:
+            read = ManagerConfig.of(config)
+            self._settings = read.settings
+            self._overlong = read.overlong
+            self._clock = epoch_clock(config, read.settings, verl.__version__)
+            self._log = ScoreLog(read.settings.score_log) if read.settings.score_log else None
+        except ConsensusPRError as error:
+            # verl loses a worker that fails to start; its rollouts then fail one by one, with
+            # the reason far up in the log.
+            logger.error("consensuspr cannot reward this run: %s", error)
+            raise
+        self._ids = ProblemIds(read.settings.problem_id_format)
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """Return the reward of one sample.
+
+        Args:
+            data: a ``DataProto`` with the sequences of one sample; the last one counts.
+
+        Returns:
+            ``reward_score``, which is ``score`` with the overlong penalty added, and
+            ``reward_extra_info``, the same keys for every sample.
+
+        Raises:
+            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
+            InputError: the row names no problem, or two.
+            RewardServiceError: the server refused, or was away for too long.
+        """
+        sample = Sample.of(data)
+        epoch = self._clock.epoch_of(sample.step)
+        response = await self.loop.run_in_executor(None, self._decode, sample.response_ids)
+        rollout = sample.rollout(response, self._ids)
+        scored = await shared_source(self._settings).score(rollout, epoch)
+        penalty = self._overlong(sample.num_tokens) if self._overlong else 0.0
+        reward = scored.reward + penalty
+        fields = scored.fields(penalty)
+        if self._log is not None:
+            self._log.write(_row(sample, rollout.problem_id, scored, reward, fields))
+        return {"reward_score": reward, "reward_extra_info": fields}
+
+    def _decode(self, response_ids: Any) -> str:
+        return str(self.tokenizer.decode(response_ids, skip_special_tokens=True))
+
+
+def _row(
+    sample: Sample,
+    problem_id: str,
+    scored: ScoredSample,
+    reward: float,
+    fields: dict[str, float | int | str],
+) -> dict[str, Any]:
+    """Return a sample's line in the score log."""
+    split = sample.extra_info.get("split")
+    return {
+        "step": sample.step,
+        "epoch": scored.epoch,
+        "split": split if isinstance(split, str) else None,
+        "data_source": sample.data_source,
+        "problem_id": problem_id,
+        "reward": reward,
+        "num_tokens": sample.num_tokens,
+        "scored_by": scored.scored_by,
+        **fields,
+    }

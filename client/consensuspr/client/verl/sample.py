@@ -1,0 +1,152 @@
+"""Reading one sample of verl: which problem, which text, how many tokens.
+
+Only named fields are taken: a row's ``extra_info`` also picks up objects of the trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from consensuspr.client.training import ProblemIds
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import InlineNode, Rollout
+
+Decode = Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample as the reward manager gets it.
+
+    Attributes:
+        response_ids: the response's token ids, without padding.
+        step: training step from 1, 0 before training; None where the trainer does not tell.
+        data_source: of its row.
+        ground_truth: of its row; None where there is none.
+        extra_info: of its row.
+        prompt: chat messages or text; None where the trainer does not tell.
+    """
+
+    response_ids: Any
+    step: int | None
+    data_source: str | None
+    ground_truth: str | None
+    extra_info: Mapping[str, Any]
+    prompt: Any
+
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        """Read the last sequence of a ``DataProto``.
+
+        Raises:
+            InputError: a field has a type that cannot be scored.
+        """
+        item = data[-1]
+        fields = item.non_tensor_batch
+        responses = item.batch["responses"]
+        length = fields.get("response_len")
+        if length is None:
+            # The mask covers prompt and response, the response being its right end.
+            length = item.batch["attention_mask"][-responses.shape[-1] :].sum()
+        step = fields.get("global_steps")
+        return cls(
+            response_ids=responses[: int(length)],
+            step=None if step is None else int(step),
+            data_source=_text("data_source", fields.get("data_source")),
+            ground_truth=_ground_truth(fields.get("reward_model")),
+            extra_info=_mapping("extra_info", fields.get("extra_info")),
+            prompt=_prompt(fields.get("raw_prompt")),
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the response."""
+        return len(self.response_ids)
+
+    def rollout(self, response: str, ids: ProblemIds) -> Rollout:
+        """Return what is sent to the scorer.
+
+        Raises:
+            InputError: the row names no problem, or its nodes have another shape.
+        """
+        return Rollout(
+            problem_id=ids.of(self.data_source, self.extra_info, self.prompt),
+            response=response,
+            ground_truth=self.ground_truth,
+            num_tokens=self.num_tokens,
+            nodes=inline_nodes(self.extra_info.get("nodes")),
+            data_source=self.data_source,
+        )
+
+
+def inline_nodes(nodes: Any) -> list[InlineNode] | None:
+    """Return the nodes of a row, as mappings with ``expressions`` or as plain lists of them.
+
+    Raises:
+        InputError: they have another shape.
+    """
+    if nodes is None:
+        return None
+    try:
+        return [_inline_node(node) for node in nodes]
+    except (TypeError, KeyError):
+        raise InputError(
+            "extra_info.nodes must be a list of {node_id, expressions, derived} or of lists of"
+            f" expressions, got {str(nodes)[:200]!r}"
+        ) from None
+
+
+def _inline_node(node: Any) -> InlineNode:
+    if isinstance(node, str):
+        raise TypeError(node)
+    if not isinstance(node, Mapping):
+        return InlineNode(_texts(node))
+    derived = node.get("derived")
+    return InlineNode(
+        expressions=_texts(node["expressions"]),
+        node_id=str(node.get("node_id") or ""),
+        derived=() if derived is None else _texts(derived),
+    )
+
+
+def _texts(values: Any) -> list[str]:
+    if isinstance(values, str):
+        raise TypeError(values)
+    texts = list(values)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(texts)
+    return texts
+
+
+def _ground_truth(reward_model: Any) -> str | None:
+    """Return the row's ground truth; numbers become text, as Parquet files hold both."""
+    if reward_model is None:
+        return None
+    truth = _mapping("reward_model", reward_model).get("ground_truth")
+    if truth is None or isinstance(truth, str):
+        return truth
+    if isinstance(truth, bool) or not isinstance(truth, int | float):
+        raise InputError(f"reward_model.ground_truth must be a text, got {truth!r}")
+    return str(truth)
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise InputError(f"{name} must be a text, got {value!r}")
+
+
+def _mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    raise InputError(f"{name} must be a mapping, got {str(value)[:200]!r}")
+
+
+def _prompt(raw: Any) -> str | Sequence[Mapping[str, Any]] | None:
+    if raw is None or isinstance(raw, str):
+        return raw
+    return list(raw)

@@ -1,0 +1,47 @@
+"""The score log and the loud counter."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from consensuspr.client.training import ScoreLog
+from consensuspr.client.training.loud import LoudCounter
+from consensuspr.errors import InputError
+
+
+def test_every_row_is_a_line_on_disk_at_once(tmp_path: Path) -> None:
+    log = ScoreLog(tmp_path / "new" / "folder")
+    log.write({"problem_id": "p\n1", "reward": 0.5})
+    log.write({"problem_id": "\ud800", "reward": 1.0})
+    rows = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [row["problem_id"] for row in rows] == ["p\n1", "\ud800"]
+    assert all(row["time"] > 1.7e9 for row in rows)
+    log.close()
+    log.close()
+
+
+def test_a_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"score_log: cannot write .*file"):
+        ScoreLog(tmp_path / "file")
+
+
+def test_a_flood_is_counted_and_not_printed(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    counter = LoudCounter(logging.getLogger("test"), clock=lambda: now)
+    for _ in range(250):
+        counter.count("lost", "one was lost")
+    now = 61.0
+    counter.count("lost", "one was lost")
+    counter.count("other", "something else")
+    assert [record.message for record in caplog.records] == [
+        "one was lost (lost: 1 so far in this process)",
+        "one was lost (lost: 10 so far in this process)",
+        "one was lost (lost: 100 so far in this process)",
+        "one was lost (lost: 251 so far in this process)",
+        "something else (other: 1 so far in this process)",
+    ]

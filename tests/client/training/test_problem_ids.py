@@ -1,0 +1,71 @@
+"""Which problem a sample belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consensuspr.client.training import ProblemIds, prompt_digest
+from consensuspr.errors import InputError
+
+PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]
+FORMAT = "{data_source}/{index}"
+
+
+@pytest.mark.parametrize(
+    ("format", "data_source", "extra_info", "problem_id"),
+    [
+        (FORMAT, "gsm8k", {"problem_id": "p1", "index": 3}, "p1"),
+        (FORMAT, None, {"problem_id": "p1"}, "p1"),
+        (FORMAT, "gsm8k", {"index": 3}, "gsm8k/3"),
+        (FORMAT, "gsm8k", {"index": 0}, "gsm8k/0"),
+        (FORMAT, "math_dapo", {"index": "9a9b6eb4"}, "math_dapo/9a9b6eb4"),
+        ("{data_source}/{split}/{index}", "gsm8k", {"index": 3, "split": "test"}, "gsm8k/test/3"),
+        ("{index}", None, {"index": 3}, "3"),
+        (FORMAT, "gsm8k", {}, prompt_digest(PROMPT)),
+        (FORMAT, "gsm8k", {"index": None}, prompt_digest(PROMPT)),
+        (FORMAT, "gsm8k", {"index": ""}, prompt_digest(PROMPT)),
+    ],
+)
+def test_the_first_that_the_row_has(
+    format: str, data_source: str | None, extra_info: dict[str, Any], problem_id: str
+) -> None:
+    assert ProblemIds(format).of(data_source, extra_info, PROMPT) == problem_id
+
+
+@pytest.mark.parametrize(
+    ("data_source", "extra_info", "prompt", "sentence"),
+    [
+        ("gsm8k", {"problem_id": ""}, PROMPT, "problem_id must be a text that is not empty"),
+        ("gsm8k", {"problem_id": 7}, PROMPT, "problem_id must be a text .*got 7"),
+        (None, {"index": 3}, PROMPT, "index 3 names no problem without data_source"),
+        ("", {"index": 3}, PROMPT, "names no problem without data_source"),
+        ("gsm8k", {}, None, "neither problem_id nor index, and there is no prompt"),
+        ("gsm8k", {}, [], "there is no prompt"),
+    ],
+)
+def test_a_row_that_names_no_problem_is_refused(
+    data_source: str | None, extra_info: dict[str, Any], prompt: Any, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        ProblemIds(FORMAT).of(data_source, extra_info, prompt)
+
+
+def test_an_index_that_names_two_problems_is_refused() -> None:
+    ids = ProblemIds(FORMAT)
+    other = [{"role": "user", "content": "What is 7 * 8?"}]
+    assert ids.of("gsm8k", {"index": 3}, PROMPT) == "gsm8k/3"
+    assert ids.of("gsm8k", {"index": 3}, PROMPT) == "gsm8k/3"
+    assert ids.of("gsm8k", {"index": 4}, other) == "gsm8k/4"
+    with pytest.raises(InputError, match=r"'gsm8k/3', .* has come with two prompts"):
+        ids.of("gsm8k", {"index": 3}, other)
+
+
+def test_a_prompt_is_known_by_its_words() -> None:
+    spaced = [{"role": "user", "content": "What  is\n6 * 7?", "name": "x"}]
+    parts = [{"role": "user", "content": [{"type": "text", "text": "What is 6 * 7?"}]}]
+    assert prompt_digest(spaced) == prompt_digest(parts) == prompt_digest(PROMPT)
+    assert prompt_digest("What is 6 * 7?") == prompt_digest(" What is\t6 * 7? ")
+    assert prompt_digest([{"role": "system", "content": "What is 6 * 7?"}]) != prompt_digest(PROMPT)
+    assert prompt_digest("\ud800").startswith("prompt-")

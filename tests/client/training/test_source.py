@@ -1,0 +1,278 @@
+"""The reward of single samples: from the server, and where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from consensuspr.client import LocalClient, RewardSpec, Rollout
+from consensuspr.client.training import RewardSettings, RewardSource, UnscorableSample
+from consensuspr.client.training.source import shared_source
+from consensuspr.errors import InputError, InvalidRequest, RewardServiceError, Unavailable
+from consensuspr.scoring.types import Score, Status
+from consensuspr.wire.info import DatasetInfo
+
+RIGHT = Rollout("ducks", "16-3-4=9 and 9*2=18. Answer: 18", num_tokens=20)
+HALF = Rollout("ducks", "16-3-4=9. Answer: 9", num_tokens=10)
+UNKNOWN = Rollout("geese", "Answer: 9")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def add_dataset(scripted: Any, name: str = "default", digest: str = "sha256:0") -> None:
+    scripted.info.datasets.add(name=name, digest=digest)
+
+
+def run(settings: RewardSettings, work: Callable[[RewardSource], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        source = RewardSource(settings)
+        try:
+            return await work(source)
+        finally:
+            await source.close()
+
+    return asyncio.run(main())
+
+
+def test_samples_get_what_the_server_says(real_server: str) -> None:
+    settings = RewardSettings(address=real_server, alpha=0.25)
+
+    async def work(source: RewardSource) -> Any:
+        return await asyncio.gather(*[source.score(r, 0) for r in [RIGHT, HALF] * 40])
+
+    scored = run(settings, work)
+    assert [sample.reward for sample in scored] == [1.0, 0.375] * 40
+    assert {sample.scored_by for sample in scored} == {"server"}
+    assert scored[1].fields(-0.5) == {
+        "score": 0.375,
+        "acc": 0.0,
+        "ncr": 0.5,
+        "num_nodes": 2,
+        "num_matched": 1,
+        "tpn": 10.0,
+        "overlong_penalty": -0.5,
+        "status": "OK",
+    }
+
+
+def test_the_curriculum_follows_the_epoch(real_server: str) -> None:
+    async def work(source: RewardSource) -> Any:
+        return [(await source.score(HALF, epoch)).reward for epoch in (0, 1)]
+
+    assert run(RewardSettings(address=real_server, reward="curriculum"), work) == [0.5, 0.0]
+
+
+def test_an_unscorable_sample_fails_with_its_status(real_server: str) -> None:
+    with pytest.raises(UnscorableSample, match="problem 'geese' ended with UNKNOWN_PROBLEM") as e:
+        run(RewardSettings(address=real_server), lambda source: source.score(UNKNOWN, 0))
+    assert e.value.status is Status.UNKNOWN_PROBLEM
+
+
+def test_an_unscorable_sample_gets_the_number_that_the_user_named(
+    real_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = RewardSettings(address=real_server, on_unscorable=-0.25)
+
+    async def work(source: RewardSource) -> Any:
+        return [await source.score(UNKNOWN, 0) for _ in range(12)]
+
+    for sample in run(settings, work):
+        assert sample.reward == -0.25
+        assert sample.fields()["status"] == "UNKNOWN_PROBLEM"
+        assert all(value == value for value in sample.fields().values())
+    counted = [r.message for r in caplog.records if "UNKNOWN_PROBLEM" in r.message]
+    assert [message.rsplit("(", 1)[1] for message in counted] == [
+        "UNKNOWN_PROBLEM: 1 so far in this process)",
+        "UNKNOWN_PROBLEM: 10 so far in this process)",
+    ]
+
+
+def test_while_the_server_is_away_samples_are_scored_here(
+    dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = RewardSettings(
+        address=f"127.0.0.1:{free_port()}", dataset_path=dataset, timeout_s=0.2
+    )
+
+    async def work(source: RewardSource) -> Any:
+        return await asyncio.gather(*[source.score(r, 0) for r in [RIGHT, HALF] * 10])
+
+    scored = run(settings, work)
+    with LocalClient(dataset) as client:
+        expected = [score.reward for score in client.score([RIGHT, HALF], RewardSpec.linear())]
+    assert [sample.reward for sample in scored] == expected * 10
+    assert {sample.scored_by for sample in scored} == {"local"}
+    assert any("scoring in this process" in record.message for record in caplog.records)
+
+
+def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) -> None:
+    add_dataset(scripted, digest=digest_of(dataset))
+    away = True
+
+    def script(number: int, request: Any, context: Any) -> None:
+        if away:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
+
+    async def work(source: RewardSource) -> list[str]:
+        nonlocal away
+        seen = [(await source.score(RIGHT, 0)).scored_by]
+        away = False
+        while seen[-1] == "local" and len(seen) < 1000:
+            await asyncio.sleep(0.01)
+            seen.append((await source.score(RIGHT, 0)).scored_by)
+        return seen
+
+    seen = run(settings, work)
+    assert seen[0] == "local" and seen[-1] == "server"
+
+
+def digest_of(dataset: Path) -> str:
+    with LocalClient(dataset) as client:
+        info: DatasetInfo = client.server_info().datasets[0]
+    return info.digest
+
+
+def test_data_that_are_not_the_servers_are_refused(scripted: Any, dataset: Path) -> None:
+    add_dataset(scripted, digest="sha256:another")
+    scripted.script = lambda number, request, context: context.abort(
+        grpc.StatusCode.UNAVAILABLE, "away"
+    )
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
+    with pytest.raises(InputError, match=r"is not the server's dataset \(sha256:another\)"):
+        run(settings, lambda source: source.score(RIGHT, 0))
+
+
+def test_without_a_dataset_it_waits_for_the_server(scripted: Any) -> None:
+    add_dataset(scripted)
+
+    def script(number: int, request: Any, context: Any) -> None:
+        if number < 6:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address, timeout_s=0.2)
+    assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "least_s"),
+    [({"on_unavailable": "raise"}, 0.0), ({"unavailable_limit_s": 1.0}, 1.0)],
+)
+def test_it_gives_up_when_the_settings_say_so(settings: dict[str, Any], least_s: float) -> None:
+    read = RewardSettings(address=f"127.0.0.1:{free_port()}", timeout_s=0.2, **settings)
+    start = time.monotonic()
+    with pytest.raises(Unavailable):
+        run(read, lambda source: source.score(RIGHT, 0))
+    assert least_s * 0.9 <= time.monotonic() - start
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_refusal_is_not_waited_out(scripted: Any, dataset: Path, fallback: bool) -> None:
+    add_dataset(scripted)
+    scripted.script = lambda number, request, context: context.abort(
+        grpc.StatusCode.INVALID_ARGUMENT, "no"
+    )
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset if fallback else None)
+    with pytest.raises(InvalidRequest):
+        run(settings, lambda source: source.score(RIGHT, 0))
+
+
+@pytest.mark.parametrize(
+    ("served", "wanted", "sentence"),
+    [
+        (["a", "b"], None, r"has several \('a', 'b'\); name one"),
+        (["a", "b"], "c", r"has no 'c', it has 'a', 'b'"),
+    ],
+)
+def test_the_dataset_has_to_be_there(
+    scripted: Any, served: list[str], wanted: str | None, sentence: str
+) -> None:
+    for name in served:
+        add_dataset(scripted, name)
+    settings = RewardSettings(address=scripted.address, dataset=wanted)
+    with pytest.raises(InputError, match=sentence):
+        run(settings, lambda source: source.score(RIGHT, 0))
+
+
+def test_a_changed_dataset_is_reported(
+    scripted: Any, caplog: pytest.LogCaptureFixture, dataset: Path
+) -> None:
+    add_dataset(scripted, digest=digest_of(dataset))
+    away = False
+
+    def script(number: int, request: Any, context: Any) -> None:
+        if away:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
+
+    async def work(source: RewardSource) -> None:
+        nonlocal away
+        await source.score(RIGHT, 0)
+        away = True
+        await source.score(RIGHT, 0)
+        away = False
+        scripted.info.datasets[0].digest = "sha256:new"
+        while not any("came back with dataset" in record.message for record in caplog.records):
+            await asyncio.sleep(0.01)
+            with caplog.at_level(logging.ERROR):
+                await source.score(RIGHT, 0)
+
+    run(settings, work)
+
+
+def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: Any) -> None:
+    add_dataset(scripted)
+    busy = Score(Status.ANSWER_UNDECIDED, reward=0.5, acc=0.0, ncr=1.0, answer_method="load")
+
+    def script(number: int, request: Any, context: Any) -> Any:
+        if number < 2:
+            return scripted.reply(request, only=busy)
+        return None
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address)
+    sample = run(settings, lambda source: source.score(RIGHT, 0))
+    assert (sample.score.status, len(scripted.requests)) == (Status.OK, 3)
+
+
+def test_one_source_serves_a_process(real_server: str) -> None:
+    settings = RewardSettings(address=real_server)
+
+    async def main() -> None:
+        source = shared_source(settings)
+        assert source is shared_source(RewardSettings(address=real_server))
+        assert source is not shared_source(RewardSettings(address=real_server, alpha=0.1))
+        await source.close()
+
+    asyncio.run(main())
+
+
+def test_a_missing_fallback_is_found_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="dataset_path: there is no file"):
+        RewardSource(RewardSettings(dataset_path=tmp_path / "none.jsonl"))
+
+
+def test_a_closed_source_says_so(real_server: str) -> None:
+    async def work(source: RewardSource) -> None:
+        await source.close()
+        with pytest.raises((RuntimeError, RewardServiceError), match="closed"):
+            await source.score(RIGHT, 0)
+
+    run(RewardSettings(address=real_server), work)

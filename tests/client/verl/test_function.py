@@ -1,0 +1,88 @@
+"""The custom reward function, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.client.training import UnscorableSample
+from consensuspr.client.verl import compute_score
+from consensuspr.errors import InputError
+
+TEXT = "16-3-4=9. Answer: 18"
+
+
+def score(extra_info: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    return asyncio.run(
+        compute_score(
+            data_source="toy",
+            solution_str=TEXT,
+            ground_truth="18",
+            extra_info=extra_info,
+            reward_router_address=None,
+            **settings,
+        )
+    )
+
+
+def test_it_returns_the_keys_of_every_sample(real_server: str) -> None:
+    # Objects of verl's beside the named fields are nothing to it.
+    info = {"problem_id": "ducks", "num_turns": 2, "tools_kwargs": object()}
+    assert score(info, address=real_server, alpha=0.25) == {
+        "score": 0.625,
+        "acc": 1.0,
+        "ncr": 0.5,
+        "num_nodes": 2,
+        "num_matched": 1,
+        "tpn": 0.0,
+        "overlong_penalty": 0.0,
+        "status": "OK",
+    }
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [{"node_id": "a", "expressions": ["16-3-4=9"]}, {"expressions": ["1=2"], "derived": None}],
+        [["16-3-4=9"], ("1=2",)],
+    ],
+)
+def test_nodes_may_come_with_the_row(real_server: str, nodes: Any) -> None:
+    info = {"problem_id": "nobody knows it", "nodes": nodes}
+    assert score(info, address=real_server)["ncr"] == 0.5
+
+
+@pytest.mark.parametrize("nodes", ["16-3-4=9", ["16-3-4=9"], [{"node_id": "a"}], [[1]], 7])
+def test_nodes_of_another_shape_are_refused(real_server: str, nodes: Any) -> None:
+    with pytest.raises(InputError, match=r"extra_info.nodes must be a list of"):
+        score({"problem_id": "ducks", "nodes": nodes}, address=real_server)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"alhpa": 1}, "unknown setting 'alhpa' in reward.custom_reward_function.reward_kwargs"),
+        ({"reward": "curriculum"}, "a reward function does not see the training step"),
+        ({"score_log": Path("x")}, "only the reward manager keeps one"),
+    ],
+)
+def test_what_a_function_cannot_do_is_refused(
+    real_server: str, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        score({"problem_id": "ducks"}, address=real_server, **settings)
+
+
+def test_a_fixed_epoch_makes_a_curriculum_possible(real_server: str) -> None:
+    settings = {"address": real_server, "reward": "curriculum"}
+    assert score({"problem_id": "ducks"}, epoch=0, **settings)["score"] == 0.5
+    assert score({"problem_id": "ducks"}, epoch=1, **settings)["score"] == 1.0
+
+
+def test_a_problem_without_nodes_is_never_a_zero(real_server: str) -> None:
+    with pytest.raises(UnscorableSample, match="NO_NODES"):
+        score({"problem_id": "bare"}, address=real_server)
+    assert score({"problem_id": "bare"}, address=real_server, on_unscorable=-1)["score"] == -1.0

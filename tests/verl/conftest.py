@@ -1,0 +1,217 @@
+"""A real Ray, a real server, verl's own configuration, and rollouts in verl's own shape."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
+
+
+@dataclass(slots=True)
+class RunningServer:
+    """A reward server in a process of its own, that can be killed and started again."""
+
+    arguments: list[str]
+    log: Path
+    address: str = "127.0.0.1:0"
+    process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, on the port that it had before, and wait until it listens."""
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "consensuspr.cli", "serve"),
+                    *("--address", self.address),
+                    *self.arguments,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on "), self.log.read_text()
+        self.address = line.split()[-1]
+
+    def kill(self) -> None:
+        """Kill it with all its workers, without a word to anybody."""
+        assert self.process is not None
+        children = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
+        ).stdout.split()
+        self.process.kill()
+        for child in children:
+            subprocess.run(["kill", "-9", child], check=False)
+        self._reap()
+
+    def stop(self) -> None:
+        """Stop it as an operator would."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self._reap()
+
+    def _reap(self) -> None:
+        if self.process is not None:
+            self.process.wait(30)
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
+    """Start real servers, on free ports, of the sample dataset; stop them at the end."""
+    servers: list[RunningServer] = []
+
+    def start(*arguments: str, dataset: Path = SAMPLE / "problems.jsonl") -> RunningServer:
+        server = RunningServer(
+            ["--dataset", str(dataset), "--workers", "1", *arguments],
+            tmp_path / f"server-{len(servers)}.log",
+        )
+        server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def sample_problems() -> dict[str, dict[str, Any]]:
+    """The problems of the sample dataset by id."""
+    lines = (SAMPLE / "problems.jsonl").read_text().splitlines()
+    return {problem["problem_id"]: problem for problem in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="session")
+def sample_rollouts() -> list[dict[str, Any]]:
+    """The rollouts of the sample dataset."""
+    return [json.loads(line) for line in (SAMPLE / "rollouts.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face tokenizer on disk, of one token a byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: number for number, letter in enumerate(["<pad>", "<eos>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    folder = tmp_path_factory.mktemp("tokenizer")
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def compose() -> Callable[..., Any]:
+    """Compose the configuration of a run by verl's own files, as ``main_ppo`` does."""
+    import verl
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    def composed(*overrides: str) -> Any:
+        folder = Path(verl.__file__).parent / "trainer" / "config"
+        with initialize_config_dir(str(folder), version_base=None):
+            config = hydra_compose("ppo_trainer", overrides=list(overrides))
+        if not verl.__version__.startswith("0.9"):
+            from verl.experimental.reward_loop import migrate_legacy_reward_impl
+
+            config = migrate_legacy_reward_impl(config)
+        return config
+
+    return composed
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A local Ray with room for eight reward workers."""
+    import ray
+
+    ray.init(
+        num_cpus=9,
+        include_dashboard=False,
+        # Short: a socket's path has little room.
+        _temp_dir=f"/tmp/cpr-{tmp_path_factory.getbasetemp().name[-12:]}",
+        log_to_driver=False,
+        configure_logging=False,
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def make_batch(tokenizer_dir: Path) -> Callable[..., Any]:
+    """Put rollouts into verl's ``DataProto``: prompts padded left, responses right."""
+    import numpy as np
+    import torch
+    from tensordict import TensorDict
+    from transformers import AutoTokenizer
+    from verl import DataProto
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+
+    def objects(values: list[Any]) -> Any:
+        """Return them as an array of one dimension, whatever they are."""
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+
+    def batch(rows: list[dict[str, Any]], **columns: list[Any]) -> Any:
+        """Each row has ``response``; ``problem_id`` and ``ground_truth`` where it has them."""
+        prompt = torch.tensor(tokenizer.encode("Solve it."))
+        responses = [torch.tensor(tokenizer.encode(row["response"]) or [1]) for row in rows]
+        longest = max(map(len, responses))
+        ids = torch.zeros((len(rows), longest), dtype=torch.long)
+        mask = torch.zeros((len(rows), longest), dtype=torch.long)
+        for row, response in enumerate(responses):
+            ids[row, : len(response)] = response
+            mask[row, : len(response)] = 1
+        prompts = prompt.repeat(len(rows), 1)
+        fields: dict[str, list[Any]] = {
+            "data_source": ["sample"] * len(rows),
+            "reward_model": [
+                {"style": "rule", "ground_truth": row.get("ground_truth")} for row in rows
+            ],
+            "extra_info": [
+                {"split": "train", **row.get("extra_info", {"problem_id": row.get("problem_id")})}
+                for row in rows
+            ],
+            **columns,
+        }
+        return DataProto(
+            batch=TensorDict(
+                {
+                    "prompts": prompts,
+                    "responses": ids,
+                    "attention_mask": torch.cat([torch.ones_like(prompts), mask], dim=1),
+                },
+                batch_size=len(rows),
+            ),
+            non_tensor_batch={name: objects(values) for name, values in fields.items()},
+        )
+
+    return batch

@@ -1,0 +1,229 @@
+"""The reward manager as verl makes it, one sample at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
+
+import numpy as np
+import verl
+from transformers import AutoTokenizer
+from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
+
+from consensuspr.client.training import UnscorableSample
+from consensuspr.client.verl import ConsensusRewardManager
+from consensuspr.errors import InputError
+
+BEFORE_0_9 = verl.__version__ < "0.9"
+BEFORE_0_8 = verl.__version__ < "0.8"
+
+RESPONSE = "First 118*14=1652 litres. Answer: 1"
+
+
+@pytest.fixture
+def manager(compose: Callable[..., Any], tokenizer_dir: Path) -> Callable[..., Any]:
+    """Make a manager as verl's workers do."""
+
+    def make(*overrides: str, cls: Any = ConsensusRewardManager, **settings: object) -> Any:
+        config = compose(
+            *overrides,
+            *(f"+reward.reward_kwargs.{name}={value}" for name, value in settings.items()),
+        )
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+        return cls(config=config, tokenizer=tokenizer, compute_score=None)
+
+    return make
+
+
+def one(manager: Any, batch: Any) -> dict[str, Any]:
+    result: dict[str, Any] = manager.loop.run_until_complete(manager.run_single(batch))
+    return result
+
+
+def row(response: str = RESPONSE, **extra_info: Any) -> dict[str, Any]:
+    info = {"problem_id": "sample-arith-001", **extra_info}
+    return {"response": response, "ground_truth": "1", "extra_info": info}
+
+
+@pytest.mark.skipif(BEFORE_0_9, reason="verl before 0.9 looks for no entry points")
+def test_verl_finds_it_by_its_name() -> None:
+    assert get_reward_manager_cls("consensuspr") is ConsensusRewardManager
+
+
+def test_verl_loads_it_from_its_module(compose: Callable[..., Any], tokenizer_dir: Path) -> None:
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    config = compose(
+        "reward.reward_manager.source=importlib",
+        "reward.reward_manager.name=ConsensusRewardManager",
+        "reward.reward_manager.module.path=pkg://consensuspr.client.verl",
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+    assert isinstance(load_reward_manager(config, tokenizer), ConsensusRewardManager)
+
+
+def test_verl_loads_the_function_from_its_module(
+    compose: Callable[..., Any],
+    tokenizer_dir: Path,
+    start_server: Callable[..., Any],
+    make_batch: Callable[..., Any],
+) -> None:
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    config = compose(
+        "reward.custom_reward_function.path=pkg://consensuspr.client.verl",
+        "reward.custom_reward_function.name=compute_score",
+        f"+reward.custom_reward_function.reward_kwargs.address={start_server().address}",
+        "+reward.custom_reward_function.reward_kwargs.reward=max",
+    )
+    naive = load_reward_manager(config, AutoTokenizer.from_pretrained(tokenizer_dir))
+    result = one(naive, make_batch([row()]))
+    assert result["reward_score"] == 1.0
+    assert result["reward_extra_info"]["status"] == "OK"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "settings", "sentence"),
+    [
+        ([], {"alhpa": 1}, "unknown setting 'alhpa' in reward.reward_kwargs"),
+        ([], {"address": "nowhere"}, "nowhere"),
+        (
+            ["trainer.total_training_steps=100"],
+            {"reward": "curriculum"},
+            "total_training_steps is set|does not tell the reward its step",
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_rewarded_does_not_start(
+    manager: Callable[..., Any],
+    overrides: list[str],
+    settings: dict[str, object],
+    sentence: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        manager(*overrides, **settings)
+    assert any("consensuspr cannot reward this run" in record.message for record in caplog.records)
+
+
+@pytest.mark.skipif(BEFORE_0_8, reason="no trainer of verl 0.7 tells the reward its step")
+def test_the_curriculum_switches_with_the_step_of_the_sample(
+    manager: Callable[..., Any],
+    start_server: Callable[..., Any],
+    make_batch: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    made = manager(
+        "trainer.total_epochs=2",
+        "actor_rollout_ref.actor.optim.total_training_steps=20",
+        address=start_server().address,
+        reward="curriculum",
+        score_log=tmp_path / "log",
+    )
+    rewards = []
+    for step in (0, 1, 10, 11, 20):
+        # The field of that name in the tools' extra fields is the weights' version.
+        batch = make_batch(
+            [row()], global_steps=[np.int64(step)], tool_extra_fields=[{"global_steps": step - 1}]
+        )
+        rewards.append(one(made, batch)["reward_score"])
+    ncr, acc = rewards[0], rewards[-1]
+    assert 0 < ncr < 1 and acc == 1.0
+    assert rewards == [ncr, ncr, ncr, acc, acc]
+    [path] = (tmp_path / "log").iterdir()
+    logged = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["epoch"] for line in logged] == [0, 0, 0, 1, 1]
+    assert [line["step"] for line in logged] == [0, 1, 10, 11, 20]
+    assert [line["reward"] for line in logged] == rewards
+    assert {line["split"] for line in logged} == {"train"}
+
+
+def test_a_curriculum_refuses_a_sample_without_its_step(
+    manager: Callable[..., Any], make_batch: Callable[..., Any]
+) -> None:
+    if BEFORE_0_8:
+        pytest.skip("no trainer of verl 0.7 tells the reward its step")
+    made = manager("actor_rollout_ref.actor.optim.total_training_steps=90", reward="curriculum")
+    with pytest.raises(InputError, match="the sample came without it"):
+        one(made, make_batch([row()]))
+
+
+@pytest.mark.parametrize("num_tokens", [10, 60, 61, 80, 100])
+def test_the_overlong_penalty_is_that_of_verls_own_manager(
+    num_tokens: int,
+    manager: Callable[..., Any],
+    start_server: Callable[..., Any],
+    make_batch: Callable[..., Any],
+) -> None:
+    settings = {
+        "max_resp_len": 100,
+        "overlong_buffer_cfg.enable": True,
+        "overlong_buffer_cfg.len": 40,
+        "overlong_buffer_cfg.penalty_factor": 0.7,
+        "overlong_buffer_cfg.log": False,
+    }
+    batch = make_batch([row("x" * num_tokens)])
+    dapo = manager(cls=DAPORewardManager, **settings)
+
+    async def nothing(**_: Any) -> float:
+        return 0.0
+
+    dapo.compute_score, dapo.is_async_reward_score = nothing, True
+    ours = manager(address=start_server().address, **settings)
+    result = one(ours, batch)
+    assert result["reward_score"] == pytest.approx(float(one(dapo, batch)["reward_score"]))
+    assert result["reward_extra_info"]["score"] == 0.0
+    assert result["reward_extra_info"]["overlong_penalty"] == result["reward_score"]
+
+
+def test_lengths_are_those_of_the_response_without_padding(
+    manager: Callable[..., Any], start_server: Callable[..., Any], make_batch: Callable[..., Any]
+) -> None:
+    made = manager(address=start_server().address)
+    rows = [row(), row(RESPONSE + " " * 40), row("")]
+    batch = make_batch(rows)
+    results = [one(made, batch[number : number + 1])["reward_extra_info"] for number in range(3)]
+    assert [result["tpn"] * result["num_matched"] for result in results] == [
+        len(RESPONSE),
+        len(RESPONSE) + 40,
+        0.0,
+    ]
+    # A trainer that knows the length says so.
+    told = make_batch(rows, response_len=[np.int64(7)] * 3)
+    assert one(made, told[1:2])["reward_extra_info"]["num_matched"] == 0
+
+
+@pytest.mark.parametrize(("on_unscorable", "reward"), [("raise", None), (-0.5, -0.5), (0, 0.0)])
+def test_what_cannot_be_scored_follows_the_setting(
+    on_unscorable: object,
+    reward: float | None,
+    manager: Callable[..., Any],
+    start_server: Callable[..., Any],
+    make_batch: Callable[..., Any],
+) -> None:
+    made = manager(address=start_server().address, on_unscorable=on_unscorable)
+    batch = make_batch([row(problem_id="nobody knows it")])
+    if reward is None:
+        with pytest.raises(UnscorableSample, match="NO_NODES"):
+            one(made, batch)
+        return
+    result = one(made, batch)
+    assert result["reward_score"] == reward
+    assert result["reward_extra_info"]["status"] == "NO_NODES"
+
+
+def test_the_problem_may_be_named_by_index_and_source(
+    manager: Callable[..., Any], start_server: Callable[..., Any], make_batch: Callable[..., Any]
+) -> None:
+    made = manager(
+        address=start_server().address, problem_id_format=r"\{data_source\}-arith-\{index\}"
+    )
+    by_index = {"response": RESPONSE, "ground_truth": "1", "extra_info": {"index": "001"}}
+    assert one(made, make_batch([by_index]))["reward_extra_info"]["num_matched"] > 0

@@ -1,0 +1,176 @@
+"""verl's own reward loop, on a real Ray, against a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
+
+import ray
+import verl
+
+from consensuspr.client import LocalClient, RewardSpec, Rollout
+
+SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
+
+NUM_ROLLOUTS = 2048
+KEYS = "score acc ncr num_nodes num_matched tpn overlong_penalty status".split()
+# Parts of a rollout, so that 2,048 differ and no cache makes the run easy.
+CUTS = (1.0, 0.9, 0.75, 0.5, 0.3, 0.1, 0.0)
+
+OLD = verl.__version__ < "0.9"
+
+
+@pytest.fixture(scope="module")
+def rollouts(
+    sample_rollouts: list[dict[str, Any]], sample_problems: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Many different rollouts of the sample's problems."""
+    rows = []
+    for number in range(NUM_ROLLOUTS):
+        row = sample_rollouts[number % len(sample_rollouts)]
+        text = row["response"]
+        text = text[: int(len(text) * CUTS[number // len(sample_rollouts) % len(CUTS)])]
+        truth = sample_problems[row["problem_id"]]["ground_truth"]
+        rows.append({"problem_id": row["problem_id"], "response": text, "ground_truth": truth})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def expected(rollouts: list[dict[str, Any]]) -> list[Any]:
+    """What the rollouts are worth: Acc and NCR from the scorer, without verl or a server."""
+    with LocalClient(SAMPLE / "problems.jsonl") as client:
+        return client.score(
+            [Rollout(row["problem_id"], row["response"]) for row in rollouts],
+            reward=RewardSpec.linear(),
+        )
+
+
+@pytest.fixture
+def reward_loop(
+    ray_cluster: None, compose: Callable[..., Any], tokenizer_dir: Path
+) -> Iterator[Callable[..., Any]]:
+    """Start verl's reward loop with eight workers; stop its workers at the end."""
+    from verl.experimental.reward_loop import RewardLoopManager
+
+    managers = []
+
+    def start(address: str, **settings: object) -> Any:
+        if OLD:
+            chosen = [
+                "reward.reward_manager.source=importlib",
+                "reward.reward_manager.name=ConsensusRewardManager",
+                "reward.reward_manager.module.path=pkg://consensuspr.client.verl",
+            ]
+        else:
+            chosen = ["reward.reward_manager.name=consensuspr"]
+        manager = RewardLoopManager(
+            compose(
+                f"actor_rollout_ref.model.path={tokenizer_dir}",
+                *chosen,
+                f"+reward.reward_kwargs.address={address}",
+                *(f"+reward.reward_kwargs.{name}={value}" for name, value in settings.items()),
+            )
+        )
+        managers.append(manager)
+        return manager
+
+    yield start
+    for manager in managers:
+        for worker in manager.reward_loop_workers:
+            ray.kill(worker)
+
+
+def test_the_reward_equals_the_formula_for_every_sample(
+    start_server: Callable[..., Any],
+    reward_loop: Callable[..., Any],
+    make_batch: Callable[..., Any],
+    rollouts: list[dict[str, Any]],
+    expected: list[Any],
+) -> None:
+    """Eight workers, 2,048 rollouts, as a whole batch."""
+    loop = reward_loop(start_server().address, alpha=0.25)
+    result = loop.compute_rm_score(make_batch(rollouts))
+    fields = result.non_tensor_batch
+    assert list(result.meta_info["reward_extra_keys"]) == KEYS
+    rewards = result.batch["rm_scores"].sum(dim=1).tolist()
+    for number, score in enumerate(expected):
+        assert fields["acc"][number] == score.acc
+        assert fields["ncr"][number] == score.ncr
+        reward = 0.25 * score.acc + 0.75 * score.ncr
+        assert fields["score"][number] == pytest.approx(reward, abs=1e-12)
+        assert rewards[number] == pytest.approx(reward, abs=1e-6)
+        assert fields["num_nodes"][number] == score.num_nodes
+        assert fields["num_matched"][number] == score.num_matched
+        assert fields["status"][number] == "OK"
+        tokens = len(rollouts[number]["response"].encode()) or 1
+        tpn = tokens / score.num_matched if score.num_matched else 0.0
+        assert fields["tpn"][number] == pytest.approx(tpn)
+    # The sample is worth looking at only where rewards differ.
+    assert len(set(rewards)) > 10
+    # Equal counts give exactly equal values: a group without spread must have a spread of 0.
+    by_counts: dict[tuple[float, int, int], set[float]] = {}
+    for number in range(len(rollouts)):
+        counts = tuple(fields[key][number] for key in ("acc", "num_nodes", "num_matched"))
+        by_counts.setdefault(counts, set()).add(fields["score"][number])
+    assert all(len(values) == 1 for values in by_counts.values())
+
+
+def streamed(loop: Any, batch: Any, disturb: Callable[[], None] | None = None) -> list[Any]:
+    """Hand samples over one at a time to workers in turn, as agent loops do."""
+    workers = loop.reward_loop_workers
+    thread = threading.Thread(target=disturb) if disturb else None
+    pending = []
+    for number in range(len(batch)):
+        worker = workers[number % len(workers)]
+        pending.append(worker.compute_score.remote(batch[number : number + 1]))
+        if thread and number == len(batch) // 4:
+            thread.start()
+        time.sleep(0.001)
+    if thread:
+        thread.join()
+    results: list[Any] = ray.get(pending)
+    return results
+
+
+@pytest.mark.parametrize("fallback", [False, True], ids=["waits", "scores locally"])
+def test_no_rollout_is_lost_when_the_server_is_killed(
+    fallback: bool,
+    start_server: Callable[..., Any],
+    reward_loop: Callable[..., Any],
+    make_batch: Callable[..., Any],
+    rollouts: list[dict[str, Any]],
+    expected: list[Any],
+    tmp_path: Path,
+) -> None:
+    """Killed in the middle of a streaming run: every sample comes back once, as without it."""
+    part = slice(0, 700)
+    server = start_server()
+    settings: dict[str, object] = {"score_log": tmp_path / "log", "timeout_s": 2}
+    if fallback:
+        settings["dataset_path"] = SAMPLE / "problems.jsonl"
+    loop = reward_loop(server.address, **settings)
+    killed_at = threading.Event()
+
+    def disturb() -> None:
+        server.kill()
+        killed_at.set()
+        time.sleep(4)
+        server.start()
+
+    results = streamed(loop, make_batch(rollouts[part]), disturb)
+    assert killed_at.is_set()
+    for result, score in zip(results, expected[part], strict=True):
+        assert result["reward_score"] == score.reward
+        assert result["reward_extra_info"]["status"] == "OK"
+        assert list(result["reward_extra_info"]) == KEYS
+    lines = [line for log in (tmp_path / "log").iterdir() for line in log.read_text().splitlines()]
+    assert len(lines) == len(results)
+    locally = sum('"scored_by": "local"' in line for line in lines)
+    assert (locally > 0) == fallback
