@@ -38,7 +38,7 @@ test: $(VENV)/.installed-dev ## run the tests
 	@$(BIN)/pytest -q
 
 # Trainers bring two gigabytes, so that they have an environment of their own.
-TRAINER_TESTS := $(wildcard tests/verl tests/trl tests/ray tests/deploy tests/examples)
+TRAINER_TESTS := $(addprefix tests/, verl trl ray deploy launch consensusbench examples)
 .PHONY: test-verl
 test-verl: .venv-verl-0.9.1/.installed ## run the tests that need verl 0.9.1, Ray and TRL
 	@.venv-verl-0.9.1/bin/pytest -q $(TRAINER_TESTS)
@@ -145,7 +145,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing verl $* and consensuspr into .venv-verl-$* (about 2 GB)"
 	@test -x .venv-verl-$*/bin/python || $(PYTHON) -m venv .venv-verl-$*
 	@$(TRAINER_PIP) install torch==2.13.0
-	@$(TRAINER_PIP) install -r $< verl==$*
+	@$(TRAINER_PIP) install -r $< verl==$* \
+	  $(if $(filter 0.7.% 0.8.%,$*),-r tests/verl/requirements-before-0.9.txt)
 	@$(TRAINER_PIP) install --editable .
 	@$(TRAINER_PIP) check
 	@touch $@

@@ -181,7 +181,8 @@ def main() -> None:
         packages=list(found),
         package_dir=found,
         package_data={
-            name: ["py.typed", "*.pyi", "*.proto", "*.pxd", "*.pxi", "*.h"] for name in found
+            name: ["py.typed", "*.pyi", "*.proto", "*.pxd", "*.pxi", "*.h", "*.overrides"]
+            for name in found
         },
         ext_modules=extensions(),
         cmdclass={"build_ext": OptionalBuildExt},

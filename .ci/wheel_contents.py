@@ -11,7 +11,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
-SHIPPED = (".py", ".pyi", ".proto", ".pxd", ".typed")
+SHIPPED = (".py", ".pyi", ".proto", ".pxd", ".typed", ".overrides")
 
 
 def expected() -> set[str]:

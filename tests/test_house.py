@@ -32,8 +32,14 @@ MAY_IMPORT = {
     "scoring": BASE | {"core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
     "server": BASE | {"v1", "wire", "core", "data", "scoring"},
+    "ray": BASE | {"v1", "wire", "core", "data", "scoring", "server"},
+    "http": BASE | {"wire", "core", "data", "scoring", "server"},
     "client": BASE | {"v1", "wire", "core", "data", "scoring"},
-    "cli": BASE | {"v1", "wire", "core", "data", "scoring", "server", "client"},
+    "doctor": BASE | {"wire", "core", "scoring", "client"},
+    "launch": BASE | {"ray", "server", "client"},
+    "cli": BASE
+    | {"v1", "wire", "core", "data", "scoring", "server", "ray", "http"}
+    | {"client", "doctor", "launch"},
 }
 
 

@@ -45,6 +45,10 @@ class DataError(InputError):
         where = path if line is None else f"{path}:{line}"
         super().__init__(f"{where}: {reason}")
 
+    def __reduce__(self) -> tuple[type[DataError], tuple[str, int | None, str]]:
+        """Let it travel between processes, with what it was made from."""
+        return type(self), (self.path, self.line, self.reason)
+
 
 class VerifierUnavailable(ConsensusPRError):
     """The worker processes of the answer check cannot run; no answer was made up for it."""

@@ -45,6 +45,7 @@ class ScriptedServer(ScoringServiceServicer):
     Attributes:
         address: where it listens.
         info: what ``ServerInfo`` says.
+        info_script: called before each ``ServerInfo`` with its context; may abort.
         script: called before each ``Score`` with its number from 0, the request and the
             context; may abort, wait, or return a reply of its own.
         requests: the ``Score`` requests so far.
@@ -60,6 +61,7 @@ class ScriptedServer(ScoringServiceServicer):
         )
         self.address = ""
         self.info_calls = 0
+        self.info_script: Callable[[Any], None] | None = None
         self.script: Callable[[int, pb.ScoreRequest, Any], pb.ScoreResponse | None] | None = None
         self.requests: list[pb.ScoreRequest] = []
         self.timeouts: list[float | None] = []
@@ -69,6 +71,8 @@ class ScriptedServer(ScoringServiceServicer):
 
     def ServerInfo(self, request: pb.ServerInfoRequest, context: Any) -> pb.ServerInfoResponse:
         self.info_calls += 1
+        if self.info_script is not None:
+            self.info_script(context)
         return self.info
 
     def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:

@@ -252,6 +252,54 @@ def test_a_server_that_does_not_answer_is_left_at_the_deadline(
     assert ended.wait(5), "the server learns that nobody waits any more"
 
 
+def test_a_request_that_meets_a_server_at_its_end_is_repeated(
+    client: Client, scripted: ScriptedServer
+) -> None:
+    def end_once(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        if number == 0:
+            context.abort(Code.CANCELLED, "")
+
+    scripted.script = end_once
+    assert len(client.score(scripted.address, numbered(3))) == 3
+
+
+def test_closing_a_client_ends_its_call(scripted: ScriptedServer) -> None:
+    hanging = threading.Event()
+    release = threading.Event()
+
+    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        hanging.set()
+        release.wait(10)
+
+    scripted.script = hang
+    client = RewardClient(scripted.address)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(client.score, numbered(1))
+        assert hanging.wait(10)
+        client.close()
+        with pytest.raises(Unavailable, match="the client was closed"):
+            call.result(10)
+        release.set()
+
+
+async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -> None:
+    hanging = threading.Event()
+    release = threading.Event()
+
+    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        hanging.set()
+        release.wait(10)
+
+    scripted.script = hang
+    client = AsyncRewardClient(scripted.address)
+    call = asyncio.create_task(client.score(numbered(1)))
+    assert await asyncio.to_thread(hanging.wait, 10)
+    await client.close()
+    with pytest.raises(Unavailable, match="the client was closed"):
+        await call
+    release.set()
+
+
 def test_a_reply_with_another_number_of_scores_is_a_fault(
     client: Client, scripted: ScriptedServer
 ) -> None:
@@ -264,11 +312,25 @@ def test_a_reply_with_another_number_of_scores_is_a_fault(
         client.score(scripted.address, numbered(2))
 
 
-def test_a_dataset_that_changes_during_the_call_is_a_fault(
+def test_a_call_during_which_the_dataset_changes_is_scored_under_the_new_one(
     client: Client, scripted: ScriptedServer
 ) -> None:
     def change(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         return scripted.reply(request, digest=f"sha256:{min(number, 1)}")
+
+    scripted.script = change
+    batch = client.score(scripted.address, numbered(600))
+    assert batch.identity.dataset_digest == "sha256:1"
+    assert [score.answer for score in batch] == [str(number) for number in range(600)]
+    first = scripted.requests[0].rollouts[0].problem_id
+    assert sum(request.rollouts[0].problem_id == first for request in scripted.requests) == 2
+
+
+def test_a_dataset_that_keeps_changing_during_the_call_is_a_fault(
+    client: Client, scripted: ScriptedServer
+) -> None:
+    def change(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        return scripted.reply(request, digest=f"sha256:{number % 2}")
 
     scripted.script = change
     with pytest.raises(ServerFault, match="the server changed during the call") as caught:

@@ -72,8 +72,12 @@ def test_codes_of_a_reward_server(code: grpc.StatusCode, error: type[Exception])
 
 
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not Code.OK])
-def test_only_unavailable_is_transient_without_a_hint(code: grpc.StatusCode) -> None:
-    assert RpcFailure.of(FailedCall(code)).is_transient == (code is Code.UNAVAILABLE)
+def test_only_a_server_that_is_away_or_ends_is_transient_without_a_hint(
+    code: grpc.StatusCode,
+) -> None:
+    assert RpcFailure.of(FailedCall(code)).is_transient == (
+        code in (Code.UNAVAILABLE, Code.CANCELLED)
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from consensuspr.cli.summary import Summary
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import ServerFault
-from consensuspr.scoring import Identity, Rollout, Score, rollout_from_row, scored_row
+from consensuspr.scoring import Identity, Rollout, rollout_from_row, scored_row
 
 if TYPE_CHECKING:  # at run time this would load gRPC
     from consensuspr.client import ScoredBatch
@@ -71,17 +71,10 @@ def score_file(
             )
         identity = batch.identity
         for row, score in zip(chunk, batch, strict=True):
-            out.write(_full_row(row, score))
+            out.write(scored_row(row, score))
             summary.add(data_source(row), score)
     assert identity is not None, "the reader refuses a file without a row"
     return FileScores(summary, identity)
-
-
-def _full_row(row: Row, score: Score) -> Row:
-    scored = scored_row(row, score)
-    if score.spans is not None:
-        scored["spans"] = [None if span is None else list(span) for span in score.spans]
-    return scored
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

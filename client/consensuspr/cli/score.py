@@ -1,4 +1,4 @@
-"""``consensuspr score``: score a file of rollouts, in this process or by a server."""
+"""``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ from consensuspr.cli.options import (
     reward_spec,
 )
 from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.cli.ray_engine import Engine, collect_parts, open_parts
 from consensuspr.cli.summary import status_lines, summary_table
 from consensuspr.data import ReadReport, open_writer, read_rollouts, scan_rollouts
 from consensuspr.errors import InputError
 from consensuspr.scoring import SCORED_TYPES, OnUndecided, RewardKind
+from consensuspr.wire.options import ScoreOptions
 
 SPANS_TYPE = {"spans": "list<list<int64>>"}
 
@@ -62,6 +64,9 @@ def score(
         bool, typer.Option("--spans", help="Also write where each node was first found.")
     ] = False,
     on_error: OnError = OnErrorChoice.STOP,
+    engine: Annotated[
+        Engine, typer.Option(help="Score in this process, or on all cores of a Ray cluster.")
+    ] = Engine.LOCAL,
     timeout: Timeout = None,
     no_progress: NoProgress = False,
     as_json: Json = False,
@@ -74,37 +79,51 @@ def score(
     consensuspr score rollouts.parquet --address HOST:PORT --reward max --output scored.parquet
     ```
 
-    Without an address everything happens in this process; with one, a running server scores. A
-    rollout that cannot be scored gets a status that says why and no reward, never a reward of 0.
+    Without an address everything happens in this process; with one, a running server scores; with
+    `--engine ray`, all cores of a Ray cluster do. All three give the same scores. A rollout that
+    cannot be scored gets a status that says why and no reward, never a reward of 0.
     """
     if output.exists() and rollouts.exists() and output.samefile(rollouts):
         raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
     spec = reward_spec(reward, alpha, switch_epoch)
-    # A bad row at the end of a long file is found before anything is scored.  Skipping, rows
-    # are counted on the way: reading twice would report each bad one twice.
-    total = scan_rollouts(rollouts).rows if on_error is OnErrorChoice.STOP else None
     read = ReadReport()
-    with (
-        connect(dataset, address, timeout) as connection,
-        open_writer(output, SCORED_TYPES | (SPANS_TYPE if spans else {})) as out,
-        count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to,
-    ):
-        start = time.monotonic()
-        scores = score_file(
-            read_rollouts(rollouts, on_error.value, read),
-            partial(
-                connection.client.score,
-                reward=spec,
-                epoch=epoch,
-                dataset=connection.dataset,
-                answer_rule=answer_rule,
-                on_undecided=on_undecided,
-                include_spans=spans,
-            ),
-            out,
-            connection.data_source,
-            advance_to,
-        )
+    columns = SCORED_TYPES | (SPANS_TYPE if spans else {})
+    if engine is Engine.RAY:
+        if address is not None or timeout is not None:
+            raise InputError("--address and --timeout are for a server, not for --engine ray")
+        how = ScoreOptions.checked(spec, epoch, None, answer_rule, on_undecided, spans)
+        with (
+            open_parts(rollouts, dataset, how, on_error.value, output) as parts,
+            open_writer(output, columns) as out,
+            count_progress("scoring", None, "rollouts", hidden=no_progress) as advance_to,
+        ):
+            start = time.monotonic()
+            scores = collect_parts(parts, out, read, rollouts, advance_to)
+    else:
+        # A bad row at the end of a long file is found before anything is scored.  Skipping,
+        # rows are counted on the way: reading twice would report each bad one twice.
+        total = scan_rollouts(rollouts).rows if on_error is OnErrorChoice.STOP else None
+        with (
+            connect(dataset, address, timeout) as connection,
+            open_writer(output, columns) as out,
+            count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to,
+        ):
+            start = time.monotonic()
+            scores = score_file(
+                read_rollouts(rollouts, on_error.value, read),
+                partial(
+                    connection.client.score,
+                    reward=spec,
+                    epoch=epoch,
+                    dataset=connection.dataset,
+                    answer_rule=answer_rule,
+                    on_undecided=on_undecided,
+                    include_spans=spans,
+                ),
+                out,
+                connection.data_source,
+                advance_to,
+            )
     elapsed_s = time.monotonic() - start
     overall = scores.summary.overall
     if not overall.reward.count:

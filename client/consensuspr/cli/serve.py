@@ -34,6 +34,14 @@ def serve(
             metavar="HOST:PORT", show_default="off", help="Where to offer Prometheus metrics."
         ),
     ] = None,
+    http_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            show_default="off",
+            help="Where to answer OpenRLHF's and slime's remote-reward requests.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(show_default="one a core, at most 4", help="Worker processes."),
@@ -76,12 +84,16 @@ def serve(
             "datasets": parse_datasets(dataset) if dataset else None,
             "address": address,
             "metrics_address": metrics_address,
+            "http_address": http_address,
             "workers": workers,
             "log_format": log_format,
             "log_level": log_level,
         },
     )
     load_core()
-    from consensuspr.server import run
+    if settings.http_address is not None:
+        from consensuspr.http import run
+    else:
+        from consensuspr.server import run
 
     return run(settings)

@@ -7,7 +7,7 @@ A client belongs to the event loop in which it is first used, and does not survi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -23,9 +23,9 @@ from consensuspr.client.planning import Limits, Progress, ScorePlan
 from consensuspr.client.results import ScoredBatch, read_explanation
 from consensuspr.client.retry import Deadline, RetryPolicy
 from consensuspr.client.rpc_errors import RpcFailure
-from consensuspr.errors import RewardServiceError
+from consensuspr.errors import RewardServiceError, ServerFault, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score
+from consensuspr.scoring.types import AnswerRule, Identity, OnUndecided, Rollout, Score
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from consensuspr.wire.info import ServerInfo
@@ -42,7 +42,11 @@ DEFAULT_REWARD = RewardSpec.linear()
 class AsyncRewardClient:
     """Scores rollouts by a reward server, without blocking the event loop.
 
-    Arguments and errors are those of :class:`RewardClient`.
+    Arguments and errors are those of :class:`RewardClient`, and one more:
+
+    Args:
+        on_identity: told what each scored batch was computed under, before its scores are
+            handed out; for callers of :meth:`score_one`, who get no batch.
     """
 
     def __init__(
@@ -52,8 +56,10 @@ class AsyncRewardClient:
         *,
         max_in_flight: int = 8,
         retry: RetryPolicy | None = None,
+        on_identity: Callable[[Identity], None] | None = None,
     ) -> None:
         self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight)
+        self._on_identity = on_identity
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -168,8 +174,17 @@ class AsyncRewardClient:
         progress: Progress | None = None,
     ) -> ScoredBatch:
         plan = ScorePlan(rollouts, options, await self._server_limits(deadline), progress)
-        await self._run("Score", self._calls.score(plan, deadline))
-        return plan.assembly.result()
+        while True:
+            try:
+                await self._run("Score", self._calls.score(plan, deadline))
+                scored = plan.assembly.result()
+            except ServerFault:
+                if not plan.start_over():
+                    raise
+            else:
+                if self._on_identity is not None:
+                    self._on_identity(scored.identity)
+                return scored
 
     async def _server_limits(self, deadline: Deadline) -> Limits:
         """Return the server's limits, asked for once and again after a failed call."""
@@ -228,9 +243,7 @@ async def _carry_out(call: Any, attempt: Attempt[R]) -> R:
 def _pass_on(pipeline: Pipeline[R], attempt: Attempt[R], task: asyncio.Task[R]) -> None:
     """Tell the pipeline how an attempt ended."""
     if task.cancelled():  # not by us: closing the channel cancels what runs on it
-        failure = RpcFailure(grpc.StatusCode.CANCELLED, "the client was closed")
-        pipeline.failed(attempt, failure)
-        return
+        raise Unavailable("the client was closed during the call")
     error = task.exception()
     if error is None:
         pipeline.succeeded(attempt, task.result())

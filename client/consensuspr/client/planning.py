@@ -19,6 +19,10 @@ from consensuspr.wire.requests import encode_rollout, encode_score_request
 # Tags, lengths and the request's own fields, well above what they can take.
 _ENVELOPE_BYTES = 64 * 1024
 
+# How often a call is scored anew because the server changed under it: once for an update or a
+# restart, once more for bad luck.  Past that, servers of different content share an address.
+MAX_CHANGES = 2
+
 Progress = Callable[[int, int], None]
 
 
@@ -76,6 +80,7 @@ class ScorePlan:
         self._options = options
         self._limits = limits
         self._progress = progress
+        self._changes = 0
         self.assembly = Assembly(len(rollouts))
 
     def jobs(self) -> Iterator[Job[pb.ScoreResponse]]:
@@ -84,6 +89,21 @@ class ScorePlan:
         max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
         for piece in cut(self._pieces(), lambda p: p.num_bytes, max_bytes, max_rollouts):
             yield self._job(piece)
+
+    def start_over(self) -> bool:
+        """Forget all scores where the call failed because the server changed in its midst.
+
+        Scores of one call are all of one identity, and those that there are belong to an older
+        one; scoring is a pure function, so that all of them can be had again.
+
+        Returns:
+            Whether the call is to be made again.
+        """
+        if not self.assembly.changed or self._changes == MAX_CHANGES:
+            return False
+        self._changes += 1
+        self.assembly = Assembly(len(self._rollouts))
+        return True
 
     def _job(self, piece: list[_Piece]) -> Job[pb.ScoreResponse]:
         request = encode_score_request((p.message for p in piece), self._options)

@@ -34,12 +34,17 @@ class Assembly:
 
     Args:
         num_rollouts: of the call.
+
+    Attributes:
+        num_scored: rollouts that have their score.
+        changed: whether replies came under different identities.
     """
 
     def __init__(self, num_rollouts: int) -> None:
         self._scores: list[Score | None] = [None] * num_rollouts
         self._identity: Identity | None = None
         self.num_scored = 0
+        self.changed = False
 
     def put(self, position: int, score: Score) -> None:
         """Take the score of one rollout."""
@@ -66,6 +71,7 @@ class Assembly:
         if self._identity is None:
             self._identity = identity
         elif identity != self._identity:
+            self.changed = True
             raise ServerFault(
                 "the server changed during the call: some rollouts were scored under"
                 f" {self._identity}, others under {identity}"

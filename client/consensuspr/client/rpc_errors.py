@@ -73,11 +73,13 @@ class RpcFailure:
         """Whether the same call may succeed later.
 
         Scoring is a pure function, so that repeating a call is always safe.  A refusal
-        without a hint is not for load (a message above the limit) and will not go away.
+        without a hint is not for load (a message above the limit) and will not go away.  A
+        request that reaches a server in the moment in which it ends is CANCELLED; so is one
+        whose client was closed, which the client itself knows.
         """
         if self.code is Code.RESOURCE_EXHAUSTED:
             return self.retry_after_s is not None
-        return self.code is Code.UNAVAILABLE
+        return self.code in (Code.UNAVAILABLE, Code.CANCELLED)
 
     def exception(self, context: str) -> RewardServiceError:
         """Return the exception of this failure; ``context`` says which call it was."""

@@ -27,7 +27,7 @@ from consensuspr.client.planning import Limits, Progress, ScorePlan
 from consensuspr.client.results import ScoredBatch, read_explanation
 from consensuspr.client.retry import Deadline, RetryPolicy
 from consensuspr.client.rpc_errors import RpcFailure
-from consensuspr.errors import RewardServiceError
+from consensuspr.errors import RewardServiceError, ServerFault
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout
 from consensuspr.v1 import scoring_pb2 as pb
@@ -109,8 +109,13 @@ class RewardClient:
         )
         deadline = self._calls.deadline(timeout_s)
         plan = ScorePlan(rollouts, options, self._server_limits(deadline), progress)
-        self._run("Score", self._calls.score(plan, deadline))
-        return plan.assembly.result()
+        while True:
+            try:
+                self._run("Score", self._calls.score(plan, deadline))
+                return plan.assembly.result()
+            except ServerFault:
+                if not plan.start_over():
+                    raise
 
     def explain(
         self,
@@ -214,6 +219,8 @@ class RewardClient:
                 in_flight.discard(future)
                 if future.code() is grpc.StatusCode.OK:
                     pipeline.succeeded(attempt, future.result())
+                elif self._closed:
+                    raise RpcFailure.of(future).exception(f"{method}, the client was closed")
                 else:
                     pipeline.failed(attempt, RpcFailure.of(future))
         except RewardServiceError:

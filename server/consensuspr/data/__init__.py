@@ -12,6 +12,7 @@ from consensuspr.data.reading import (
     read_problem_rows,
     read_problems,
     read_rollouts,
+    refuse_empty,
     scan_rollouts,
 )
 from consensuspr.data.schema import (
@@ -23,8 +24,9 @@ from consensuspr.data.schema import (
     Row,
     problem_to_row,
 )
+from consensuspr.data.unparsed import Unparsed, parse_rollouts, read_unparsed
 from consensuspr.data.validation import check_rollout, parse_problem
-from consensuspr.data.writing import RowWriter, open_writer
+from consensuspr.data.writing import JsonRows, RowWriter, is_parquet_output, open_writer
 from consensuspr.errors import DataError
 
 __all__ = [
@@ -32,19 +34,25 @@ __all__ = [
     "NODE_TYPES",
     "SPLITS",
     "DataError",
+    "JsonRows",
     "Node",
     "OnError",
     "Problem",
     "ReadReport",
     "Row",
     "RowWriter",
+    "Unparsed",
     "atomic_file",
     "check_rollout",
+    "is_parquet_output",
     "open_writer",
     "parse_problem",
+    "parse_rollouts",
     "problem_to_row",
     "read_problem_rows",
     "read_problems",
     "read_rollouts",
+    "read_unparsed",
+    "refuse_empty",
     "scan_rollouts",
 ]

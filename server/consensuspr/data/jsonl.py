@@ -10,6 +10,7 @@ and a number that is not one must not travel on unnoticed.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -28,18 +29,28 @@ _BOM = b"\xef\xbb\xbf"
 
 def read_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | DataError]]:
     """Yield ``(line, row)`` or ``(line, error)``; blank lines and a leading BOM are skipped."""
+    for line, raw in read_lines(stream, path):
+        yield line, raw if isinstance(raw, DataError) else parse_line(raw, path, line)
+
+
+def read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
+    """Do as :func:`read_jsonl`, and leave the lines as they are."""
     for line, raw in _lines(stream, path):
         if isinstance(raw, DataError):
             yield line, raw
             continue
         if line == 1 and raw.startswith(_BOM):
             raw = raw[len(_BOM) :]
-        if raw.isspace() or not raw:
-            continue
-        try:
-            yield line, _row(raw)
-        except ValueError as error:
-            yield line, DataError(path, line, str(error))
+        if raw and not raw.isspace():
+            yield line, raw
+
+
+def parse_line(raw: bytes, path: str, line: int) -> Row | DataError:
+    """Return the row that a line holds, or why it holds none."""
+    try:
+        return _row(raw)
+    except ValueError as error:
+        return DataError(path, line, str(error))
 
 
 def read_gzip_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | DataError]]:
@@ -48,8 +59,15 @@ def read_gzip_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | Da
     Raises:
         DataError: the compressed stream ends early or is damaged.
     """
+    with unpacked(stream) as plain:
+        yield from read_jsonl(plain, path)
+
+
+@contextlib.contextmanager
+def unpacked(stream: BinaryIO) -> Iterator[BinaryIO]:
+    """Open what a gzip'd stream holds."""
     with gzip.GzipFile(fileobj=stream) as plain:
-        yield from read_jsonl(io.BufferedReader(plain, 1 << 18), path)
+        yield io.BufferedReader(plain, 1 << 18)
 
 
 def _lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:

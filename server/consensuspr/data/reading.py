@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
@@ -151,7 +151,19 @@ def _checked(
         raise InputError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
     name = os.fspath(path)
     report = ReadReport() if report is None else report
-    for line, row in _rows(name, columns):
+    yield from check_rows(_rows(name, columns), name, check, on_error, report)
+    refuse_empty(name, report)
+
+
+def check_rows(
+    rows: Iterable[tuple[int, Row | DataError]],
+    name: str,
+    check: Callable[[Row, str, int], _Parsed],
+    on_error: OnError,
+    report: ReadReport,
+) -> Iterator[_Parsed]:
+    """Yield what ``check`` makes of each good row; stop at a bad one, or count it."""
+    for line, row in rows:
         try:
             if isinstance(row, DataError):
                 raise row
@@ -163,6 +175,10 @@ def _checked(
             continue
         report.rows += 1
         yield parsed
+
+
+def refuse_empty(name: str, report: ReadReport) -> None:
+    """Raise DataError where a file that was read to its end held no good row."""
     if report.rows == 0:
         if report.skipped:
             first = report.reasons[0].reason

@@ -15,6 +15,13 @@ from consensuspr.data.atomic import atomic_file
 from consensuspr.data.json_text import dump_json_line
 from consensuspr.data.schema import Row
 
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+def is_parquet_output(path: str | os.PathLike[str]) -> bool:
+    """Say whether :func:`open_writer` writes Parquet to a path of this name."""
+    return os.path.splitext(os.fspath(path))[1].lower() in PARQUET_SUFFIXES
+
 
 class RowWriter(Protocol):
     """Takes rows one by one."""
@@ -40,7 +47,7 @@ def open_writer(
     """
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     with atomic_file(path) as stream:
-        if suffix in (".parquet", ".pq"):
+        if suffix in PARQUET_SUFFIXES:
             from consensuspr.data.parquet_writing import ParquetRows
 
             with ParquetRows(stream, os.fspath(path), types or {}) as rows:
@@ -48,16 +55,20 @@ def open_writer(
         elif suffix == ".gz":
             # Neither name nor time inside: equal rows give equal files.
             with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
-                yield _JsonRows(packed)
+                yield JsonRows(packed)
         else:
-            yield _JsonRows(stream)
+            yield JsonRows(stream)
 
 
-class _JsonRows:
+class JsonRows:
     """Writes each row as one line of JSON."""
 
     def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
         self._stream = stream
+
+    def write_lines(self, lines: bytes) -> None:
+        """Write rows that are lines of JSON already."""
+        self._stream.write(lines)
 
     def write(self, row: Row) -> None:
         self._stream.write(dump_json_line(row))

@@ -33,8 +33,11 @@ def rollout_from_row(row: Row) -> Rollout:
 
 
 def scored_row(row: Row, score: Score) -> Row:
-    """Return the row with the columns of its score; columns of these names are replaced."""
-    return row | {
+    """Return the row with the columns of its score; columns of these names are replaced.
+
+    ``spans`` is among them where the score has them.
+    """
+    scored = row | {
         "acc": score.acc,
         "ncr": score.ncr,
         "num_nodes": score.num_nodes,
@@ -44,3 +47,6 @@ def scored_row(row: Row, score: Score) -> Row:
         "reward": score.reward,
         "status": score.status.value,
     }
+    if score.spans is not None:
+        scored["spans"] = [None if span is None else list(span) for span in score.spans]
+    return scored

@@ -18,26 +18,53 @@ from consensuspr.wire.info import describe
 
 @dataclass(frozen=True, slots=True)
 class BuiltServer:
-    """A server and what it must be closed with."""
+    """A server, what it must be closed with, and what another front of it needs.
+
+    Attributes:
+        server: the gRPC face.
+        verifier: the answer processes.
+        service: admission and working threads, shared by all faces.
+        scorer: counts what it scores.
+        datasets: by the name that requests use.
+        metrics: where all is counted.
+    """
 
     server: GrpcServer
     verifier: TimedVerifier
+    service: ScoringService
+    scorer: MeteredScorer
+    datasets: Mapping[str, DatasetIndex]
+    metrics: Metrics
 
     def close(self) -> None:
         """End the answer processes."""
         self.verifier.close()
 
 
-def build_server(
-    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
-) -> BuiltServer:
-    """Put a worker together; to be called with an event loop running.
+@dataclass(frozen=True, slots=True)
+class BuiltService:
+    """A service without a port of its own, for whatever brings it requests.
 
-    Args:
-        config: settings; its addresses and datasets are not looked at.
-        datasets: loaded, by the name that requests use.
-        metrics: where all is counted.
+    Attributes:
+        service: admission and working threads.
+        verifier: the answer processes.
+        scorer: counts what it scores.
     """
+
+    service: ScoringService
+    verifier: TimedVerifier
+    scorer: MeteredScorer
+
+    def close(self) -> None:
+        """Drop what is queued, and end the answer processes."""
+        self.service.close()
+        self.verifier.close()
+
+
+def build_service(
+    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
+) -> BuiltService:
+    """Put together what scores requests; arguments are those of :func:`build_server`."""
     verifier = TimedVerifier(
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
@@ -57,11 +84,26 @@ def build_server(
         max_message_bytes=int(config.max_message_bytes),
         max_rollouts=config.max_rollouts,
     )
-    handlers = Handlers(MeteredScorer(scorer, verifier, metrics), info)
+    metered = MeteredScorer(scorer, verifier, metrics)
     service = ScoringService(
-        handlers,
+        Handlers(metered, info),
         Admission(int(config.queue_limit_bytes)),
         config.max_concurrent_requests,
         metrics,
     )
-    return BuiltServer(GrpcServer(service, int(config.max_message_bytes)), verifier)
+    return BuiltService(service, verifier, metered)
+
+
+def build_server(
+    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
+) -> BuiltServer:
+    """Put a worker together; to be called with an event loop running.
+
+    Args:
+        config: settings; its addresses and datasets are not looked at.
+        datasets: loaded, by the name that requests use.
+        metrics: where all is counted.
+    """
+    built = build_service(config, datasets, metrics)
+    server = GrpcServer(built.service, int(config.max_message_bytes))
+    return BuiltServer(server, built.verifier, built.service, built.scorer, datasets, metrics)

@@ -47,6 +47,13 @@ class ServerConfig(BaseModel):
     metrics_address: str | None = Field(
         None, description="HOST:PORT of the Prometheus endpoint; off where not set"
     )
+    http_address: str | None = Field(
+        None, description="HOST:PORT of the HTTP endpoint; off where not set"
+    )
+    http_max_body_bytes: Bytes = Field(
+        ByteSize(256 * MIB), description="one HTTP request; larger is code 413"
+    )
+    http_max_items: Count = Field(65536, description="rollouts in one HTTP request; more is 400")
     workers: Count = Field(
         default_factory=_default_workers,
         description="worker processes that share the port (default: one a core, at most 4)",
@@ -109,7 +116,7 @@ class ServerConfig(BaseModel):
         "info", description="least severe level that is logged"
     )
 
-    @field_validator("address", "metrics_address")
+    @field_validator("address", "metrics_address", "http_address")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
         if value is not None:
@@ -134,6 +141,11 @@ class ServerConfig(BaseModel):
             raise ValueError(
                 f"queue_limit_bytes ({int(self.queue_limit_bytes)}) must be at least"
                 f" max_message_bytes ({int(self.max_message_bytes)})"
+            )
+        if self.http_address is not None and self.queue_limit_bytes < self.http_max_body_bytes:
+            raise ValueError(
+                f"queue_limit_bytes ({int(self.queue_limit_bytes)}) must be at least"
+                f" http_max_body_bytes ({int(self.http_max_body_bytes)})"
             )
         return self
 

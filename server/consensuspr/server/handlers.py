@@ -10,6 +10,7 @@ and bytes that are no request become INVALID_ARGUMENT instead of an internal err
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import grpc
@@ -109,18 +110,26 @@ class Handlers:
             options = decode_options(request)
         except InputError as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        known = ", ".join(self._names)
-        if options.dataset is None and len(self._names) > 1:
-            raise Abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"dataset must be named, this server has several: {known}",
-            )
-        if options.dataset is not None and options.dataset not in self._names:
-            raise Abort(
-                grpc.StatusCode.NOT_FOUND,
-                f"no dataset is called {options.dataset!r}; this server has: {known}",
-            )
+        check_dataset(options.dataset, self._names)
         return options
+
+
+def check_dataset(name: str | None, names: Sequence[str]) -> None:
+    """Return where a request names one of the datasets, or may leave it out.
+
+    Raises:
+        Abort: there are several and none is named, or there is none of that name.
+    """
+    known = ", ".join(names)
+    if name is None and len(names) > 1:
+        raise Abort(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"dataset must be named, this server has several: {known}",
+        )
+    if name is not None and name not in names:
+        raise Abort(
+            grpc.StatusCode.NOT_FOUND, f"no dataset is called {name!r}; this server has: {known}"
+        )
 
 
 def _parse(message: type[M], raw: bytes) -> M:

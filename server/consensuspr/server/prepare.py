@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from consensuspr.errors import ConsensusPRError, InputError
@@ -16,15 +17,22 @@ from consensuspr.server.child import Orders
 from consensuspr.server.config import ServerConfig
 
 
-def main() -> int:
-    """Load every dataset and save its snapshot; report how it went."""
+def main(save: Callable[[ServerConfig, dict[str, str]], None] | None = None) -> int:
+    """Load every dataset and save its snapshot; report how it went.
+
+    Args:
+        save: does the work; None: :func:`save_snapshots`.
+
+    Returns:
+        The exit code of the process.
+    """
     orders = Orders()
     # Nothing here needs an orderly end.
     orders.when_left_alone(lambda: os._exit(1))
     config = ServerConfig.model_validate(orders.payload["config"])
     logs.configure(config.log_format, config.log_level, "prepare")
     try:
-        save_snapshots(config, orders.payload["snapshots"])
+        (save or save_snapshots)(config, orders.payload["snapshots"])
     except ConsensusPRError as error:
         orders.report_failure(str(error), bad_input=isinstance(error, InputError))
         return 1

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -33,9 +33,10 @@ from consensuspr.server.metrics import Metrics
 from consensuspr.v1 import SERVICE_NAME
 
 RETRY_AFTER_KEY = "retry-after-ms"
-_SHUTTING_DOWN = "the server is shutting down"
+SHUTTING_DOWN = "the server is shutting down"
 
-Work = Callable[[bytes, Call], bytes]
+R = TypeVar("R")
+Work = Callable[[bytes, Call], R]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _log = logging.getLogger(LOGGER_NAME)
@@ -54,7 +55,7 @@ class ScoringService:
     def __init__(
         self, handlers: Handlers, admission: Admission, threads: int, metrics: Metrics
     ) -> None:
-        self._work: dict[str, Work] = {"Score": handlers.score, "Explain": handlers.explain}
+        self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
         self._server_info = handlers.server_info
         self._admission = admission
         self._metrics = metrics
@@ -68,6 +69,11 @@ class ScoringService:
             SERVICE_NAME,
             {name: grpc.unary_unary_rpc_method_handler(self._behaviour(name)) for name in methods},
         )
+
+    @property
+    def draining(self) -> bool:
+        """Whether new requests are refused."""
+        return self._draining
 
     def refuse_new_requests(self) -> None:
         """From now on, answer new requests with UNAVAILABLE."""
@@ -99,7 +105,7 @@ class ScoringService:
                 raise
             except Exception:
                 code = grpc.StatusCode.INTERNAL
-                await _end(context, _internal(method))
+                await _end(context, internal(method))
             finally:
                 self._metrics.request(method, code.name, time.monotonic() - start)
 
@@ -111,29 +117,46 @@ class ScoringService:
         Raises:
             Abort: it was refused, or ended otherwise than with a reply.
         """
-        if self._draining:
-            raise Abort(grpc.StatusCode.UNAVAILABLE, _SHUTTING_DOWN)
+        self._check_open()
         if method == "ServerInfo":
             # At once: a client that asks what the server takes must not wait behind others.
             return self._server_info(raw, Call())
+        remaining_s = context.time_remaining()
+        deadline = None if remaining_s is None else time.monotonic() + remaining_s
+        return await self.submit(self._work[method], raw, deadline)
+
+    async def submit(self, work: Work[R], raw: bytes, deadline: float | None) -> R:
+        """Let a request in and have it worked on by a thread; what every front calls.
+
+        Args:
+            work: what to do with the request's bytes.
+            raw: the request; its size is what the admission counts.
+            deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
+
+        Returns:
+            What ``work`` returned.
+
+        Raises:
+            Abort: it was refused, or ended otherwise than with a reply.
+        """
+        self._check_open()
         num_bytes = len(raw) + REQUEST_OVERHEAD_BYTES
         refusal = self._admission.admit(num_bytes)
         if refusal is not None:
             raise Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
-        remaining_s = context.time_remaining()
-        call = Call(None if remaining_s is None else time.monotonic() + remaining_s)
+        call = Call(deadline)
         # Emptied as soon as the request is done with: the threads' queue keeps what was
         # cancelled before its turn, and must not keep its bytes.
         request = [raw]
         del raw
         try:
-            future = self._threads.submit(self._work_on, method, request, call)
+            future = self._threads.submit(_work_on, work, request, call)
         except RuntimeError:  # the threads were shut down while the request came in
             self._admission.finish(num_bytes, served=False)
-            raise Abort(grpc.StatusCode.UNAVAILABLE, _SHUTTING_DOWN) from None
+            raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
         self._show_queue()
 
-        def finish(done: Future[bytes]) -> None:
+        def finish(done: Future[R]) -> None:
             # In the working thread, also long after the caller has left.
             request.clear()
             served = not done.cancelled() and done.exception() is None
@@ -147,7 +170,7 @@ class ScoringService:
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
                 # The work was dropped by close(), not left by its caller.
-                raise Abort(grpc.StatusCode.UNAVAILABLE, _SHUTTING_DOWN) from None
+                raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
             call.abandon()
             raise
         except (InputError, InvalidRequest) as error:
@@ -155,11 +178,16 @@ class ScoringService:
         except DeadlineExceeded as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
 
-    def _work_on(self, method: str, request: list[bytes], call: Call) -> bytes:
-        return self._work[method](request.pop(), call)
+    def _check_open(self) -> None:
+        if self._draining:
+            raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
     def _show_queue(self) -> None:
         self._metrics.queue(self._admission.unfinished_bytes, self._admission.unfinished_requests)
+
+
+def _work_on(work: Work[R], request: list[bytes], call: Call) -> R:
+    return work(request.pop(), call)
 
 
 async def _end(context: Context, abort: Abort) -> NoReturn:
@@ -170,7 +198,7 @@ async def _end(context: Context, abort: Abort) -> NoReturn:
     raise AssertionError("abort does not return")
 
 
-def _internal(method: str) -> Abort:
+def internal(method: str) -> Abort:
     """Log the exception being handled under an id; return what the client is told."""
     incident = uuid.uuid4().hex[:12]
     _log.exception("%s failed, incident %s", method, incident, extra={"incident": incident})

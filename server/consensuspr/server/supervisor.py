@@ -4,7 +4,7 @@
 
     supervisor ── claims the port, loads nothing, never imports gRPC
       ├── prepare   loads the datasets once, saves snapshots, ends
-      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT
+      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
       ├── …
       └── worker N-1
 
@@ -29,12 +29,13 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
-from consensuspr.server.address import Address, Claim, claim
+from consensuspr.server.address import Address, claim
 from consensuspr.server.children import Child
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.metrics_endpoint import MetricsEndpoint, multiprocess_environment
@@ -85,11 +86,43 @@ class _Slot:
     replace_at: float = 0.0
 
 
-def run(config: ServerConfig) -> int:
+def print_address(address: Address) -> None:
+    """Print the one line that says where a server listens."""
+    print(f"listening on {address}", flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The modules that are run as processes; each follows ``child.py``.
+
+    Attributes:
+        prepare: loads the datasets.
+        worker: serves.
+        speak_http: whether they see to ``http_address``.
+    """
+
+    prepare: str = "consensuspr.server.prepare"
+    worker: str = "consensuspr.server.worker"
+    speak_http: bool = False
+
+
+GRPC_ONLY = Programs()
+
+
+def run(
+    config: ServerConfig,
+    announce: Callable[[Address], None] = print_address,
+    programs: Programs = GRPC_ONLY,
+) -> int:
     """Serve until SIGTERM or SIGINT, then drain.
 
-    Prints one line, ``listening on HOST:PORT``, on standard output when all workers serve.
     Takes over the signals and the logging of this process; to be called in its main thread.
+
+    Args:
+        config: settings.
+        announce: told the address when all workers serve; prints ``listening on HOST:PORT`` on
+            standard output where not given.
+        programs: what to run; :func:`consensuspr.http.run` says for ``http_address``.
 
     Returns:
         0 after draining, 1 where a worker that died could not be replaced.
@@ -98,21 +131,32 @@ def run(config: ServerConfig) -> int:
         InputError: a dataset or an address is wrong.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
+    if config.http_address is not None and not programs.speak_http:
+        raise InputError("http_address is set: start the server with consensuspr.http.run")
     logs.configure(config.log_format, config.log_level, "supervisor")
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="consensuspr-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        claimed = claim(Address.parse(config.address))
-        stack.callback(claimed.close)
+        addresses = {"address": _claim(config.address, stack)}
+        if config.http_address is not None:
+            addresses["http_address"] = _claim(config.http_address, stack)
+            _log.info("HTTP endpoint on http://%s", addresses["http_address"])
         endpoint = None
         if config.metrics_address is not None:
             endpoint = MetricsEndpoint(Address.parse(config.metrics_address), folder)
             stack.callback(endpoint.close)
             _log.info("metrics on http://%s/metrics", endpoint.address)
         signals = stack.enter_context(caught_signals())
-        supervisor = _Supervisor(config, folder, claimed, endpoint, signals)
+        supervisor = _Supervisor(config, programs, folder, addresses, endpoint, signals, announce)
         stack.callback(supervisor.kill_all)
         return supervisor.run()
+
+
+def _claim(address: str, stack: contextlib.ExitStack) -> Address:
+    """Claim a port until the stack is left; return its real address."""
+    claimed = claim(Address.parse(address))
+    stack.callback(claimed.close)
+    return claimed.address
 
 
 class _Supervisor:
@@ -121,14 +165,18 @@ class _Supervisor:
     def __init__(
         self,
         config: ServerConfig,
+        programs: Programs,
         folder: Path,
-        claimed: Claim,
+        addresses: dict[str, Address],
         endpoint: MetricsEndpoint | None,
         signals: CaughtSignals,
+        announce: Callable[[Address], None],
     ) -> None:
+        self._announce = announce
         self._config = config
+        self._programs = programs
         self._folder = folder
-        self._claimed = claimed
+        self._addresses = addresses
         self._endpoint = endpoint
         self._signals = signals
         self._snapshots = {
@@ -141,8 +189,9 @@ class _Supervisor:
         try:
             self._load_datasets()
             self._start_workers()
-            _log.info("listening on %s with %d workers", self._claimed.address, len(self._slots))
-            print(f"listening on {self._claimed.address}", flush=True)
+            address = self._addresses["address"]
+            _log.info("listening on %s with %d workers", address, len(self._slots))
+            self._announce(address)
             while True:
                 self._wait()
                 for slot in self._slots:
@@ -162,7 +211,7 @@ class _Supervisor:
 
     def _load_datasets(self) -> None:
         payload = {"config": self._config.model_dump(mode="json"), "snapshots": self._snapshots}
-        self._prepare = Child("consensuspr.server.prepare", payload, {})
+        self._prepare = Child(self._programs.prepare, payload, {})
         while (code := self._prepare.exit_code()) is None:
             self._wait()
         report = self._prepare.report()
@@ -179,12 +228,11 @@ class _Supervisor:
         payload = {
             "config": self._config.model_dump(mode="json"),
             "snapshots": self._snapshots,
-            "address": str(self._claimed.address),
             "worker": slot.number,
+            **{name: str(address) for name, address in self._addresses.items()},
         }
-        slot.child = Child(
-            "consensuspr.server.worker", payload, multiprocess_environment(self._folder)
-        )
+        environment = multiprocess_environment(self._folder)
+        slot.child = Child(self._programs.worker, payload, environment)
         slot.started = time.monotonic()
         slot.ready = False
         _log.debug("worker %d started as process %d", slot.number, slot.child.pid)

@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
@@ -18,19 +20,47 @@ from consensuspr.server.child import Orders
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.grpc_server import Draining
 
+if TYPE_CHECKING:
+    from consensuspr.server.build import BuiltServer
+
 _log = logging.getLogger(logs.LOGGER_NAME)
 
 # Past the drain of a worker whose supervisor is gone: a stuck one must not stay for ever.
 _LAST_RESORT_S = 10.0
 
 
-def main() -> int:
-    """Serve as ordered; return the exit code of the process."""
+class Front(Protocol):
+    """Another face of the server beside gRPC, on the same event loop."""
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            ConsensusPRError: it cannot listen.
+        """
+
+    def announce_shutdown(self) -> None:
+        """Tell load balancers to look elsewhere, and serve on."""
+
+    async def stop(self) -> None:
+        """Let replies that are under way leave, and stop; nothing new is admitted any more."""
+
+
+# Puts a front together from settings, the built server and what the supervisor ordered.
+FrontFactory = Callable[[ServerConfig, "BuiltServer", dict[str, Any]], Front]
+
+
+def main(front: FrontFactory | None = None) -> int:
+    """Serve as ordered; return the exit code of the process.
+
+    Args:
+        front: makes what listens beside gRPC; None: nothing does.
+    """
     orders = Orders()
     config = ServerConfig.model_validate(orders.payload["config"])
     logs.configure(config.log_format, config.log_level, f"worker {orders.payload['worker']}")
     try:
-        dropped = asyncio.run(_serve(orders, config))
+        dropped = asyncio.run(_serve(orders, config, front))
     except ConsensusPRError as error:
         orders.report_failure(str(error), bad_input=isinstance(error, InputError))
         return 1
@@ -41,7 +71,7 @@ def main() -> int:
     return 0
 
 
-async def _serve(orders: Orders, config: ServerConfig) -> int:
+async def _serve(orders: Orders, config: ServerConfig, make_front: FrontFactory | None) -> int:
     """Serve until told to stop; return how many requests were dropped at the end."""
     from consensuspr.scoring import DatasetIndex, MatcherCache
     from consensuspr.server.build import build_server
@@ -69,11 +99,19 @@ async def _serve(orders: Orders, config: ServerConfig) -> int:
         for name, path in orders.payload["snapshots"].items()
     }
     built = build_server(config, datasets, Metrics())
+    front = None if make_front is None else make_front(config, built, orders.payload)
     try:
         await built.server.start(orders.payload["address"])
+        if front is not None:
+            await front.start()
         orders.report_ready()
         await stop.wait()
-        return await built.server.drain(how)
+        if front is not None:
+            front.announce_shutdown()
+        dropped = await built.server.drain(how)
+        if front is not None:
+            await front.stop()
+        return dropped
     finally:
         built.close()
 

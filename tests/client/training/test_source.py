@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,13 @@ import pytest
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import RewardSettings, RewardSource, UnscorableSample
 from consensuspr.client.training.source import shared_source
-from consensuspr.errors import InputError, InvalidRequest, RewardServiceError, Unavailable
+from consensuspr.errors import (
+    InputError,
+    InvalidRequest,
+    Overloaded,
+    RewardServiceError,
+    Unavailable,
+)
 from consensuspr.scoring.types import Score, Status
 from consensuspr.wire.info import DatasetInfo
 
@@ -147,14 +152,84 @@ def digest_of(dataset: Path) -> str:
     return info.digest
 
 
-def test_data_that_are_not_the_servers_are_refused(scripted: Any, dataset: Path) -> None:
+def test_data_that_are_not_the_servers_are_not_used(
+    scripted: Any, dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     add_dataset(scripted, digest="sha256:another")
-    scripted.script = lambda number, request, context: context.abort(
-        grpc.StatusCode.UNAVAILABLE, "away"
+
+    def script(number: int, request: Any, context: Any) -> Any:
+        if number < 12:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+        return scripted.reply(request, digest="sha256:another")
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=1)
+    sample = run(settings, lambda source: source.score(RIGHT, 0))
+    assert sample.scored_by == "server"
+    [refused] = [r.message for r in caplog.records if "unusable dataset_path" in r.message]
+    assert "is not the server's dataset (sha256:another)" in refused
+    assert "waiting for it" in refused
+
+
+def test_a_dataset_that_cannot_be_read_is_waited_out(scripted: Any, tmp_path: Path) -> None:
+    add_dataset(scripted)
+    (tmp_path / "broken.jsonl").write_text("{")
+    scripted.script = lambda number, request, context: (
+        context.abort(grpc.StatusCode.UNAVAILABLE, "away") if number < 8 else None
     )
+    settings = RewardSettings(
+        address=scripted.address, dataset_path=tmp_path / "broken.jsonl", timeout_s=0.3
+    )
+    assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_other_data_after_a_restart_are_reported(
+    scripted: Any, dataset: Path, fallback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A restart that the client's own retries bridge is seen by nobody else."""
+    add_dataset(scripted)
+
+    def script(number: int, request: Any, context: Any) -> Any:
+        if number == 1:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        return scripted.reply(request, digest="sha256:0" if number == 0 else "sha256:new")
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address, dataset_path=dataset if fallback else None)
+
+    async def work(source: RewardSource) -> None:
+        for _ in range(3):
+            await source.score(RIGHT, 0)
+
+    run(settings, work)
+    reported = [r.message for r in caplog.records if "has other data" in r.message]
+    assert len(reported) == 1
+    assert "digest sha256:new, it was sha256:0" in reported[0]
+
+
+def test_data_that_turn_out_not_to_be_the_servers_are_reported(
+    scripted: Any, dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No server was met when the first samples were scored here."""
+    add_dataset(scripted, digest="sha256:another")
+    met = False
+
+    def away(context: Any) -> None:
+        if not met:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+
+    scripted.info_script = away
     settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
-    with pytest.raises(InputError, match=r"is not the server's dataset \(sha256:another\)"):
-        run(settings, lambda source: source.score(RIGHT, 0))
+
+    async def work(source: RewardSource) -> None:
+        nonlocal met
+        assert (await source.score(RIGHT, 0)).scored_by == "local"
+        met = True
+        while not any("which is not the server's" in r.message for r in caplog.records):
+            await asyncio.sleep(0.01)
+
+    run(settings, work)
 
 
 def test_without_a_dataset_it_waits_for_the_server(scripted: Any) -> None:
@@ -171,7 +246,7 @@ def test_without_a_dataset_it_waits_for_the_server(scripted: Any) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "least_s"),
-    [({"on_unavailable": "raise"}, 0.0), ({"unavailable_limit_s": 1.0}, 1.0)],
+    [({"on_unavailable": "raise"}, 0.0), ({"unavailable_limit_s": 3.0}, 1.5)],
 )
 def test_it_gives_up_when_the_settings_say_so(settings: dict[str, Any], least_s: float) -> None:
     read = RewardSettings(address=f"127.0.0.1:{free_port()}", timeout_s=0.2, **settings)
@@ -209,34 +284,6 @@ def test_the_dataset_has_to_be_there(
         run(settings, lambda source: source.score(RIGHT, 0))
 
 
-def test_a_changed_dataset_is_reported(
-    scripted: Any, caplog: pytest.LogCaptureFixture, dataset: Path
-) -> None:
-    add_dataset(scripted, digest=digest_of(dataset))
-    away = False
-
-    def script(number: int, request: Any, context: Any) -> None:
-        if away:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-
-    scripted.script = script
-    settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
-
-    async def work(source: RewardSource) -> None:
-        nonlocal away
-        await source.score(RIGHT, 0)
-        away = True
-        await source.score(RIGHT, 0)
-        away = False
-        scripted.info.datasets[0].digest = "sha256:new"
-        while not any("came back with dataset" in record.message for record in caplog.records):
-            await asyncio.sleep(0.01)
-            with caplog.at_level(logging.ERROR):
-                await source.score(RIGHT, 0)
-
-    run(settings, work)
-
-
 def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: Any) -> None:
     add_dataset(scripted)
     busy = Score(Status.ANSWER_UNDECIDED, reward=0.5, acc=0.0, ncr=1.0, answer_method="load")
@@ -250,6 +297,35 @@ def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: A
     settings = RewardSettings(address=scripted.address)
     sample = run(settings, lambda source: source.score(RIGHT, 0))
     assert (sample.score.status, len(scripted.requests)) == (Status.OK, 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "end"),
+    [
+        (Status.ANSWER_UNDECIDED, "load", Overloaded),
+        (Status.INTERNAL, "", UnscorableSample),
+    ],
+)
+def test_what_does_not_pass_ends_with_an_error_and_no_zero(
+    scripted: Any,
+    status: Status,
+    method: str,
+    end: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consensuspr.client.training.source._AGAIN_PAUSES_S", (0.01, 0.02))
+    add_dataset(scripted)
+    stuck = Score(
+        status,
+        reward=None if status is Status.INTERNAL else 0.5,
+        acc=None if status is Status.INTERNAL else 0.0,
+        answer_method=method,
+    )
+    scripted.script = lambda number, request, context: scripted.reply(request, only=stuck)
+    settings = RewardSettings(address=scripted.address, unavailable_limit_s=0.5)
+    with pytest.raises(end):
+        run(settings, lambda source: source.score(RIGHT, 0))
+    assert len(scripted.requests) >= 3
 
 
 def test_one_source_serves_a_process(real_server: str) -> None:

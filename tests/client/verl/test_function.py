@@ -15,12 +15,12 @@ from consensuspr.errors import InputError
 TEXT = "16-3-4=9. Answer: 18"
 
 
-def score(extra_info: dict[str, Any], **settings: Any) -> dict[str, Any]:
+def score(extra_info: dict[str, Any], ground_truth: Any = "18", **settings: Any) -> dict[str, Any]:
     return asyncio.run(
         compute_score(
             data_source="toy",
             solution_str=TEXT,
-            ground_truth="18",
+            ground_truth=ground_truth,
             extra_info=extra_info,
             reward_router_address=None,
             **settings,
@@ -55,6 +55,18 @@ def test_nodes_may_come_with_the_row(real_server: str, nodes: Any) -> None:
     assert score(info, address=real_server)["ncr"] == 0.5
 
 
+@pytest.mark.parametrize("truth", [18, 18.0, "18"])
+def test_a_ground_truth_may_be_a_number(real_server: str, truth: Any) -> None:
+    info = {"problem_id": "ducks"}
+    assert score(info, truth, address=real_server, answer_rule="dapo")["acc"] == 1.0
+
+
+@pytest.mark.parametrize("truth", [True, [18], float("nan")])
+def test_a_ground_truth_of_another_type_is_refused(real_server: str, truth: Any) -> None:
+    with pytest.raises(InputError, match="ground_truth must be a text, got"):
+        score({"problem_id": "ducks"}, truth, address=real_server)
+
+
 @pytest.mark.parametrize("nodes", ["16-3-4=9", ["16-3-4=9"], [{"node_id": "a"}], [[1]], 7])
 def test_nodes_of_another_shape_are_refused(real_server: str, nodes: Any) -> None:
     with pytest.raises(InputError, match=r"extra_info.nodes must be a list of"):
@@ -86,3 +98,11 @@ def test_a_problem_without_nodes_is_never_a_zero(real_server: str) -> None:
     with pytest.raises(UnscorableSample, match="NO_NODES"):
         score({"problem_id": "bare"}, address=real_server)
     assert score({"problem_id": "bare"}, address=real_server, on_unscorable=-1)["score"] == -1.0
+
+
+def test_validation_without_nodes_is_worth_its_accuracy(real_server: str) -> None:
+    info = {"problem_id": "bare", "split": "test"}
+    result = score(info, address=real_server, on_unscorable=-1)
+    assert (result["score"], result["acc"], result["status"]) == (1.0, 1.0, "NO_NODES")
+    with pytest.raises(UnscorableSample, match="NO_NODES"):
+        score(info, address=real_server, validate_by_acc=False)

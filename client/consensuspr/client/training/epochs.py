@@ -30,7 +30,7 @@ class EpochClock:
         self._settings = settings
         self._needed = settings.reward == "curriculum"
         self._steps_per_epoch = settings.steps_per_epoch or steps_per_epoch
-        self._announced: set[bool] = set()
+        self._stages = StageAnnouncer(settings)
         if self._needed and settings.epoch is None and not self._steps_per_epoch:
             raise InputError(
                 f"reward=curriculum needs the epoch, which cannot be known: {reason}; set"
@@ -59,19 +59,33 @@ class EpochClock:
         else:
             return 0
         if self._needed:
-            self._announce(epoch, step)
+            self._stages.announce(epoch, f"step {'unknown' if step is None else step}")
         return epoch
 
-    def _announce(self, epoch: int, step: int | None) -> None:
-        """Log each stage once a process; late samples of the first may still trickle in."""
-        outcome_stage = epoch >= self._settings.switch_epoch
+
+class StageAnnouncer:
+    """Logs each stage of the curriculum once a process, when it is first seen.
+
+    Late samples of the first stage may still trickle in after the switch.
+
+    Args:
+        settings: whose ``switch_epoch`` parts the stages.
+    """
+
+    def __init__(self, settings: RewardSettings) -> None:
+        self._switch_epoch = settings.switch_epoch
+        self._announced: set[bool] = set()
+
+    def announce(self, epoch: int, when: str) -> None:
+        """Log the stage of an epoch; ``when`` says which step it was seen at."""
+        outcome_stage = epoch >= self._switch_epoch
         if outcome_stage in self._announced:
             return
         self._announced.add(outcome_stage)
         logger.warning(
-            "curriculum: %s is rewarded from here on (epoch %d, step %s, switch_epoch %d)",
+            "curriculum: %s is rewarded from here on (epoch %d, %s, switch_epoch %d)",
             "Acc" if outcome_stage else "NCR",
             epoch,
-            "unknown" if step is None else step,
-            self._settings.switch_epoch,
+            when,
+            self._switch_epoch,
         )

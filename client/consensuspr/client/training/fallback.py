@@ -15,12 +15,16 @@ from pathlib import Path
 from consensuspr.client.batcher import Batcher
 from consensuspr.client.local import LocalClient
 from consensuspr.client.retry import Deadline
-from consensuspr.errors import InputError
+from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.types import Rollout, Score
 from consensuspr.wire.options import ScoreOptions
 
 # Longer than any batch takes; what bounds an answer is its own budget.
 _PATIENCE_S = 24 * 3600.0
+
+
+class UnusableData(InputError):
+    """The dataset of the stand-in cannot be read, or is not the server's."""
 
 
 class LocalFallback:
@@ -29,6 +33,10 @@ class LocalFallback:
     Args:
         path: of the dataset.
         name: of the dataset at the server; None where it has one.
+
+    Attributes:
+        expected_digest: of the server's dataset; None while no server was met.
+        loaded_digest: of the data that samples were last scored with here; None: none was.
 
     Raises:
         InputError: there is no such file.
@@ -44,12 +52,13 @@ class LocalFallback:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
         self._batcher = Batcher(self._score, max_in_flight=1)
         self.expected_digest: str | None = None
+        self.loaded_digest: str | None = None
 
     async def score_one(self, rollout: Rollout, options: ScoreOptions) -> Score:
         """Score one rollout; calls that run at the same time share a batch.
 
         Raises:
-            InputError: the dataset cannot be read, or is not the server's.
+            UnusableData: the dataset cannot be read, or is not the server's.
         """
         return await self._batcher.submit(rollout, options, Deadline.after(_PATIENCE_S))
 
@@ -67,9 +76,8 @@ class LocalFallback:
         return await loop.run_in_executor(self._thread, self._score_here, rollouts, options)
 
     def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> Sequence[Score]:
-        if self._client is None:
-            self._client = self._load()
-        return self._client.score(
+        client = self._loaded()
+        return client.score(
             rollouts,
             options.reward,
             options.epoch,
@@ -78,13 +86,24 @@ class LocalFallback:
             on_undecided=options.on_undecided,
         )
 
-    def _load(self) -> LocalClient:
-        client = LocalClient({self._name: self._path} if self._name else self._path)
+    def _loaded(self) -> LocalClient:
+        """Return the scorer, on data that are the server's as far as anybody knows."""
+        expected = self.expected_digest
+        if self._client is not None and expected in (None, self.loaded_digest):
+            return self._client
+        if self._client is not None:  # the file may have been replaced since
+            self._client.close()
+            self._client = None
+        try:
+            client = LocalClient({self._name: self._path} if self._name else self._path)
+        except (DataError, OSError) as error:
+            raise UnusableData(f"dataset_path: {error}") from None
         digest = client.server_info().datasets[0].digest
-        if self.expected_digest is not None and digest != self.expected_digest:
+        if expected not in (None, digest):
             client.close()
-            raise InputError(
-                f"dataset_path: {self._path} ({digest}) is not the server's dataset"
-                f" ({self.expected_digest}); a reward would depend on who scored it"
+            raise UnusableData(
+                f"dataset_path: {self._path} ({digest}) is not the server's dataset ({expected});"
+                " a reward would depend on who scored it"
             )
+        self._client, self.loaded_digest = client, digest
         return client

@@ -85,6 +85,9 @@ class RewardSettings(BaseModel):
     on_unscorable: Annotated[Literal["raise"] | float, BeforeValidator(_number_or_raise)] = Field(
         "raise", description="a sample that cannot be scored fails, or gets this reward"
     )
+    validate_by_acc: bool = Field(
+        True, description="a validation sample without nodes is worth its Acc; nothing learns it"
+    )
     steps_per_epoch: Count | None = Field(
         None, description="training steps in an epoch, where the trainer does not tell"
     )

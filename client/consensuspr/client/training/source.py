@@ -10,10 +10,11 @@ import asyncio
 import logging
 import random
 import time
+from itertools import chain, repeat
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
-from consensuspr.client.training.fallback import LocalFallback
+from consensuspr.client.training.fallback import LocalFallback, UnusableData
 from consensuspr.client.training.loud import LoudCounter
 from consensuspr.client.training.result import ScoredSample, UnscorableSample
 from consensuspr.client.training.settings import RewardSettings
@@ -37,10 +38,14 @@ _AWAY = (Unavailable, Overloaded, DeadlineExceeded)
 # Between two rounds of waiting; a round itself retries with growing, jittered pauses.
 _PAUSE_S = 0.5
 
+# What rows of validation files call their split.
+VALIDATION_SPLITS = ("test", "val", "validation")
+
 # An answer that was not decided because the machine was busy would count as wrong through no
-# fault of its own; it is asked for again after pauses of up to so many seconds.
+# fault of its own; it is asked for again, after pauses of up to so many seconds, for as long as
+# an absent server would be.  A fault of the server's (no memory to fork, say) may pass too.
 _BUSY_METHODS = ("load", "deadline")
-_BUSY_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+_AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class RewardSource:
@@ -55,7 +60,12 @@ class RewardSource:
 
     def __init__(self, settings: RewardSettings) -> None:
         self.settings = settings
-        self._client = AsyncRewardClient(settings.address, settings.timeout_s)
+        self._client = AsyncRewardClient(
+            settings.address,
+            settings.timeout_s,
+            # Of each batch: a server that restarts may come back with other data, unnoticed.
+            on_identity=lambda identity: self._see_digest(identity.dataset_digest),
+        )
         self._fallback = (
             LocalFallback(settings.dataset_path, settings.dataset)
             if settings.dataset_path is not None
@@ -66,12 +76,13 @@ class RewardSource:
         self._digest: str | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def score(self, rollout: Rollout, epoch: int) -> ScoredSample:
+    async def score(self, rollout: Rollout, epoch: int, split: str | None = None) -> ScoredSample:
         """Return the reward of one sample.
 
         Args:
             rollout: the sample; its data source and id are labels.
             epoch: of the curriculum, from 0.
+            split: of its row; validation without nodes is worth its Acc (``validate_by_acc``).
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -88,6 +99,13 @@ class RewardSource:
             settings.on_undecided,
         )
         score, scored_by = await self._decided(rollout, options)
+        if (
+            score.status is Status.NO_NODES
+            and score.acc is not None
+            and settings.validate_by_acc
+            and split in VALIDATION_SPLITS
+        ):
+            return ScoredSample(score.acc, score, epoch, scored_by)
         if score.status is not Status.OK:
             self._loud.count(str(score.status), _explained(rollout, score))
         if score.reward is not None:
@@ -106,29 +124,41 @@ class RewardSource:
             self._fallback.close()
 
     async def _decided(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, str]:
-        """Return a sample's score, asked for again where a busy machine was to blame."""
-        score, scored_by = await self._scored(rollout, options)
-        for pause_s in _BUSY_PAUSES_S:
-            if (
-                score.status is not Status.ANSWER_UNDECIDED
-                or score.answer_method not in _BUSY_METHODS
-            ):
-                break
-            self._loud.count(
-                "answer check busy", f"{_explained(rollout, score)}; it is asked for again"
-            )
-            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
+        """Return a sample's score, asked for again where that may well change it.
+
+        Raises:
+            Overloaded: the answer check stayed too busy for longer than the settings allow.
+        """
+        give_up_at = time.monotonic() + self.settings.unavailable_limit_s
+        pauses = chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1]))
+        for asked, pause_s in enumerate(pauses, 1):
             score, scored_by = await self._scored(rollout, options)
-        return score, scored_by
+            busy = score.status is Status.ANSWER_UNDECIDED and score.answer_method in _BUSY_METHODS
+            if not busy and score.status is not Status.INTERNAL:
+                return score, scored_by
+            if asked > len(_AGAIN_PAUSES_S):
+                if not busy:
+                    return score, scored_by
+                if self.settings.on_unavailable == "raise" or time.monotonic() > give_up_at:
+                    raise Overloaded(
+                        f"problem {rollout.problem_id!r}: the answer check was too busy,"
+                        f" {asked} times"
+                    )
+            self._loud.count("asked again", f"{_explained(rollout, score)}; it is asked again")
+            await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
+        raise AssertionError("pauses do not end")
 
     async def _scored(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, str]:
         """Return a sample's score and who made it: server, stand-in, or server after a wait."""
-        settings, fallback = self.settings, self._fallback
+        settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
         while True:
-            if fallback is not None and self._watch is not None:
-                return await fallback.score_one(rollout, options), "local"
-            patience_s = min(settings.timeout_s, max(0.001, give_up_at - time.monotonic()))
+            if self._fallback is not None and self._watch is not None:
+                try:
+                    return await self._fallback.score_one(rollout, options), "local"
+                except UnusableData as error:
+                    self._drop_fallback(error)
+            patience_s = min(settings.timeout_s, give_up_at - time.monotonic())
             try:
                 await asyncio.shield(self._meeting())
                 score = await self._client.score_one(
@@ -142,18 +172,30 @@ class RewardSource:
                 )
             except _AWAY as error:
                 self._loud.count("server away", f"{error}; {self._what_next()}")
-                if fallback is not None:
+                if self._fallback is not None:
                     self._watch_server()
-                elif settings.on_unavailable == "raise" or time.monotonic() >= give_up_at:
+                elif settings.on_unavailable == "raise":
                     raise
+                elif time.monotonic() + 2 * _PAUSE_S > give_up_at:
+                    raise  # what is left is too short for another try
                 else:
-                    await asyncio.sleep(min(_PAUSE_S, max(0.0, give_up_at - time.monotonic())))
+                    await asyncio.sleep(_PAUSE_S)
             else:
                 return score, "server"
+
+    def _drop_fallback(self, error: UnusableData) -> None:
+        """Go on without a stand-in whose data cannot be used; its samples wait instead."""
+        if self._fallback is not None:
+            self._loud.count("unusable dataset_path", f"{error}; {self._waiting()}")
+            self._fallback.close()
+            self._fallback = None
 
     def _what_next(self) -> str:
         if self._fallback is not None:
             return f"scoring in this process from {self.settings.dataset_path}"
+        return self._waiting()
+
+    def _waiting(self) -> str:
         if self.settings.on_unavailable == "raise":
             return "the sample fails (on_unavailable=raise)"
         return f"waiting for it, up to {self.settings.unavailable_limit_s:g} s a sample"
@@ -173,16 +215,27 @@ class RewardSource:
         """Ask the server who it is, and whether it has the dataset that is meant."""
         info = await self._client.server_info()
         dataset = _chosen(info, self.settings.dataset, self.settings.address)
-        if self._digest is not None and dataset.digest != self._digest:
+        self._see_digest(dataset.digest)
+        return info
+
+    def _see_digest(self, digest: str) -> None:
+        """Compare the data of the server, now, with what samples were scored with so far."""
+        if self._digest not in (None, digest):
             self._loud.count(
                 "dataset changed",
-                f"the server came back with dataset {dataset.name!r} of digest {dataset.digest},"
-                f" it was {self._digest}: rewards before and after are not comparable",
+                f"the server at {self.settings.address} has other data: digest {digest}, it was"
+                f" {self._digest}; rewards before and after are not comparable",
             )
-        self._digest = dataset.digest
+        self._digest = digest
         if self._fallback is not None:
-            self._fallback.expected_digest = dataset.digest
-        return info
+            used = self._fallback.loaded_digest
+            if used not in (None, digest):
+                self._loud.count(
+                    "unequal data",
+                    f"samples were scored in this process from {self.settings.dataset_path}"
+                    f" ({used}), which is not the server's dataset ({digest})",
+                )
+            self._fallback.expected_digest = digest
 
     def _watch_server(self) -> None:
         """Let samples be scored here until the server is back."""

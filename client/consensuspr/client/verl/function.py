@@ -11,8 +11,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from consensuspr.client.training import EpochClock, ProblemIds, RewardSettings, shared_source
-from consensuspr.client.verl.sample import inline_nodes
+from consensuspr.client.training import (
+    EpochClock,
+    ProblemIds,
+    RewardSettings,
+    ground_truth_text,
+    inline_nodes,
+    shared_source,
+)
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Rollout
 
@@ -25,7 +31,7 @@ _OF_VERL = ("reward_router_address", "reward_model_tokenizer")
 async def compute_score(
     data_source: str,
     solution_str: str,
-    ground_truth: str | None,
+    ground_truth: str | float | None,
     extra_info: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> dict[str, float | int | str]:
@@ -49,11 +55,11 @@ async def compute_score(
     rollout = Rollout(
         problem_id=ids.of(data_source, info, None),
         response=solution_str,
-        ground_truth=ground_truth,
+        ground_truth=ground_truth_text(ground_truth, "ground_truth"),
         nodes=inline_nodes(info.get("nodes")),
         data_source=data_source,
     )
-    scored = await shared_source(read).score(rollout, clock.epoch_of(None))
+    scored = await shared_source(read).score(rollout, clock.epoch_of(None), info.get("split"))
     return scored.fields()
 
 

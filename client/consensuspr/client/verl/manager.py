@@ -80,7 +80,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         epoch = self._clock.epoch_of(sample.step)
         response = await self.loop.run_in_executor(None, self._decode, sample.response_ids)
         rollout = sample.rollout(response, self._ids)
-        scored = await shared_source(self._settings).score(rollout, epoch)
+        scored = await shared_source(self._settings).score(rollout, epoch, sample.split)
         penalty = self._overlong(sample.num_tokens) if self._overlong else 0.0
         reward = scored.reward + penalty
         fields = scored.fields(penalty)
@@ -100,11 +100,10 @@ def _row(
     fields: dict[str, float | int | str],
 ) -> dict[str, Any]:
     """Return a sample's line in the score log."""
-    split = sample.extra_info.get("split")
     return {
         "step": sample.step,
         "epoch": scored.epoch,
-        "split": split if isinstance(split, str) else None,
+        "split": sample.split,
         "data_source": sample.data_source,
         "problem_id": problem_id,
         "reward": reward,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from consensuspr.client.training import ProblemIds
+from consensuspr.client.training import ProblemIds, ground_truth_text, inline_nodes
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import InlineNode, Rollout
+from consensuspr.scoring.types import Rollout
 
 Decode = Callable[[Any], str]
 
@@ -61,6 +61,12 @@ class Sample:
         )
 
     @property
+    def split(self) -> str | None:
+        """Split of the row, None where it does not say."""
+        split = self.extra_info.get("split")
+        return split if isinstance(split, str) else None
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of the response."""
         return len(self.response_ids)
@@ -81,55 +87,11 @@ class Sample:
         )
 
 
-def inline_nodes(nodes: Any) -> list[InlineNode] | None:
-    """Return the nodes of a row, as mappings with ``expressions`` or as plain lists of them.
-
-    Raises:
-        InputError: they have another shape.
-    """
-    if nodes is None:
-        return None
-    try:
-        return [_inline_node(node) for node in nodes]
-    except (TypeError, KeyError):
-        raise InputError(
-            "extra_info.nodes must be a list of {node_id, expressions, derived} or of lists of"
-            f" expressions, got {str(nodes)[:200]!r}"
-        ) from None
-
-
-def _inline_node(node: Any) -> InlineNode:
-    if isinstance(node, str):
-        raise TypeError(node)
-    if not isinstance(node, Mapping):
-        return InlineNode(_texts(node))
-    derived = node.get("derived")
-    return InlineNode(
-        expressions=_texts(node["expressions"]),
-        node_id=str(node.get("node_id") or ""),
-        derived=() if derived is None else _texts(derived),
-    )
-
-
-def _texts(values: Any) -> list[str]:
-    if isinstance(values, str):
-        raise TypeError(values)
-    texts = list(values)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(texts)
-    return texts
-
-
 def _ground_truth(reward_model: Any) -> str | None:
-    """Return the row's ground truth; numbers become text, as Parquet files hold both."""
     if reward_model is None:
         return None
     truth = _mapping("reward_model", reward_model).get("ground_truth")
-    if truth is None or isinstance(truth, str):
-        return truth
-    if isinstance(truth, bool) or not isinstance(truth, int | float):
-        raise InputError(f"reward_model.ground_truth must be a text, got {truth!r}")
-    return str(truth)
+    return ground_truth_text(truth, "reward_model.ground_truth")
 
 
 def _text(name: str, value: Any) -> str | None:

@@ -1,0 +1,121 @@
+"""The boundary of the commands: parse, run, turn every failure into one sentence and a code.
+
+typer alone would print usage boxes and tracebacks.  What fails here fails in one sentence on
+standard error: 2 for what the caller can mend in the call or its files (usage errors,
+:class:`InputError`), 1 for work that failed (:class:`ConsensusPRError`), 130 for Ctrl-C.
+An exception of any other kind is a defect of ours; it keeps its traceback where
+``CONSENSUSPR_TRACEBACK=1`` asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from consensuspr.cli.console import one_line
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.version import VERSION
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+INTERRUPTED = 128 + signal.SIGINT
+
+# Of typer's errors of the command line only BadParameter is public; the base of all of them is
+# its grandparent.
+_COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def make_app(program: str, summary: str) -> typer.Typer:
+    """Return an application without commands, with ``--help`` and ``--version``.
+
+    Args:
+        program: what a person types.
+        summary: one sentence.
+    """
+    app = typer.Typer(
+        name=program,
+        help=summary,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"{program} {VERSION}")
+            raise typer.Exit
+
+    @app.callback(help=summary)
+    def options(
+        version: bool = typer.Option(
+            False, "--version", callback=print_version, is_eager=True, help="Print the version."
+        ),
+    ) -> None: ...
+
+    return app
+
+
+def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None) -> int:
+    """Run one command of an application and return its exit code.
+
+    Args:
+        app: of :func:`make_app`, with its commands.
+        program: what a person types.
+        arguments: the command line without the program's name; None for ``sys.argv``.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        result = app(
+            args=None if arguments is None else list(arguments),
+            prog_name=program,
+            standalone_mode=False,
+        )
+    except _COMMAND_LINE_ERROR as error:
+        return _usage(program, error)
+    except InputError as error:
+        return _fail(program, str(error), BAD_INPUT)
+    except ConsensusPRError as error:
+        return _fail(program, str(error), FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(program, "interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        return _reader_left()
+    except Exception as error:
+        if os.environ.get("CONSENSUSPR_TRACEBACK", "0") not in ("", "0"):
+            traceback.print_exc()
+        return _fail(
+            program,
+            f"internal error, {type(error).__name__}: {error} "
+            "(set CONSENSUSPR_TRACEBACK=1 to see where)",
+            FAILED,
+        )
+    return result if isinstance(result, int) else DONE
+
+
+def _usage(program: str, error: Exception) -> int:
+    """Report an error of the command line itself, and where to read what is right."""
+    describe = getattr(error, "format_message", error.__str__)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else program
+    message = " ".join(str(describe()).split()).rstrip(".")
+    if not message:  # the bare program: typer has printed the help
+        return BAD_INPUT
+    return _fail(program, f"{message}; see '{command} --help'", BAD_INPUT)
+
+
+def _fail(program: str, message: str, code: int) -> int:
+    print(f"{program}: error: {one_line(message, 2000)}", file=sys.stderr)
+    return code
+
+
+def _reader_left() -> int:
+    """Leave quietly when the reader of a pipe has gone, as ``head`` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE

@@ -1,0 +1,118 @@
+"""``consensuspr curves``: what training does to Acc, NCR and TPN, from a run's score log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from consensuspr.cli.console import make_console
+from consensuspr.cli.options import Json
+from consensuspr.errors import InputError
+
+if TYPE_CHECKING:
+    from consensuspr.client.training.curves import CurvePoint
+
+PLOTTED = (("acc", "Acc"), ("ncr", "NCR"), ("reward", "reward"))
+
+
+def curves(
+    log: Annotated[
+        Path, typer.Argument(metavar="FOLDER", show_default=False, help="The run's score_log.")
+    ],
+    split: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", show_default=False, help="Only samples of this split."),
+    ] = None,
+    points: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Lines at most; each is a mean over steps.")
+    ] = 20,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Also draw every step into a PNG, SVG or PDF (needs `consensuspr[plot]`).",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show Acc, NCR, TPN and lengths by training step, also while the run goes on.
+
+    A trainer's own log may hold the mean reward alone; set `score_log` to a folder, and every
+    sample is in it. *NCR wrong* is the mean NCR of samples whose answer is wrong: where it grows
+    and Acc does not, the policy has learnt to name nodes instead of reaching them.
+
+    ```text
+    consensuspr curves runs/qwen3-4b/scores --split train
+    consensuspr curves runs/qwen3-4b/scores --split train --plot curves.png
+    ```
+    """
+    from consensuspr.client.training.curves import coarsen, read_curve
+
+    curve = read_curve(log, split)
+    if not curve:
+        raise InputError(f"{log}: no sample of split {split!r} is logged")
+    if plot is not None:
+        _draw(curve, plot)
+    if as_json:
+        print(json.dumps([point.to_json() for point in curve]))
+        return
+    make_console().print(_table(coarsen(curve, points)))
+
+
+def _table(curve: list[CurvePoint]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    headings = "Step Samples Reward Acc NCR NCR_wrong TPN Tokens Not_OK"
+    for heading in headings.split():
+        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
+    for point in curve:
+        table.add_row(
+            _steps(point),
+            f"{point.samples:,}",
+            f"{point.reward:.3f}",
+            *(_percent(value) for value in (point.acc, point.ncr, point.ncr_of_wrong)),
+            "–" if point.tpn is None else f"{point.tpn:,.1f}",
+            f"{point.num_tokens:,.0f}",
+            f"{point.failed:,}" if point.failed else "",
+        )
+    return table
+
+
+def _steps(point: CurvePoint) -> str:
+    if point.first_step is None:
+        return "–"
+    if point.first_step == point.last_step:
+        return str(point.first_step)
+    return f"{point.first_step}–{point.last_step}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _draw(curve: list[CurvePoint], path: Path) -> None:
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--plot must end in .png, .svg or .pdf, got {str(path)!r}")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("--plot needs matplotlib: pip install 'consensuspr[plot]'") from None
+    known = [point for point in curve if point.last_step is not None]
+    if not known:
+        raise InputError("--plot needs steps, and this log has none")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for name, label in PLOTTED:
+        drawn = [p for p in known if getattr(p, name) is not None]
+        axes.plot([p.last_step for p in drawn], [getattr(p, name) for p in drawn], label=label)
+    axes.set(xlabel="training step", ylabel="mean of a step's samples")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

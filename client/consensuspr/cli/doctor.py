@@ -1,0 +1,151 @@
+"""``consensuspr doctor``: check a training set-up before GPUs burn."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from consensuspr.cli.console import ColorMode, make_console, one_line
+from consensuspr.cli.core_note import load_core
+from consensuspr.cli.options import Color, Json
+from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.errors import InputError
+
+if TYPE_CHECKING:
+    from consensuspr.doctor import Finding, Setup
+
+_STYLE = {"ok": "green", "skip": "dim", "warn": "yellow", "FAIL": "bold red"}
+_LONGEST = 600
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FILE[,FILE…]", show_default=False, help="Parquet files of rows."),
+]
+
+
+def doctor(
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- TRAINING COMMAND]",
+            show_default=False,
+            help="The run: `python -m verl.trainer.main_ppo …`, or its overrides alone.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default=False, help="The run's configuration, as Hydra wrote it."
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", show_default="the run's own", help="Server to ask."),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH|NAME",
+            show_default="the run's own",
+            help="File whose content the server must have, or name of the dataset there.",
+        ),
+    ] = None,
+    train_files: Files = None,
+    val_files: Files = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call.")
+    ] = 60.0,
+    no_progress: NoProgress = False,
+    as_json: Json = False,
+    color: Color = ColorMode.AUTO,
+) -> int:
+    """Check a training set-up before GPUs burn: server, settings, verl run, Parquet rows.
+
+    ```text
+    consensuspr doctor -- python -m verl.trainer.main_ppo data.train_files=train.parquet …
+    consensuspr doctor --address HOST:PORT --train-files train.parquet --val-files val.parquet
+    ```
+
+    Put it before the command that starts training. Nothing is trained and no GPU is used; each
+    check says ok, warn or FAIL, what was found and what to do. Exit code 1 where a check failed.
+    """
+    from consensuspr.doctor import Level, examine
+
+    setup = _setup(run, config, address, dataset, train_files, val_files, timeout)
+    load_core()
+    findings = examine(setup, partial(count_progress, hidden=no_progress))
+    if as_json:
+        found = list(findings)
+        levels: Counter[str] = Counter(finding.level for finding in found)
+        print(json.dumps(_as_json(found, levels)))
+    else:
+        levels = _print(findings, color)
+    return 1 if levels[Level.FAIL] else 0
+
+
+def _setup(
+    run: list[str] | None,
+    config: Path | None,
+    address: str | None,
+    dataset: str | None,
+    train_files: list[str] | None,
+    val_files: list[str] | None,
+    timeout: float,
+) -> Setup:
+    from consensuspr.doctor import Setup
+    from consensuspr.doctor.training_command import TrainingCommand
+
+    if run and config is not None:
+        raise InputError("give --config or the training command, not both")
+    is_file = dataset is not None and os.path.exists(dataset)
+    if dataset is not None and not is_file and os.sep in dataset:
+        raise InputError(f"{dataset}: no such file, and no name of a dataset either")
+    return Setup(
+        address=address,
+        dataset=None if is_file else dataset,
+        dataset_file=Path(dataset) if dataset is not None and is_file else None,
+        train_files=_split(train_files),
+        val_files=_split(val_files),
+        command=TrainingCommand.parse(run) if run else None,
+        config_file=config,
+        timeout_s=timeout,
+    )
+
+
+def _split(files: list[str] | None) -> tuple[str, ...]:
+    return tuple(name for given in files or () for name in given.split(",") if name)
+
+
+def _print(findings: Iterator[Finding], color: ColorMode) -> Counter[str]:
+    """Print each finding as it comes, then how many there are of each kind."""
+    console = make_console(color)
+    levels: Counter[str] = Counter()
+    for finding in findings:
+        levels[finding.level] += 1
+        line = Text()
+        line.append(f"{finding.level.value:4}", style=_STYLE[finding.level.value])
+        line.append(f"  {finding.check:17} {one_line(finding.found, _LONGEST)}")
+        if finding.advice:
+            line.append(f" → {one_line(finding.advice, _LONGEST)}", style="bold")
+        # One finding is one line, also for grep.
+        console.print(line, soft_wrap=True)
+    counts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level])
+    console.print(counts, markup=False)
+    return levels
+
+
+def _as_json(findings: list[Finding], levels: Counter[str]) -> dict[str, object]:
+    return {
+        "ok": not levels["FAIL"],
+        "counts": {level: levels[level] for level in _STYLE},
+        "findings": [asdict(finding) for finding in findings],
+    }

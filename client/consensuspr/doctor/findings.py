@@ -1,0 +1,63 @@
+"""What a check says: how bad it is, what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How bad a finding is; only FAIL says that the set-up must not be started."""
+
+    OK = "ok"
+    SKIP = "skip"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        check: what was looked at, two words at most.
+        level: how bad it is; SKIP says that it could not be looked at.
+        found: one clause.
+        advice: what to do, one clause; empty where there is nothing to do.
+    """
+
+    check: str
+    level: Level
+    found: str
+    advice: str = ""
+
+
+def ok(check: str, found: str) -> Finding:
+    """Return that all is well."""
+    return Finding(check, Level.OK, found)
+
+
+def skip(check: str, found: str, advice: str = "") -> Finding:
+    """Return that something could not be looked at, and why."""
+    return Finding(check, Level.SKIP, found, advice)
+
+
+def warn(check: str, found: str, advice: str = "") -> Finding:
+    """Return what may be meant so, and often is not."""
+    return Finding(check, Level.WARN, found, advice)
+
+
+def fail(check: str, found: str, advice: str = "") -> Finding:
+    """Return what will go wrong."""
+    return Finding(check, Level.FAIL, found, advice)
+
+
+def share(count: int, total: int) -> str:
+    """Return a count with its share in percent; less than all is never 100 %."""
+    if not total:
+        return "0"
+    percent = 100 * count / total
+    shown = f"{percent:.1f}"
+    if count < total and shown == "100.0":
+        shown = "99.9"
+    return f"{count:,} ({shown} %)"

@@ -1,0 +1,7 @@
+"""Run the commands as ``python -m consensusbench.cli``."""
+
+import sys
+
+from consensusbench.cli.app import main
+
+sys.exit(main())

@@ -1,0 +1,61 @@
+"""What became of the problems of an export, in numbers and in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from consensusbench.export.selection import LeftOut, Side
+from consensuspr.data import ReadReport
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """Counts of one export.
+
+    Attributes:
+        read: rows read and bad rows skipped, over all input files.
+        written: rows by side and data source.
+        left_out: problems that were not written, by reason.
+        examples: the first problem id of each reason.
+        files: what was written, by side.
+    """
+
+    read: ReadReport = field(default_factory=ReadReport)
+    written: dict[Side, Counter[str]] = field(
+        default_factory=lambda: {side: Counter() for side in Side}
+    )
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
+    examples: dict[LeftOut, str] = field(default_factory=dict)
+    files: dict[Side, Path] = field(default_factory=dict)
+
+    def rows(self, side: Side) -> int:
+        """Return how many rows a side has."""
+        return self.written[side].total()
+
+    def leave_out(self, reason: LeftOut, problem_id: str) -> None:
+        """Count a problem that is not written."""
+        self.left_out[reason] += 1
+        self.examples.setdefault(reason, problem_id)
+
+    def left_out_sentence(self) -> str | None:
+        """Return one sentence on what is missing from the files; None where nothing is."""
+        parts = [
+            f"{count:,} {reason.value} (first: {self.examples[reason][:80]!r})"
+            for reason, count in self.left_out.items()
+        ]
+        if self.read.skipped:
+            parts.append(f"{self.read.skipped:,} bad rows (first: {self.read.reasons[0]})")
+        return f"left out: {'; '.join(parts)}" if parts else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as plain values."""
+        return {
+            "rows": {side.value: self.rows(side) for side in Side},
+            "by_data_source": {side.value: dict(self.written[side]) for side in Side},
+            "left_out": {reason.name.lower(): count for reason, count in self.left_out.items()},
+            "skipped_rows": self.read.skipped,
+            "files": {side.value: str(path) for side, path in self.files.items()},
+        }

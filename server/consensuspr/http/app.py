@@ -1,0 +1,202 @@
+"""The application: routes, codes and what a failed request is told.
+
+===========================================  ====================================================
+what happened                                code, and body
+===========================================  ====================================================
+every rollout has a reward                   200, the trainer's shape
+body, label or URL setting is wrong          400 ``{"error"}``
+no such dataset, or path                     404 ``{"error"}``
+another method than POST                     405 ``{"error"}``
+body is larger than allowed                  413 ``{"error"}``
+a rollout has no reward                      422 ``{"error", "unscorable": [{index, status, …}]}``
+a defect of the server                       500 ``{"error"}`` with an id that is in its log
+queue full, or shutting down                 503 ``{"error"}`` with ``Retry-After``
+body came too slowly                         504 ``{"error"}``
+===========================================  ====================================================
+
+No code but 200 carries a reward, so that no failure can be trained on as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from consensuspr.errors import InputError
+from consensuspr.http import openrlhf, slime
+from consensuspr.http.batch import Batches, Unscorable
+from consensuspr.http.options import Settings, read_settings
+from consensuspr.http.receiving import Receiver, TooLarge
+from consensuspr.server.call import Abort, Call
+from consensuspr.server.metrics import Metrics
+from consensuspr.server.service import SHUTTING_DOWN, ScoringService, internal
+
+T = TypeVar("T")
+Answer = Callable[[bytes, Call, Settings, Batches], object]
+End = Callable[[], Coroutine[Any, Any, object]]
+
+SHAPES: Mapping[str, tuple[Answer, Mapping[str, Sequence[str]]]] = {
+    "openrlhf": (openrlhf.answer, openrlhf.CHOICES),
+    "slime": (slime.answer, slime.CHOICES),
+}
+
+_HTTP_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    grpc.StatusCode.INTERNAL: 500,
+}
+# While it drains: another worker or a new server is there by then.
+_SHUTDOWN_RETRY_S = 1.0
+
+
+class Endpoint:
+    """What the application answers with.
+
+    Args:
+        service: admission and working threads.
+        batches: scores.
+        receiver: receives bodies.
+        metrics: where outcomes are counted.
+    """
+
+    def __init__(
+        self, service: ScoringService, batches: Batches, receiver: Receiver, metrics: Metrics
+    ) -> None:
+        self._service = service
+        self._batches = batches
+        self._receiver = receiver
+        self._metrics = metrics
+        self._leaving = False
+        self._closing = asyncio.Event()
+
+    def announce_shutdown(self) -> None:
+        """From now on, tell load balancers to look elsewhere."""
+        self._leaving = True
+
+    def close(self) -> None:
+        """Tell who still waits that the server ends; to be called on the event loop."""
+        self._closing.set()
+
+    def application(self) -> Starlette:
+        """Return the ASGI application."""
+        routes = [Route(f"/{shape}", self._handler(shape), methods=["POST"]) for shape in SHAPES]
+        routes.append(Route("/health", self._health, methods=["GET"]))
+        application = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        # A client that follows a redirect turns its POST into a GET.
+        application.router.redirect_slashes = False
+        return application
+
+    async def _health(self, request: Request) -> Response:
+        if self._leaving or self._service.draining:
+            return _json(503, {"status": "NOT_SERVING"})
+        return _json(200, {"status": "SERVING"})
+
+    def _handler(self, shape: str) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            start = time.monotonic()
+            code = grpc.StatusCode.CANCELLED.name
+            try:
+                code, response = await self._respond(shape, request)
+                return response
+            finally:
+                self._metrics.request(shape, code, time.monotonic() - start)
+
+        return handle
+
+    async def _respond(self, shape: str, request: Request) -> tuple[str, Response]:
+        """Return what a request came to, as metrics call it and as its sender gets it."""
+        try:
+            reply = await self._answer(shape, request)
+            return "OK", _json(200, reply)
+        except Unscorable as error:
+            return "UNSCORABLE", _json(422, {"error": str(error), "unscorable": error.told})
+        except TooLarge as error:
+            return "RESOURCE_EXHAUSTED", _json(413, {"error": str(error)})
+        except InputError as error:
+            return "INVALID_ARGUMENT", _json(400, {"error": str(error)})
+        except Abort as abort:
+            return abort.code.name, _refusal(abort)
+        except ClientDisconnect:
+            return "CANCELLED", Response(status_code=400)  # nobody gets it
+        except Exception:
+            return "INTERNAL", _refusal(internal(shape))
+
+    async def _answer(self, shape: str, request: Request) -> object:
+        answer, choices = SHAPES[shape]
+        settings = read_settings(request.query_params.multi_items(), choices)
+        self._batches.check_dataset(settings.options)
+        closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
+        body = await _unless(self._receiver.receive(request), closing)
+
+        def work(raw: bytes, call: Call) -> object:
+            return answer(raw, call, settings, self._batches)
+
+        submitted = self._service.submit(work, body, None)
+        del body
+        # What nobody waits for any more is dropped from the queue, or stops at its next piece.
+        return await _unless(submitted, closing, (partial(_left, request), ClientDisconnect()))
+
+
+async def _unless(work: Coroutine[Any, Any, T], *ends: tuple[End, Exception]) -> T:
+    """Return what ``work`` returns, unless something else ends first.
+
+    Args:
+        work: is cancelled if it does not come first.
+        ends: each with what is raised then.
+    """
+    task = asyncio.ensure_future(work)
+    others = {asyncio.ensure_future(end()): error for end, error in ends}
+    try:
+        await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise next(error for other, error in others.items() if other.done())
+        return task.result()
+    finally:
+        for pending in (task, *others):
+            pending.cancel()
+        await asyncio.gather(task, *others, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    """Return when the sender is gone; its body was received before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _refusal(abort: Abort) -> Response:
+    retry_s = abort.retry_after_s
+    if retry_s is None and abort.code is grpc.StatusCode.UNAVAILABLE:
+        retry_s = _SHUTDOWN_RETRY_S
+    # Whole seconds are all that the header can say.
+    headers = {} if retry_s is None else {"Retry-After": str(max(1, math.ceil(retry_s)))}
+    return _json(_HTTP_CODES.get(abort.code, 500), {"error": abort.message}, headers)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known = ", ".join(f"POST /{shape}" for shape in SHAPES)
+    sentence = (
+        f"there is no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
+    )
+    return _json(error.status_code, {"error": sentence}, dict(error.headers or {}))
+
+
+def _json(code: int, content: object, headers: Mapping[str, str] | None = None) -> Response:
+    # ASCII: a lone surrogate of a message survives as an escape.
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return Response(text, code, headers, "application/json")

@@ -1,0 +1,44 @@
+"""The ordinary reward server as a process below a Ray actor (``actor.py``).
+
+Its own process, because the supervisor needs a main thread and signals of its own, and
+because what a server does must not be done to a Ray worker's.  When the actor is gone, so
+that nobody could stop it any more, the server ends, and fast: the actor that Ray starts in
+its place wants the same port.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.server import ServerConfig, run
+from consensuspr.server.child import Orders
+
+# For the requests in work, once the actor is gone; clients retry the others.
+LEFT_ALONE_S = 1.0
+
+
+def main() -> int:
+    """Serve as ordered; return the exit code of the process."""
+    orders = Orders()
+    orders.when_left_alone(_end)
+    config = ServerConfig.model_validate(orders.payload["config"])
+    try:
+        return run(config, lambda address: orders.report_ready())
+    except ConsensusPRError as error:
+        orders.report_failure(str(error), bad_input=isinstance(error, InputError))
+        return 1
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(LEFT_ALONE_S)
+    # An interrupted drain kills the workers at once.
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

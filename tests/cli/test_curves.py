@@ -1,0 +1,79 @@
+"""``consensuspr curves``: the figures of training by step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from consensuspr.cli import main
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A run of 40 steps whose Acc and NCR rise."""
+    rows = [
+        {
+            "time": 1.0e9 + step,
+            "step": step,
+            "split": "train",
+            "reward": step / 40,
+            "acc": float(step > 20),
+            "ncr": 0.25 * (step // 10),
+            "num_nodes": 4,
+            "num_matched": step // 10,
+            "num_tokens": 200,
+            "status": "OK",
+        }
+        for step in range(1, 41)
+    ]
+    (tmp_path / "scores-host-1.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return tmp_path
+
+
+def test_the_table_has_few_lines_and_all_steps(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["curves", str(log), "--points", "4"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split()[:5] == ["Step", "Samples", "Reward", "Acc", "NCR"]
+    assert [line.split()[0] for line in lines] == ["1–10", "11–20", "21–30", "31–40"]
+    assert lines[3].split()[1:7] == ["10", "0.887", "100.0", "%", "77.5", "%"]
+
+
+def test_json_has_every_step(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["curves", str(log), "--split", "train", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)
+    assert len(points) == 40
+    assert points[-1]["tpn"] == 50.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--split", "test"], "no sample of split 'test' is logged"),
+        (["--plot", "curves.txt"], "--plot must end in .png, .svg or .pdf"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_sentence(
+    log: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["curves", str(log), *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_plot_is_drawn(log: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    path = tmp_path / "curves.png"
+    assert main(["curves", str(log), "--plot", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_without_matplotlib_says_what_to_install(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["curves", str(log), "--plot", "x.png"]) == 2
+    assert "pip install 'consensuspr[plot]'" in capsys.readouterr().err

@@ -1,0 +1,311 @@
+"""``consensuspr doctor`` against a real server, on Parquet files with one thing wrong each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run, RunningServer, StartServer
+
+TRUTHS = {"p1": "9", "p2": "25", "p3": "7"}
+
+Write = Callable[..., Path]
+
+
+def row(problem_id: str, **changes: Any) -> dict[str, Any]:
+    """A row as ``consensusbench export`` writes it; changes replace whole columns."""
+    return {
+        "data_source": "algebra",
+        "prompt": [{"role": "user", "content": f"Solve {problem_id}."}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": TRUTHS.get(problem_id, "0")},
+        "extra_info": {"problem_id": problem_id, "split": "train", "index": 0},
+        **changes,
+    }
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write rows as a Parquet file of several row groups."""
+
+    def written(*rows: dict[str, Any], name: str = "train.parquet") -> Path:
+        path = tmp_path / name
+        pq.write_table(pa.Table.from_pylist(list(rows)), path, row_group_size=2)
+        return path
+
+    return written
+
+
+def lines_of(out: str, level: str) -> list[str]:
+    """Return the findings of a level, blanks between columns made one."""
+    return [" ".join(line.split()) for line in out.splitlines() if line.startswith(level)]
+
+
+def test_a_good_set_up(run: Run, server: RunningServer, write: Write) -> None:
+    train = write(row("p1"))
+    val = write(row("p2"), name="val.parquet")
+    done = run(
+        "doctor", "--address", server.address, "--dataset", server.dataset,
+        "--train-files", train, "--val-files", val,
+    )  # fmt: skip
+    assert done.code == 0, done.out
+    assert [" ".join(line.split()[:3]) for line in done.out.splitlines()[:-1]] == [
+        f"ok server {server.address}",
+        "ok versions protocol",
+        "ok dataset 'small':",
+        "ok dataset file",
+        "ok train rows",
+        "ok val rows",
+        "ok problem ids",
+        "ok leakage no",
+        "ok train problems",
+        "ok val problems",
+    ]
+    assert "ok train problems 1 (100.0 %) of 1 known to the server, 1 (100.0 %) have nodes" in (
+        lines_of(done.out, "ok")
+    )
+    assert done.out.splitlines()[-1] == "10 ok"
+
+
+def two_prompts() -> list[dict[str, Any]]:
+    return [row("p1"), row("p1", prompt=[{"role": "user", "content": "Something else."}])]
+
+
+def by_index(*contents: str) -> list[dict[str, Any]]:
+    """Rows known by their index alone, as verl's own preprocessing writes them."""
+    return [
+        row(
+            "p1",
+            data_source="p",
+            extra_info={"index": 1, "split": "train"},
+            prompt=[{"role": "user", "content": content}],
+        )
+        for content in contents
+    ]
+
+
+def with_nodes(nodes: object) -> dict[str, Any]:
+    return row("elsewhere", extra_info={"problem_id": "elsewhere", "nodes": nodes})
+
+
+NODE = {"node_id": "a", "expressions": ["x=1"], "derived": []}
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (
+            [row("p1"), row("p9")],
+            "FAIL train problems 1 (50.0 %) of 2 have no reward under reward=linear: 1 unknown to"
+            " the server (the first: 'p9', train.parquet row 2);",
+        ),
+        (
+            [row("p1"), row("p3")],
+            "FAIL train problems 1 (50.0 %) of 2 have no reward under reward=linear: 1 without"
+            " nodes (the first: 'p3', train.parquet row 2);",
+        ),
+        (
+            [row("p9", reward_model={"ground_truth": " "}), row("p1")],
+            "FAIL train problems 1 (50.0 %) of 2 have no reward under reward=linear: 1 unknown to"
+            " the server, and without ground truth (the first: 'p9', train.parquet row 1);",
+        ),
+        (
+            [with_nodes([{**NODE, "expressions": []}])],
+            "FAIL train problems 1 (100.0 %) of 1 have no reward under reward=linear: 1 with inline"
+            " nodes that the server refuses: ",
+        ),
+        (
+            [with_nodes("x=1")],
+            "FAIL train rows 1 (100.0 %) of 1 cannot be rewarded, the first: train.parquet row 1:"
+            " extra_info.nodes must be a list of",
+        ),
+        (
+            [row("p1", reward_model={"ground_truth": True})],
+            "FAIL train rows 1 (100.0 %) of 1 cannot be rewarded, the first: train.parquet row 1:"
+            " reward_model.ground_truth must be a text, got True",
+        ),
+        (
+            [row("p1", extra_info="p1")],
+            "FAIL train rows 1 (100.0 %) of 1 cannot be rewarded, the first: train.parquet row 1:"
+            " extra_info must be a mapping, got 'p1'",
+        ),
+        (
+            [row("p1", prompt=["Solve it."])],
+            "FAIL train rows 1 (100.0 %) of 1 cannot be rewarded, the first: train.parquet row 1:"
+            " the prompt must be chat messages",
+        ),
+        (
+            by_index("One.", "Another."),
+            "FAIL train rows 1 (50.0 %) of 2 cannot be rewarded, the first: train.parquet row 2:"
+            " problem id 'p/1', put together from extra_info.index, has come with two prompts",
+        ),
+        (
+            two_prompts(),
+            "warn problem ids 1 with two prompts, the first: 'p1', train.parquet row 2",
+        ),
+        (
+            [row("p1"), row("p1", reward_model={"ground_truth": "10"})],
+            "warn problem ids 1 with two ground truths, the first: 'p1', train.parquet",
+        ),
+        (
+            [row("p1", reward_model={"ground_truth": "10"})],
+            "warn train truths 1 (100.0 %) of 1 problems have another ground truth in the row than"
+            " at the server, the first: 'p1', train.parquet row 1",
+        ),
+    ],
+)
+def test_one_thing_wrong_in_the_rows(
+    run: Run, server: RunningServer, write: Write, rows: list[dict[str, Any]], line: str
+) -> None:
+    done = run("doctor", "--address", server.address, "--train-files", write(*rows))
+    level = line.split()[0]
+    assert done.code == (1 if level == "FAIL" else 0)
+    assert [found for found in lines_of(done.out, level) if found.startswith(line)], done.out
+    others = {"warn", "FAIL"} - {level}
+    assert [lines_of(done.out, other) for other in others] == [[]], done.out
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # Nodes in the row: nobody has to know the problem.
+        [with_nodes([NODE])],
+        # The server's own ground truth, and one that is equal by value.
+        [row("p1", reward_model={"ground_truth": None}), row("p2")],
+        [row("p1", reward_model={"ground_truth": "18/2"})],
+        [row("p1", reward_model={"ground_truth": 9})],
+        # A ground truth that no box can hold is no reason to complain.
+        [row("p1", reward_model={"ground_truth": "9}"})],
+        # Repeated rows, as DAPO's data have them.
+        [row("p1"), row("p1"), row("p1")],
+    ],
+)
+def test_rows_that_are_fine(
+    run: Run, server: RunningServer, write: Write, rows: list[dict[str, Any]]
+) -> None:
+    done = run("doctor", "--address", server.address, "--train-files", write(*rows))
+    assert (done.code, lines_of(done.out, "warn"), lines_of(done.out, "FAIL")) == (0, [], [])
+
+
+def test_ids_by_index_and_by_prompt(run: Run, start_server: StartServer, tmp_path: Path) -> None:
+    from consensuspr.client.training import prompt_digest
+
+    prompt = [{"role": "user", "content": "Known by its prompt."}]
+    dataset = tmp_path / "problems.jsonl"
+    nodes = [{"node_id": "a", "expressions": ["x=1"]}]
+    dataset.write_text(
+        "".join(
+            json.dumps({"problem_id": problem_id, "ground_truth": "1", "nodes": nodes}) + "\n"
+            for problem_id in ("p/1", prompt_digest(prompt))
+        )
+    )
+    running = start_server(dataset, "--workers", "1")
+    rows = [*by_index("One."), {"data_source": "p", "prompt": prompt}]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    done = run("doctor", "--address", running.address, "--train-files", path)
+    assert "ok train problems 2 (100.0 %) of 2 known to the server" in " ".join(done.out.split())
+
+
+def test_leakage_is_a_warning(run: Run, server: RunningServer, write: Write) -> None:
+    train = write(row("p1"), row("p2"))
+    val = write(row("p2"), name="val.parquet")
+    done = run("doctor", "--address", server.address, "--train-files", train, "--val-files", val)
+    assert done.code == 0
+    assert lines_of(done.out, "warn") == [
+        "warn leakage 1 (100.0 %) of the validation problems are training problems, the first:"
+        " 'p2', val.parquet row 1 → validate on other problems"
+    ]
+
+
+def test_files_that_cannot_be_read(run: Run, server: RunningServer, tmp_path: Path) -> None:
+    absent, text, other = (tmp_path / name for name in ("no.parquet", "text", "other.parquet"))
+    text.write_text("not Parquet")
+    pq.write_table(pa.table({"question": ["?"]}), other)
+    files = f"{absent},{text},{other},hdfs://far/away.parquet"
+    done = run("doctor", "--address", server.address, "--train-files", files)
+    assert done.code == 1
+    found = "\n".join(lines_of(done.out, "FAIL"))
+    assert f"{absent}: does not exist" in found
+    assert f"{text}: is not readable Parquet: " in found
+    assert f"{other}: has no column 'prompt' (data.prompt_key); its columns are question" in found
+    assert "hdfs://far/away.parquet: is not on this machine" in found
+
+
+def test_no_server(run: Run, write: Write) -> None:
+    done = run(
+        "doctor", "--address", "127.0.0.1:1", "--timeout", "0.5", "--train-files", write(row("p1"))
+    )
+    assert done.code == 1
+    assert lines_of(done.out, "FAIL")[0].startswith("FAIL server 127.0.0.1:1: ")
+    assert lines_of(done.out, "FAIL")[0].endswith(
+        "→ start it: consensuspr serve --dataset PATH --address 127.0.0.1:1"
+    )
+    # The rows are read all the same.
+    assert "ok train rows 1 in 1 file, 1 problems" in lines_of(done.out, "ok")
+    assert lines_of(done.out, "skip") == [
+        "skip train problems not asked for: there is no server or dataset to ask"
+    ]
+
+
+def test_another_dataset_than_the_file(run: Run, server: RunningServer, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"problem_id": "p1", "ground_truth": "9", "nodes": []}\n')
+    done = run("doctor", "--address", server.address, "--dataset", other)
+    assert done.code == 1
+    (line,) = lines_of(done.out, "FAIL")
+    assert line.startswith(f"FAIL dataset file --dataset: {other} (sha256:")
+    assert "is not the server's 'small'" in line
+
+
+def test_a_dataset_that_the_server_has_not(run: Run, server: RunningServer) -> None:
+    done = run("doctor", "--address", server.address, "--dataset", "large")
+    assert done.code == 1
+    assert lines_of(done.out, "FAIL") == [
+        "FAIL dataset the server has no 'large', it has 'small' → correct"
+        " reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH"
+    ]
+
+
+def test_json(run: Run, server: RunningServer, write: Write) -> None:
+    done = run(
+        "doctor", "--json", "--no-progress", "--address", server.address,
+        "--train-files", write(row("p9")),
+    )  # fmt: skip
+    assert done.code == 1
+    told = json.loads(done.out)
+    assert told["ok"] is False
+    assert told["counts"] == {"ok": 5, "skip": 0, "warn": 0, "FAIL": 1}
+    (bad,) = [finding for finding in told["findings"] if finding["level"] == "FAIL"]
+    assert bad["check"] == "train problems"
+    assert set(bad) == {"check", "level", "found", "advice"}
+    assert done.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--", "python", "train.py"], "the training command must be python -m MODULE"),
+        (["--config", "x.yaml", "--", "a=1"], "give --config or the training command, not both"),
+        (["--dataset", "no/such.jsonl"], "no/such.jsonl: no such file, and no name of a dataset"),
+    ],
+)
+def test_bad_usage(run: Run, arguments: list[str], sentence: str) -> None:
+    done = run("doctor", *arguments)
+    assert done.code == 2
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_run_cannot_be_checked_without_verl(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = run("doctor", "--no-progress", "--", "trainer.nnodes=1")
+    assert done.code == 2
+    assert "verl is not installed in this environment" in done.err

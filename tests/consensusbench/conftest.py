@@ -1,0 +1,39 @@
+"""A small dataset whose rows can be changed one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WriteDataset = Callable[..., Path]
+
+
+def problem(number: int, **changes: Any) -> dict[str, Any]:
+    """Return one row of a dataset, with some keys changed."""
+    return {
+        "problem_id": f"p{number}",
+        "data_source": "arithmetic",
+        "problem": f"What is ${number} + {{1}}$?",
+        "ground_truth": str(number + 1),
+        "nodes": [
+            {"node_id": "n1", "expressions": [f"{number}+1={number + 1}"], "derived": ["x=1"]},
+            {"node_id": "n2", "expressions": [f"y={number}"]},
+        ],
+        **changes,
+    }
+
+
+@pytest.fixture
+def write_dataset(tmp_path: Path) -> WriteDataset:
+    """Write rows as JSONL and return the file's path."""
+
+    def write(*rows: dict[str, Any], name: str = "problems.jsonl") -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write

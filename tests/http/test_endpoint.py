@@ -1,0 +1,277 @@
+"""What a request may come to besides a reward: load, draining, defects, wrong addresses."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from consensuspr.client import RewardClient
+from consensuspr.scoring import Rollout, Score, Status
+from consensuspr.server.grpc_server import Draining
+
+if TYPE_CHECKING:
+    from tests.http.conftest import InProcessServer, Serve
+
+DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
+HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18"
+REQUEST = {"prompt": DUCKS, "response": HALF, "label": "18"}
+WaitFor = Callable[[Callable[[], bool]], None]
+
+
+def value(server: InProcessServer, name: str, **labels: str) -> float | None:
+    return server.metrics.registry.get_sample_value(f"consensuspr_{name}", labels)
+
+
+class Hold:
+    """A hook that keeps the scorer's threads until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Semaphore(0)
+        self.go = threading.Event()
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> None:
+        self.reached.release()
+        assert self.go.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "/slime", 405),
+        ("PUT", "/openrlhf", 405),
+        ("POST", "/", 404),
+        ("POST", "/slime/", 404),
+        ("POST", "/get_reward?" + "x" * 2000, 404),
+    ],
+)
+def test_elsewhere_is_told_where_to_go(
+    server: InProcessServer, method: str, path: str, code: int
+) -> None:
+    reply = server.post(path, b"{}", method)
+    assert reply.code == code
+    assert reply.body["error"].endswith("there are POST /openrlhf, POST /slime, GET /health")
+    assert len(reply.body["error"]) < 200
+
+
+def test_health(server: InProcessServer) -> None:
+    reply = server.post("/health", b"", "GET")
+    assert (reply.code, reply.body) == (200, {"status": "SERVING"})
+
+
+def test_both_faces_share_scorer_and_metrics(server: InProcessServer) -> None:
+    assert server.post("/slime", REQUEST).body["reward"] == 0.75
+    with RewardClient(server.grpc_address) as client:
+        assert client.score([Rollout("ducks", HALF)])[0].reward == 0.75
+    server.post("/slime", REQUEST | {"prompt": "hello"})
+    server.post("/slime", b"no JSON")
+    assert server.scorer.pieces == [1, 1, 1]
+    assert value(server, "rollouts_total", status="OK", data_source="toy") == 2
+    assert value(server, "rollouts_total", status="NO_NODES", data_source="unknown") == 1
+    for code in ("OK", "UNSCORABLE", "INVALID_ARGUMENT"):
+        assert value(server, "requests_total", method="slime", code=code) == 1
+    assert value(server, "requests_total", method="Score", code="OK") == 1
+    assert value(server, "queue_bytes") == 0
+
+
+def test_overload_says_when_to_come_back(serve: Serve, wait_for: WaitFor) -> None:
+    server = serve(
+        max_response_bytes=1000,
+        max_message_bytes=1000,
+        http_max_body_bytes=5000,
+        queue_limit_bytes=5000,
+    )
+    hold = server.scorer.hook = Hold()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(server.post, "/slime", REQUEST)
+        assert hold.reached.acquire(timeout=20)
+        refused = server.post("/slime", REQUEST)
+        hold.go.set()
+        assert first.result(20).code == 200
+    assert refused.code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "exceed the limit of 5000 bytes of this worker" in refused.body["error"]
+    wait_for(lambda: server.post("/slime", REQUEST).code == 200)
+
+
+def test_a_body_that_is_too_large(serve: Serve) -> None:
+    server = serve(http_max_body_bytes=1000)
+    reply = server.post("/slime", REQUEST | {"response": "x" * 1000})
+    assert reply.code == 413
+    assert reply.body["error"].startswith("a body has at most 1000 bytes, this one is ")
+    assert server.post("/slime", REQUEST).code == 200
+
+
+def test_a_body_that_does_not_say_how_large_it_is(serve: Serve) -> None:
+    server = serve(http_max_body_bytes=1000)
+    host, port = server.address.split(":")
+
+    def send(body: bytes) -> int:
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("POST", "/slime", iter([body[:200], body[200:]]), encode_chunked=True)
+        code = connection.getresponse().status
+        connection.close()
+        return code
+
+    assert send(json.dumps(REQUEST).encode()) == 200
+    assert send(json.dumps(REQUEST | {"response": "x" * 1000}).encode()) == 413
+
+
+def test_bodies_under_way_are_bounded_together(serve: Serve, wait_for: WaitFor) -> None:
+    """Slow senders cannot fill the memory before the admission sees their requests."""
+    server = serve(
+        max_response_bytes=1000,
+        max_message_bytes=1000,
+        http_max_body_bytes=50_000,
+        queue_limit_bytes=50_000,
+    )
+    host, port = server.address.split(":")
+    head = b"POST /slime HTTP/1.1\r\nHost: x\r\nContent-Length: 45000\r\n\r\n"
+    with socket.create_connection((host, int(port))) as slow:
+        slow.sendall(head + b"x" * 44_000)  # the rest never comes
+
+        def refused() -> bool:
+            reply = server.post("/slime", REQUEST | {"prompt": "x" * 20_000})
+            return reply.code == 503 and "are being received" in reply.body["error"]
+
+        wait_for(refused)
+    wait_for(lambda: server.post("/slime", REQUEST | {"prompt": "x" * 20_000}).code == 422)
+
+
+def test_who_leaves_is_not_worked_for(server: InProcessServer, wait_for: WaitFor) -> None:
+    hold = server.scorer.hook = Hold()
+    rollouts = 1000
+    body = {"query": [DUCKS + HALF] * rollouts, "prompts": [DUCKS] * rollouts}
+    host, port = server.address.split(":")
+    connection = http.client.HTTPConnection(host, int(port))
+    connection.request("POST", "/openrlhf", json.dumps(body).encode())
+    assert hold.reached.acquire(timeout=20)
+    connection.close()
+    wait_for(lambda: value(server, "requests_total", method="openrlhf", code="CANCELLED") == 1)
+    hold.go.set()
+    wait_for(lambda: value(server, "queue_requests") == 0)
+    assert server.scorer.pieces == [256], "the rest of its work is not done"
+
+
+def test_a_defect_is_told_by_its_id_alone(
+    server: InProcessServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(rollouts: Sequence[Rollout]) -> None:
+        raise RuntimeError("secret of the server")
+
+    server.scorer.hook = fail
+    reply = server.post("/slime?on_unscorable=0", REQUEST)
+    assert reply.code == 500
+    assert "secret" not in json.dumps(reply.body)
+    incident = reply.body["error"].split()[-1]
+    assert incident in caplog.text
+    assert "secret of the server" in caplog.text
+    assert value(server, "requests_total", method="slime", code="INTERNAL") == 1
+
+
+def test_draining_finishes_what_is_admitted(server: InProcessServer, wait_for: WaitFor) -> None:
+    hold = server.scorer.hook = Hold()
+    with ThreadPoolExecutor() as pool:
+        admitted = pool.submit(server.post, "/slime", REQUEST)
+        assert hold.reached.acquire(timeout=20)
+        draining = server.start_draining(Draining(0.3, 20))
+        wait_for(lambda: server.post("/health", b"", "GET").code == 503)
+
+        def refused() -> bool:
+            reply = server.post("/slime?rewrd=x", REQUEST)
+            assert reply.code == 400  # still there
+            return server.built.service.draining
+
+        wait_for(refused)
+        reply = server.post("/slime", REQUEST)
+        assert (reply.code, reply.body) == (503, {"error": "the server is shutting down"})
+        assert reply.headers["retry-after"] == "1"
+        hold.go.set()
+        assert admitted.result(20).body["reward"] == 0.75
+        assert draining.result(20) == 0
+    with pytest.raises(ConnectionRefusedError):
+        server.post("/health", b"", "GET")
+
+
+def test_a_drain_that_takes_too_long_drops_what_is_left(serve: Serve) -> None:
+    server = serve(max_concurrent_requests=1)
+    hold = server.scorer.hook = Hold()
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(server.post, "/slime", REQUEST)
+        assert hold.reached.acquire(timeout=20)
+        queued = pool.submit(server.post, "/slime", REQUEST)
+        time.sleep(0.3)
+        assert server.start_draining(Draining(0, 0.2)).result(20) == 2
+        for reply in (queued.result(20), running.result(20)):
+            assert (reply.code, reply.body) == (503, {"error": "the server is shutting down"})
+        hold.go.set()
+
+
+def test_a_body_that_never_comes_does_not_keep_the_server(server: InProcessServer) -> None:
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as slow:
+        slow.sendall(b"POST /slime HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
+        time.sleep(0.2)
+        assert server.start_draining(Draining(0, 1)).result(20) == 0
+        assert slow.recv(4096).startswith(b"HTTP/1.1 503 ")
+
+
+def test_an_answer_that_others_kept_from_being_checked_is_asked_for_again(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from consensuspr.http import batch
+
+    monkeypatch.setattr(batch, "BUSY_PAUSES_S", (0.01, 0.01))
+    score, busy_times = server.scorer.score, 1
+
+    def busy_once(rollouts: Sequence[Rollout], **options: Any) -> Any:
+        nonlocal busy_times
+        scores, identity = score(rollouts, **options)
+        if busy_times:
+            busy_times -= 1
+            scores[0] = Score(
+                Status.ANSWER_UNDECIDED, 0.25, 0.0, 0.5, 2, 1, (True, False), answer_method="load"
+            )
+        return scores, identity
+
+    monkeypatch.setattr(server.scorer, "score", busy_once)
+    body = {"query": [DUCKS + HALF] * 3, "prompts": [DUCKS] * 3}
+    assert server.post("/openrlhf", body).body["rewards"] == [0.75] * 3
+    assert server.scorer.pieces == [3, 1], "only that one is asked for again"
+
+    busy_times = 10  # more often than it is asked
+    reply = server.post("/openrlhf", body)
+    assert reply.code == 503, "and not for ever, and never as a wrong answer"
+    assert reply.headers["retry-after"] == "2"
+    assert "too busy for 1 of 3 rollouts" in reply.body["error"]
+
+
+def test_many_clients_at_once(server: InProcessServer) -> None:
+    """As slime does it: a request for each rollout, many at a time, on kept connections."""
+    host, port = server.address.split(":")
+
+    def client(number: int) -> list[float]:
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        rewards = []
+        for _ in range(20):
+            connection.request("POST", "/slime?reply=number", json.dumps(REQUEST))
+            rewards.append(json.loads(connection.getresponse().read()))
+        connection.close()
+        return rewards
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(client, range(16))) == [[0.75] * 20] * 16
+
+
+def test_fields_of_the_request_are_those_that_are_read() -> None:
+    """A renamed field of Score would be a silent None in the reply."""
+    names = {field.name for field in dataclasses.fields(Score)}
+    assert {"reward", "acc", "ncr", "num_nodes", "num_matched", "message"} <= names

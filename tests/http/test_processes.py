@@ -1,0 +1,124 @@
+"""The command with ``--http-address`` as a process: starting, spreading, draining, failing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consensuspr.client import RewardClient, Rollout
+from consensuspr.errors import InputError
+from consensuspr.server import load_config, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.http.conftest import ServeReal
+
+DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
+REQUEST = {
+    "prompt": f"<|user|>{DUCKS}<|end|>",
+    "response": "16 - 3 - 4 = 9 eggs are left. Answer: 18",
+    "label": "18",
+}
+WaitFor = Callable[[Callable[[], bool]], None]
+
+
+def test_listens_on_both_and_leaves_nothing_behind(serve_real: ServeReal) -> None:
+    server = serve_real("--workers", "2").wait_until_listening()
+    assert len(server.worker_pids()) == 2
+    for _ in range(8):  # on whichever worker
+        assert server.post("/slime", REQUEST).body["reward"] == 0.75
+    with RewardClient(server.grpc_address) as client:
+        assert client.score([Rollout("ducks", REQUEST["response"])])[0].reward == 0.75
+    assert "5 of 5 problems can be found by their text" in server.log.read_text()
+    assert server.stop() == 0
+    assert server.process.stdout is not None
+    assert server.process.stdout.read() == "", "standard output is one line"
+    assert list(server.scratch.iterdir()) == []
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_the_supervisor_loads_neither_grpc_nor_a_web_framework() -> None:
+    program = (
+        "import consensuspr.http, sys\n"
+        "print(sorted({'grpc', 'numpy', 'starlette', 'uvicorn'} & set(sys.modules)))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (loaded.stdout, loaded.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
+    server = serve_real(slow=True).wait_until_listening()
+    with ThreadPoolExecutor() as pool:
+        slow = REQUEST | {"response": "SLEEP 2.5 Answer: 18"}
+        admitted = pool.submit(server.post, "/slime?reward=outcome", slow)
+        time.sleep(0.7)
+        assert not admitted.done()
+        assert server.stop(number) == 0
+        assert admitted.result(20).body["reward"] == 1.0
+    assert "drained in" in server.log.read_text()
+
+
+def test_a_worker_that_dies_is_replaced(serve_real: ServeReal, wait_for: WaitFor) -> None:
+    server = serve_real().wait_until_listening()
+    assert server.post("/slime", REQUEST).code == 200
+    os.kill(server.worker_pids()[0], signal.SIGKILL)
+    wait_for(lambda: "serves again" in server.log.read_text())
+    assert server.post("/slime", REQUEST).body["reward"] == 0.75
+
+
+def test_a_port_in_use_is_an_error(serve_real: ServeReal) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        server = serve_real(http_address=address)
+        assert server.process.wait(20) == 1
+        assert f"{address} is in use by another process" in server.log.read_text()
+
+
+@pytest.mark.parametrize("address", ["nowhere", "192.0.2.1:0"])
+def test_a_bad_address_is_bad_input(serve_real: ServeReal, address: str) -> None:
+    server = serve_real(http_address=address)
+    assert server.process.wait(30) == 2
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_without_the_extra_the_sentence_says_what_to_install(
+    dataset_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from consensuspr import http
+
+    monkeypatch.setattr(http, "find_spec", lambda name: None)
+    config = load_config(
+        overrides={"datasets": {"default": dataset_file}, "http_address": "127.0.0.1:0"}
+    )
+    with pytest.raises(
+        InputError, match=r'starlette and uvicorn.*pip install "consensuspr\[http]"'
+    ):
+        http.run(config)
+
+
+def test_the_plain_server_does_not_leave_out_the_endpoint_in_silence(dataset_file: Path) -> None:
+    config = load_config(
+        overrides={"datasets": {"default": dataset_file}, "http_address": "127.0.0.1:0"}
+    )
+    with pytest.raises(InputError, match=r"start the server with consensuspr\.http\.run"):
+        run(config)
+
+
+def test_a_queue_that_is_smaller_than_a_body(dataset_file: Path) -> None:
+    small = {"queue_limit_bytes": "64MiB", "datasets": {"default": dataset_file}}
+    load_config(overrides=small)  # of no matter where HTTP is off
+    with pytest.raises(InputError, match=r"queue_limit_bytes \(67108864\) must be at least"):
+        load_config(overrides={**small, "http_address": "127.0.0.1:0"})

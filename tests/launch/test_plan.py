@@ -1,0 +1,202 @@
+"""What would be run for what was asked, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.errors import InputError
+from consensuspr.launch import ALGORITHMS, MODELS, REWARDS, Request, Training, make_plan
+from consensuspr.launch.plan import ServerKind
+
+MakeRequest = Callable[..., Request]
+KWARGS = "reward.reward_kwargs"
+THIS_NODE = "10.1.2.3"
+
+
+@pytest.fixture(autouse=True)
+def _known_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may have no network."""
+    monkeypatch.setattr("consensuspr.launch.addresses.this_node", lambda: THIS_NODE)
+
+
+def settings_of(training: Training) -> dict[str, str]:
+    """Return what the training would be given, by key."""
+    pairs = [word.lstrip("+").split("=", 1) for word in training.command("HOST:1")[3:]]
+    assert len({key for key, _ in pairs}) == len(pairs)
+    return dict(pairs)
+
+
+def planned(request: Request, **environment: str) -> dict[str, str]:
+    [training] = make_plan(request, environment).trainings
+    return settings_of(training)
+
+
+@pytest.mark.parametrize("reward", REWARDS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_recipe_names_itself(
+    algorithm: str, model: str, reward: str, request_for: MakeRequest, tmp_path: Path
+) -> None:
+    settings = planned(request_for(algorithm=algorithm, model=model, reward=reward))
+    name = f"{algorithm}-qwen3-{model}-base-{reward}"
+    assert settings["trainer.experiment_name"] == name
+    assert settings[f"{KWARGS}.reward"] == reward
+    assert settings[f"{KWARGS}.address"] == "HOST:1"
+    assert settings[f"{KWARGS}.dataset_path"] == str(tmp_path / "problems.jsonl")
+    assert settings[f"{KWARGS}.score_log"] == str(tmp_path / "logs" / "scores" / name)
+    assert settings["data.train_files"] == str(tmp_path / "train.parquet")
+
+
+def test_any_model_can_be_trained(request_for: MakeRequest) -> None:
+    settings = planned(request_for(model="/models/My Model_7B"))
+    assert settings["actor_rollout_ref.model.path"] == "'/models/My Model_7B'"
+    assert settings["trainer.experiment_name"] == "grpo-my-model_7b-linear"
+
+
+def test_a_users_overrides_win_over_their_recipes_and_those_over_ours(
+    request_for: MakeRequest, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "mine.overrides"
+    recipe.write_text("# mine\n\n  trainer.total_epochs=3  \ndata.train_batch_size=128\n")
+    settings = planned(request_for(recipes=(recipe,), overrides=("data.train_batch_size=64",)))
+    assert settings["trainer.total_epochs"] == "3"
+    assert settings["data.train_batch_size"] == "64"
+    assert settings["data.max_prompt_length"] == "2048"
+
+
+def test_a_sweep_is_one_run_an_alpha(request_for: MakeRequest) -> None:
+    plan = make_plan(request_for(alphas=(0.1, 0.35)), {})
+    runs = [settings_of(training) for training in plan.trainings]
+    assert [run[f"{KWARGS}.alpha"] for run in runs] == ["0.1", "0.35"]
+    assert [training.name for training in plan.trainings] == [
+        "grpo-qwen3-4b-base-linear-alpha0.1",
+        "grpo-qwen3-4b-base-linear-alpha0.35",
+    ]
+    # Checkpoints and score logs follow the experiment's name.
+    assert len({run[f"{KWARGS}.score_log"] for run in runs}) == 2
+
+
+def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
+    request_for: MakeRequest, tmp_path: Path
+) -> None:
+    files = (str(tmp_path / "train.parquet"), "hdfs://data/b.parquet")
+    settings = planned(request_for(train_files=files))
+    assert settings["data.train_files"] == f"[{files[0]},{files[1]}]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"dataset": None}, "give --dataset PATH for the server that is started, or --address"),
+        ({"train_files": ("none.parquet",)}, "none.parquet: no such file"),
+        ({"recipes": (Path("none.overrides"),)}, "none.overrides: cannot be read: No such file"),
+        ({"alphas": (0.3,), "reward": "max"}, "--alpha belongs to the linear reward, and .* max"),
+        ({"switch_epoch": 2}, "--switch-epoch belongs to the curriculum reward"),
+        ({"alphas": (1.5,)}, f"{KWARGS}.alpha: input should be less than or equal to 1, got '1.5'"),
+        ({"overrides": ("alpha",)}, "must be KEY=VALUE as Hydra takes it"),
+        ({"overrides": (f"+{KWARGS}.alhpa=1",)}, "unknown setting 'alhpa' .* did you mean 'alpha'"),
+        ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: .* valid number.* got 'soon'"),
+        ({"overrides": (f"+{KWARGS}.address=h:1",)}, "give the address of a server as --address"),
+        ({"overrides": (f"{KWARGS}.reward=max",)}, "give the reward as --reward"),
+        (
+            {"overrides": (f"+{KWARGS}.overlong_buffer_cfg.length=5",)},
+            "unknown setting 'overlong_buffer_cfg.length'",
+        ),
+        (
+            {"overrides": ("custom_reward_function.path=f.py",)},
+            "verl would ignore custom_reward_function.path: .* is in reward now",
+        ),
+        ({"overrides": ("reward_model.reward_manager=dapo",)}, "would ignore reward_model"),
+        (
+            {"overrides": ("reward.reward_manager=consensuspr",)},
+            "reward.reward_manager is a group of settings, such as reward.reward_manager.name",
+        ),
+        (
+            {"alphas": (0.1, 0.2), "overrides": (f"{KWARGS}.alpha=0.3",)},
+            f"{KWARGS}.alpha cannot be set for a sweep",
+        ),
+        (
+            {"alphas": (0.1, 0.2), "overrides": ("trainer.experiment_name=x",)},
+            "trainer.experiment_name cannot be set for a sweep",
+        ),
+        ({"address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
+        ({"server_address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
+    ],
+)
+def test_what_cannot_go_well_is_refused_in_one_sentence(
+    changes: dict[str, Any], sentence: str, request_for: MakeRequest
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        make_plan(request_for(**changes), {})
+
+
+def test_a_setting_that_hydra_fills_in_is_left_to_it(request_for: MakeRequest) -> None:
+    own = f"+{KWARGS}.steps_per_epoch=${{data.seed}}"
+    assert planned(request_for(overrides=(own,)))[f"{KWARGS}.steps_per_epoch"] == "${data.seed}"
+
+
+def test_on_one_machine_the_server_is_closed_to_all_others(request_for: MakeRequest) -> None:
+    plan = make_plan(request_for(), {})
+    assert plan.server is not None
+    assert (plan.address, str(plan.server.listen)) == ("127.0.0.1:50051", "127.0.0.1:50051")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environment"),
+    [
+        (("trainer.nnodes=2",), {}),
+        ((), {"RAY_ADDRESS": "10.0.0.1:6379"}),
+        ((), {"RAY_ADDRESS": "auto"}),
+    ],
+)
+def test_with_several_nodes_the_server_is_where_all_reach_it(
+    overrides: tuple[str, ...], environment: dict[str, str], request_for: MakeRequest
+) -> None:
+    plan = make_plan(request_for(overrides=overrides), environment)
+    assert plan.server is not None
+    assert plan.address == str(plan.server.listen) == f"{THIS_NODE}:50051"
+    # Nobody knows whether the file is there on the other nodes.
+    assert f"{KWARGS}.dataset_path" not in settings_of(plan.trainings[0])
+    everywhere = request_for(overrides=overrides, server_address="0.0.0.0:7000")
+    plan = make_plan(everywhere, environment)
+    assert plan.address == f"{THIS_NODE}:7000"
+    for wrong in ("127.0.0.1:7000", "localhost:7000", "[::1]:7000"):
+        for changes in ({"server_address": wrong}, {"address": wrong}):
+            with pytest.raises(InputError, match=rf"cannot reach {re.escape(wrong)} from another"):
+                make_plan(request_for(overrides=overrides, **changes), environment)
+
+
+@pytest.mark.parametrize("environment", [{}, {"RAY_ADDRESS": ""}, {"RAY_ADDRESS": "local"}])
+def test_a_cluster_of_ones_own_is_one_machine(
+    environment: dict[str, str], request_for: MakeRequest
+) -> None:
+    plan = make_plan(request_for(overrides=("trainer.nnodes=1",)), environment)
+    assert plan.address == "127.0.0.1:50051"
+
+
+def test_an_actor_listens_where_ray_puts_it(request_for: MakeRequest) -> None:
+    plan = make_plan(request_for(server=ServerKind.RAY, server_address="0.0.0.0:7000"), {})
+    assert plan.address == "NODE_IP:7000"
+    assert plan.script().startswith("# a Ray actor serves ")
+    with pytest.raises(InputError, match=r"listens at its node's IP; give its port as 0.0.0.0:P"):
+        make_plan(request_for(server=ServerKind.RAY, server_address="10.0.0.1:7000"), {})
+
+
+def test_a_server_that_runs_already_is_used(request_for: MakeRequest) -> None:
+    plan = make_plan(request_for(dataset=None, address="10.0.0.5:50051"), {})
+    assert (plan.server, plan.address) == (None, "10.0.0.5:50051")
+    assert f"{KWARGS}.dataset_path" not in settings_of(plan.trainings[0])
+
+
+def test_the_plan_can_be_pasted_into_a_shell(request_for: MakeRequest, tmp_path: Path) -> None:
+    script = make_plan(request_for(algorithm="dapo", server_workers=3), {}).script()
+    server, training = script.split("\n\n")
+    assert server.endswith(" &")
+    assert f"--dataset default={tmp_path}/problems.jsonl" in server.replace("\\\n    ", "")
+    assert "'+reward.reward_kwargs.max_resp_len=${data.max_response_length}'" in training
+    assert training.count("\\\n") == training.count("\n")

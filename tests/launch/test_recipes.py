@@ -1,0 +1,59 @@
+"""The recipe files: overrides that can be read, found where people look for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from consensuspr.errors import InputError
+from consensuspr.launch import ALGORITHMS, MODELS, REWARDS
+from consensuspr.launch.overrides import Override
+from consensuspr.launch.recipes import COMMON, SUFFIX, read_recipe, recipe
+
+NAMES = (COMMON, *ALGORITHMS, *MODELS.values(), *REWARDS)
+
+
+def test_every_file_is_a_recipe_and_every_recipe_a_file(repository: Path) -> None:
+    shown = repository / "deploy/verl/recipes"
+    assert {path.name for path in shown.iterdir()} == {name + SUFFIX for name in NAMES}
+    for name in NAMES:
+        assert read_recipe(shown / (name + SUFFIX)) == recipe(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_names_each_key_once(name: str) -> None:
+    keys = [Override.parse(line).key for line in recipe(name)]
+    assert keys
+    assert len(keys) == len(set(keys))
+
+
+def test_topics_do_not_speak_of_the_same_key() -> None:
+    """Otherwise what is trained would depend on the order in which files are read."""
+    groups = ((COMMON,), ALGORITHMS, tuple(MODELS.values()), REWARDS)
+    keys = [
+        {Override.parse(line).key for name in group for line in recipe(name)} for group in groups
+    ]
+    assert sum(map(len, keys)) == len(set().union(*keys))
+
+
+def test_every_line_that_is_nobodys_default_says_why(repository: Path) -> None:
+    """A comment stands above each line or above the block that it is in."""
+    for name in NAMES:
+        path = repository / "deploy/verl/recipes" / (name + SUFFIX)
+        blocks = path.read_text(encoding="utf-8").split("\n\n")
+        assert [block for block in blocks if not block.lstrip().startswith("#")] == [], name
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(None, "cannot be read: No such file or directory"), (b"\xff=1", "is not UTF-8 text")],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    content: bytes | None, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.overrides"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"mine.overrides: {sentence}"):
+        read_recipe(path)

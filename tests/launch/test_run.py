@@ -1,0 +1,275 @@
+"""A launch from its first line to its last, with real servers and a stand-in for verl."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.launch.conftest import Trainer
+
+PATIENCE_S = 90.0
+
+
+@pytest.fixture
+def arguments(repository: Path, tmp_path: Path) -> list[str]:
+    """The command line of a launch on the sample, with a port of its own."""
+    (tmp_path / "rows.parquet").touch()
+    rows = str(tmp_path / "rows.parquet")
+    return [
+        *(sys.executable, "-m", "consensuspr.cli", "launch", "--no-doctor"),
+        *("--algorithm", "grpo", "--model", "1.7b", "--reward", "linear"),
+        *("--train-files", rows, "--val-files", rows),
+        *("--dataset", str(repository / "examples/sample/problems.jsonl")),
+        *("--server-address", "127.0.0.1:0", "--server-workers", "1"),
+        *("--log-dir", str(tmp_path / "logs")),
+    ]
+
+
+def run(arguments: list[str], trainer: Trainer, **act: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments,
+        env={**trainer.environment, **act},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def until(fact: Callable[[], Any]) -> Any:
+    """Wait for a fact and return it."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not (found := fact()):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    return found
+
+
+def is_serving(address: str) -> bool:
+    asked = [sys.executable, "-m", "consensuspr.cli", "health", "--address", address]
+    return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"  # nobody collects orphans in some containers
+
+
+def server_of(launcher: subprocess.Popen[Any]) -> int:
+    """Return the process number of the server that a launcher has started, 0 while none runs."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(") ")[2].split()[1])
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == launcher.pid and b"serve" in command:
+            return int(folder.name)
+    return 0
+
+
+def test_the_server_is_there_before_the_training_and_gone_after_it(
+    arguments: list[str], trainer: Trainer, tmp_path: Path
+) -> None:
+    done = run([*arguments, "data.seed=7"], trainer)
+    assert done.returncode == 0, done.stderr
+    [noted] = trainer.noted()
+    assert noted["serving"]
+    assert {"data.seed=7", "+reward.reward_kwargs.reward=linear"} <= set(noted["arguments"])
+    assert not is_serving(noted["address"])
+    assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
+    assert f"the reward server is listening on {noted['address']}" in done.stderr
+    assert "training 1 of 1: grpo-qwen3-1.7b-base-linear" in done.stderr
+
+
+def test_the_exit_code_is_the_trainings_and_ends_a_sweep(
+    arguments: list[str], trainer: Trainer
+) -> None:
+    done = run([*arguments, "--alphas", "0.1,0.2"], trainer, TRAINER_CODE="7")
+    assert done.returncode == 7
+    [noted] = trainer.noted()
+    assert "training grpo-qwen3-1.7b-base-linear-alpha0.1 ended with code 7" in done.stderr
+    assert not is_serving(noted["address"])
+
+
+def test_a_sweep_trains_one_after_the_other_at_one_server(
+    arguments: list[str], trainer: Trainer
+) -> None:
+    done = run([*arguments, "--alphas", "0.1,0.2"], trainer)
+    assert done.returncode == 0, done.stderr
+    first, second = trainer.noted()
+    assert first["address"] == second["address"]
+    assert "+reward.reward_kwargs.alpha=0.1" in first["arguments"]
+    assert "+reward.reward_kwargs.alpha=0.2" in second["arguments"]
+
+
+def test_a_server_that_dies_is_noticed_and_started_again(
+    arguments: list[str], trainer: Trainer
+) -> None:
+    with subprocess.Popen(
+        arguments,
+        env={**trainer.environment, "TRAINER_ACT": "outlive a server"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        until(trainer.noted)
+        server = server_of(launcher)
+        assert server
+        os.kill(server, signal.SIGKILL)
+        _, said = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 0, said
+    assert [noted["serving"] for noted in trainer.noted()] == [True, False, True]
+    assert "the reward server died (exit code -9)" in said
+    assert "again" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_training_and_then_the_server(
+    number: signal.Signals, arguments: list[str], trainer: Trainer
+) -> None:
+    with subprocess.Popen(
+        arguments,
+        env={**trainer.environment, "TRAINER_ACT": "wait"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        until(lambda: len(trainer.noted()) == 2)
+        server = server_of(launcher)
+        assert server
+        launcher.send_signal(number)
+        _, said = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 128 + number, said
+    assert f"{number.name}: ending what runs, then the server" in said
+    assert is_gone(trainer.noted()[0]["pid"])
+    assert is_gone(server)
+    if number is signal.SIGINT:  # it still had its rewards when it ended
+        assert trainer.noted()[-1] == {"interrupted": True, "serving": True}
+
+
+def test_a_second_signal_kills_a_training_that_does_not_end(
+    arguments: list[str], trainer: Trainer
+) -> None:
+    with subprocess.Popen(
+        arguments,
+        env={**trainer.environment, "TRAINER_ACT": "stubborn"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        until(lambda: len(trainer.noted()) == 2)
+        launcher.send_signal(signal.SIGTERM)
+        until(lambda: trainer.noted()[-1] == {"ignored": "SIGTERM"})
+        assert launcher.poll() is None
+        launcher.send_signal(signal.SIGTERM)
+        _, said = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 128 + signal.SIGTERM
+    assert "it does not end; it is killed" in said
+    assert is_gone(trainer.noted()[0]["pid"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_a_server_that_is_still_starting(
+    number: signal.Signals, arguments: list[str], trainer: Trainer, tmp_path: Path
+) -> None:
+    never_ends = tmp_path / "pipe.jsonl"
+    os.mkfifo(never_ends)
+    with subprocess.Popen(
+        [*arguments, "--dataset", str(never_ends)], env=trainer.environment, stderr=subprocess.PIPE
+    ) as launcher:
+        log = tmp_path / "logs" / "server.log"
+        server = until(lambda: log.exists() and server_of(launcher))
+        time.sleep(1)  # until it waits for the dataset
+        launcher.send_signal(number)
+        launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 128 + number
+    assert is_gone(server)
+    assert trainer.noted() == []
+
+
+def test_nothing_is_trained_without_a_server(
+    arguments: list[str], trainer: Trainer, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"problem_id": 1}\n')
+    done = run([*arguments, "--dataset", str(broken)], trainer)
+    assert done.returncode == 2
+    [*_, sentence] = done.stderr.splitlines()
+    assert sentence.startswith("consensuspr: error: the reward server does not start: ")
+    assert f"{broken}:1: " in sentence
+    assert trainer.noted() == []
+
+
+def test_a_server_that_runs_already_is_used_and_left_alone(
+    arguments: list[str], trainer: Trainer, repository: Path
+) -> None:
+    problems = str(repository / "examples/sample/problems.jsonl")
+    serve = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", problems]
+    with subprocess.Popen(
+        [*serve, "--address", "127.0.0.1:0", "--workers", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        # The port that the launcher would have taken for its own is not looked at.
+        done = run([*arguments, "--address", address, "--server-address", address], trainer)
+        assert done.returncode == 0, done.stderr
+        assert trainer.noted()[0]["address"] == address
+        assert is_serving(address)
+        taken = run([*arguments, "--server-address", address], trainer)
+        assert taken.returncode == 1
+        assert f"{address} is in use by another process" in taken.stderr
+        server.terminate()
+
+
+def test_nothing_is_trained_where_the_doctor_finds_a_fault(
+    arguments: list[str], trainer: Trainer
+) -> None:
+    arguments.remove("--no-doctor")
+    # The stand-in is no verl that the doctor could ask.
+    done = run(arguments, trainer)
+    assert done.returncode in (1, 2)
+    assert "the doctor found a fault (above), so that nothing is trained" in done.stderr
+    assert trainer.noted() == []
+
+
+def test_a_dry_run_starts_nothing(arguments: list[str], trainer: Trainer, tmp_path: Path) -> None:
+    done = run([*arguments, "--dry-run"], trainer)
+    assert done.returncode == 0
+    assert "-m verl.trainer.main_ppo" in done.stdout
+    assert "+reward.reward_kwargs.reward=linear" in done.stdout
+    assert trainer.noted() == []
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        (["--alphas", "0.1,x"], "--alphas must be numbers with commas between, got '0.1,x'"),
+        (["--alphas", "0.1,0.1"], "--alphas names a number twice"),
+        (["--alphas", "0.1", "--alpha", "0.2"], "give --alpha or --alphas, not both"),
+        (["--algorithm", "ppo"], "Invalid value for '--algorithm'"),
+        (["custom_reward_function.path=x"], "verl would ignore custom_reward_function.path"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_code_2(
+    own: list[str], sentence: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from consensuspr.cli import main
+
+    assert main([*arguments[3:], *own]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("consensuspr: error: ") and sentence in error
+    assert error.count("\n") == 1

@@ -1,0 +1,170 @@
+"""What clients see of Serve's own failures; Serve is played by a server that does as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from consensuspr.client import AsyncRewardClient, RetryPolicy
+from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.errors import Unavailable
+from consensuspr.ray.envelope import AT_LEAST_KEY, GENERATION_KEY, TIMEOUT_KEY
+from consensuspr.ray.front import add_scoring_to_server
+
+METHOD = "/consensuspr.v1.ScoringService/Score"
+Code = grpc.StatusCode
+RAW = (bytes, bytes)  # messages pass as they are
+Play = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class PlayedServe:
+    """A gRPC server that puts a behaviour of its own in the place of every method's."""
+
+    def __init__(self, play: Play) -> None:
+        self.server = grpc.aio.server()
+        self._play = play
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        handler = handlers[0]
+        handler._method_handlers = {
+            name: method._replace(unary_unary=self._play, response_serializer=None)
+            for name, method in handler._method_handlers.items()
+        }
+        self.server.add_generic_rpc_handlers(handlers)
+
+
+async def call(play: Play, **options: Any) -> tuple[bytes | None, RpcFailure | None]:
+    """Send one request to a front over what is played; return its reply or its failure."""
+    serve = PlayedServe(play)
+    add_scoring_to_server(object(), serve)
+    port = serve.server.add_insecure_port("127.0.0.1:0")
+    await serve.server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            try:
+                return await channel.unary_unary(METHOD, *RAW)(b"request", **options), None
+            except grpc.aio.AioRpcError as error:
+                return None, RpcFailure.of(error)
+    finally:
+        await serve.server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("code", "seen", "retried"),
+    [
+        (Code.INTERNAL, Code.UNAVAILABLE, True),  # a replica died
+        (Code.NOT_FOUND, Code.UNAVAILABLE, True),  # no application yet
+        (Code.UNAVAILABLE, Code.UNAVAILABLE, True),
+        (Code.RESOURCE_EXHAUSTED, Code.RESOURCE_EXHAUSTED, True),  # its queue is full
+        (Code.DEADLINE_EXCEEDED, Code.DEADLINE_EXCEEDED, False),
+    ],
+)
+async def test_serves_own_failures_are_those_that_clients_know(
+    code: grpc.StatusCode, seen: grpc.StatusCode, retried: bool
+) -> None:
+    async def fail(request: bytes, context: Any) -> bytes:
+        context.set_code(code)
+        context.set_details("The actor died.\n  File x\n" + "traceback " * 1000)
+        return b""
+
+    _, failure = await call(fail)
+    assert failure is not None
+    assert failure.code is seen
+    assert failure.is_transient is retried
+    if seen is Code.UNAVAILABLE:
+        assert failure.details.startswith("no replica answered: The actor died. File x")
+        assert len(failure.details) < 400
+
+
+async def test_what_a_replica_says_passes_unchanged() -> None:
+    async def refuse(request: bytes, context: Any) -> bytes:
+        context.set_code(Code.NOT_FOUND)
+        context.set_details("no dataset is called 'mars'")
+        context.set_trailing_metadata([(GENERATION_KEY, "1")])
+        return b""
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata([(GENERATION_KEY, "1")])
+        return request + b" answered"
+
+    _, failure = await call(refuse)
+    assert failure == RpcFailure(Code.NOT_FOUND, "no dataset is called 'mars'")
+    reply, _ = await call(answer)
+    assert reply == b"request answered"
+
+
+async def test_deadline_and_application_travel_to_the_replica() -> None:
+    seen: dict[str, str] = {}
+
+    async def look(request: bytes, context: Any) -> bytes:
+        seen.update(context.invocation_metadata())
+        context.set_trailing_metadata([(GENERATION_KEY, "1")])
+        return b""
+
+    await call(look, timeout=20.0)
+    assert seen["application"] == "consensuspr"
+    assert 10_000 < int(seen[TIMEOUT_KEY]) <= 20_000
+    await call(look, metadata=(("application", "mine"),))
+    assert seen["application"] == "mine"
+
+
+async def test_an_older_replica_is_not_listened_to_once_a_newer_one_has_answered() -> None:
+    answering = iter([5, 7, 5, 5, 7])
+    wanted: list[str] = []
+
+    async def roll_out(request: bytes, context: Any) -> bytes:
+        generation = next(answering)
+        wanted.append(dict(context.invocation_metadata())[AT_LEAST_KEY])
+        context.set_trailing_metadata([(GENERATION_KEY, str(generation))])
+        return str(generation).encode()
+
+    serve = PlayedServe(roll_out)
+    add_scoring_to_server(object(), serve)
+    port = serve.server.add_insecure_port("127.0.0.1:0")
+    await serve.server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        replies = [await channel.unary_unary(METHOD, *RAW)(b"") for _ in range(3)]
+    await serve.server.stop(None)
+    assert replies == [b"5", b"7", b"7"]
+    assert wanted == ["0", "5", "7", "7", "7"]
+
+
+async def test_only_older_replicas_are_a_failure_at_the_deadline() -> None:
+    answering = iter([7])
+
+    async def go_back(request: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata([(GENERATION_KEY, str(next(answering, 5)))])
+        return b""
+
+    serve = PlayedServe(go_back)
+    add_scoring_to_server(object(), serve)
+    port = serve.server.add_insecure_port("127.0.0.1:0")
+    await serve.server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.unary_unary(METHOD, *RAW)(b"")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(METHOD, *RAW)(b"", timeout=0.3)
+    await serve.server.stop(None)
+    assert caught.value.code() is Code.DEADLINE_EXCEEDED
+
+
+async def test_a_client_waits_for_an_application_that_is_not_there() -> None:
+    async def not_there(request: bytes, context: Any) -> bytes:
+        context.set_code(Code.NOT_FOUND)
+        context.set_details("Application 'consensuspr' not found.")
+        return b""
+
+    serve = PlayedServe(not_there)
+    add_scoring_to_server(object(), serve)
+    port = serve.server.add_insecure_port("127.0.0.1:0")
+    await serve.server.start()
+    async with AsyncRewardClient(
+        f"127.0.0.1:{port}", timeout_s=0.5, retry=RetryPolicy(0.01, 0.05)
+    ) as client:
+        with pytest.raises(Unavailable, match="no replica answered: Application"):
+            await client.server_info()
+    await serve.server.stop(None)

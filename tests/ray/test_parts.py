@@ -1,0 +1,138 @@
+"""Parts of a file, cut in one place and scored in another, are the rows of the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.data import DataError, read_rollouts, read_unparsed
+from consensuspr.data.json_text import dump_json_line
+from consensuspr.data.unparsed import size_of
+from consensuspr.ray import parts
+from consensuspr.ray.parts import PartOptions, PartScorer, ScoredPart, cut_parts
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, Scorer, Status
+from consensuspr.wire.options import ScoreOptions
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give answers time enough on a machine that is busy otherwise."""
+    monkeypatch.setattr(parts, "AnswerVerifier", partial(AnswerVerifier, budget_s=60.0))
+
+
+@pytest.fixture(scope="module")
+def index(problems: Path) -> DatasetIndex:
+    return DatasetIndex.load(problems)
+
+
+def score_all(index: DatasetIndex, path: Path, **options: Any) -> Iterator[ScoredPart]:
+    """Score a file part by part, each sent as Ray sends it."""
+    scorer = PartScorer(index, PartOptions(str(path), ScoreOptions(), **options))
+    try:
+        for part in cut_parts(read_unparsed(path)):
+            yield pickle.loads(pickle.dumps(scorer.score(pickle.loads(pickle.dumps(part)))))
+    finally:
+        scorer.close()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_are_the_scored_rows_in_order(
+    index: DatasetIndex,
+    rollouts_file: Path,
+    tmp_path: Path,
+    packed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parts, "PART_ROWS", 70)
+    path = rollouts_file
+    if packed:
+        path = tmp_path / "rollouts.jsonl.gz"
+        path.write_bytes(gzip.compress(rollouts_file.read_bytes()))
+    scored = list(score_all(index, path))
+    assert [part.report.rows for part in scored] == [70, 70, 70, 70, 20]
+    rows = [json.loads(line) for line in b"".join(part.lines for part in scored).splitlines()]
+    assert [row["rollout_id"] for row in rows] == [
+        row["rollout_id"] for row in read_rollouts(rollouts_file)
+    ]
+    counted = [score for part in scored for _, score in part.counted]
+    assert [row["reward"] for row in rows] == [score.reward for score in counted]
+    assert all(score.matched == () for score in counted), "summaries do not need them"
+
+
+def test_rows_are_the_same_as_lines(index: DatasetIndex, rollouts_file: Path) -> None:
+    [as_lines] = score_all(index, rollouts_file)
+    [as_rows] = score_all(index, rollouts_file, as_lines=False)
+    assert as_rows.lines == b""
+    assert b"".join(map(dump_json_line, as_rows.rows)) == as_lines.lines
+
+
+def test_parts_are_bounded_in_bytes(rollouts_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 10_000)
+    longest = max(map(len, rollouts_file.read_bytes().splitlines()))
+    sizes = [sum(map(size_of, part.rows)) for part in cut_parts(read_unparsed(rollouts_file))]
+    assert len(sizes) > 5
+    assert max(sizes) < 10_000 + longest
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_a_bad_row_ends_the_file_or_is_counted(
+    index: DatasetIndex, rollouts_file: Path, tmp_path: Path, on_error: Any
+) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(rollouts_file.read_bytes() + b"no json\n")
+    [part] = score_all(index, path, on_error=on_error)
+    with pytest.raises(DataError) as expected:
+        list(read_rollouts(path))
+    if on_error == "stop":
+        assert (str(part.fault), part.lines) == (str(expected.value), b"")
+    else:
+        assert part.fault is None
+        assert (part.report.rows, part.report.skipped) == (300, 1)
+        assert list(map(str, part.report.reasons)) == [str(expected.value)]
+
+
+def test_damage_of_the_file_is_a_fault_also_where_rows_are_skipped(
+    index: DatasetIndex, rollouts_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "rollouts.jsonl.gz"
+    path.write_bytes(gzip.compress(rollouts_file.read_bytes())[:-1000])
+    *_, last = score_all(index, path, on_error="skip")
+    assert "the gzip data ends before its end mark" in str(last.fault)
+
+
+def test_answers_for_which_the_machine_was_too_busy_are_checked_again(
+    index: DatasetIndex, rollouts_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Scorer.score
+    calls: list[int] = []
+
+    def busy_twice(self: Scorer, rollouts: list[Rollout], **options: Any) -> Any:
+        scores, identity = real(self, rollouts, **options)
+        calls.append(len(rollouts))
+        if len(calls) <= 2:
+            scores[:3] = [undecided(score) for score in scores[:3]]
+        return scores, identity
+
+    def undecided(score: Score) -> Score:
+        return replace(score, status=Status.ANSWER_UNDECIDED, answer_method="load")
+
+    [expected] = score_all(index, rollouts_file)
+    monkeypatch.setattr(Scorer, "score", busy_twice)
+    [part] = score_all(index, rollouts_file)
+    assert calls == [300, 3, 3]
+    assert part.lines == expected.lines
+
+
+def test_a_part_without_a_good_row_has_no_identity(index: DatasetIndex, tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("[]\n")
+    [part] = score_all(index, path, on_error="skip")
+    assert (part.identity, part.report.skipped) == (None, 1)

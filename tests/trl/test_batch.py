@@ -1,0 +1,132 @@
+"""From TRL's columns to rollouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consensuspr.client.training import ProblemIds, prompt_digest
+from consensuspr.client.trl.batch import completion_text, rollouts_of
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import InlineNode, Rollout
+
+
+def rollout_of(prompt: Any = "Q?", column: str = "ground_truth", **row: Any) -> Rollout:
+    columns = {name: [value] for name, value in row.items()}
+    [rollout] = rollouts_of(
+        [prompt], ["A."], [[1, 2, 3]], columns, column, ProblemIds("{data_source}/{index}")
+    )
+    return rollout
+
+
+@pytest.mark.parametrize(
+    ("row", "problem_id"),
+    [
+        ({"problem_id": "p"}, "p"),
+        ({"problem_id": "p", "index": 3, "data_source": "toy"}, "p"),
+        ({"index": 3, "data_source": "toy"}, "toy/3"),
+        ({"extra_info": {"problem_id": "p"}}, "p"),
+        ({"extra_info": {"problem_id": "p"}, "problem_id": "mine"}, "mine"),
+        ({"extra_info": {"index": 3}, "data_source": "toy"}, "toy/3"),
+        ({}, prompt_digest("Q?")),
+    ],
+)
+def test_which_problem(row: dict[str, Any], problem_id: str) -> None:
+    assert rollout_of(**row).problem_id == problem_id
+
+
+def test_a_chat_is_known_by_its_messages() -> None:
+    chat = [{"role": "user", "content": "Q?"}]
+    assert rollout_of(chat).problem_id == prompt_digest(chat)
+
+
+@pytest.mark.parametrize(
+    ("row", "ground_truth"),
+    [
+        ({}, None),
+        ({"ground_truth": "4"}, "4"),
+        ({"ground_truth": 4}, "4"),
+        ({"ground_truth": None}, None),
+        ({"reward_model": {"style": "rule", "ground_truth": "4"}}, "4"),
+        ({"answer": "2+2=4 #### 4", "solution": "..."}, None),  # not unless it is named
+    ],
+)
+def test_the_ground_truth(row: dict[str, Any], ground_truth: str | None) -> None:
+    assert rollout_of(**row).ground_truth == ground_truth
+
+
+def test_the_ground_truth_of_a_column_that_is_named() -> None:
+    assert rollout_of(column="answer", answer="4", ground_truth="5").ground_truth == "4"
+    with pytest.raises(InputError, match=r"no column 'answer' \(ground_truth_column\)"):
+        rollout_of(column="answer")
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [[["1+1=2"]], [{"expressions": ["1+1=2"]}], [{"expressions": ["1+1=2"], "derived": None}]],
+)
+def test_nodes_of_a_column(nodes: Any) -> None:
+    assert rollout_of(nodes=nodes).nodes == [InlineNode(["1+1=2"])]
+
+
+def test_the_rest_of_a_rollout() -> None:
+    rollout = rollout_of(data_source="toy")
+    assert (rollout.response, rollout.num_tokens, rollout.data_source) == ("A.", 3, "toy")
+
+
+def test_what_is_no_column_is_not_read() -> None:
+    [rollout] = rollouts_of(
+        ["Q"], ["A"], None, {"environments": object(), "problem_id": ["p"], "index": "7"},
+        "ground_truth", ProblemIds("{index}"),
+    )  # fmt: skip
+    assert (rollout.problem_id, rollout.num_tokens) == ("p", None)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"problem_id": ""}, "problem_id must be a text that is not empty"),
+        ({"index": 3}, "names no problem without data_source"),
+        ({"ground_truth": True}, "ground_truth must be a text, got True"),
+        ({"ground_truth": ["4"]}, "ground_truth must be a text"),
+        ({"data_source": 7}, "data_source must be a text, got 7"),
+        ({"nodes": "1+1=2"}, "nodes must be a list"),
+    ],
+)
+def test_wrong_columns(row: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        rollout_of(**row)
+
+
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        ("so 4", "so 4"),
+        ("", ""),
+        ([], ""),
+        ([{"role": "assistant", "content": "so 4"}], "so 4"),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "so 4"}]}], "so 4"),
+        ([{"role": "assistant", "content": None}], ""),
+        (
+            [{"role": "assistant", "reasoning_content": "1+1=2", "content": "so 4"}],
+            "1+1=2\nso 4",
+        ),
+        (
+            [
+                {"role": "assistant", "thinking": "hm", "content": "", "tool_calls": []},
+                {"role": "tool", "content": "the answer is 4"},
+                {"role": "assistant", "content": "so 4"},
+            ],
+            "hm\n\nso 4",
+        ),
+    ],
+)
+def test_what_the_policy_wrote(completion: Any, text: str) -> None:
+    assert completion_text(completion) == text
+
+
+@pytest.mark.parametrize("completion", [None, 7, ["so 4"], {"role": "assistant"}])
+def test_what_is_no_completion(completion: Any) -> None:
+    with pytest.raises(InputError, match="a completion must be a text or a list of messages"):
+        completion_text(completion)

@@ -1,0 +1,66 @@
+"""The curriculum's epoch from a trainer's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from consensuspr.client.training import RewardSettings
+from consensuspr.client.trl.epochs import TrainerEpochs
+from consensuspr.errors import InputError
+
+
+@dataclass
+class State:
+    """What a trainer tells."""
+
+    epoch: float | None
+    global_step: int = 0
+
+
+CURRICULUM = RewardSettings(reward="curriculum")
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "epoch"),
+    [
+        ({}, State(None), 0),
+        ({}, State(0), 0),
+        ({}, State(0.99), 0),
+        ({}, State(1.0), 1),
+        ({}, State(2.5), 2),
+        ({"epoch": 3}, State(0.1), 3),
+        ({"epoch": 3}, None, 3),
+        ({"steps_per_epoch": 10}, State(0.1, 9), 0),
+        ({"steps_per_epoch": 10}, State(0.1, 10), 1),
+    ],
+)
+def test_which_epoch(settings: dict[str, int], state: State | None, epoch: int) -> None:
+    clock = TrainerEpochs(RewardSettings(reward="curriculum", **settings))
+    assert clock.epoch_of(state) == epoch
+
+
+def test_the_state_of_a_trainer_at_every_step_of_its_epochs() -> None:
+    """``epoch + steps done / steps`` never rounds up to the next epoch, nor stays below."""
+    clock = TrainerEpochs(CURRICULUM)
+    for steps in (1, 3, 7, 49, 999, 10_007):
+        for epoch in (0, 1, 9, 1000):
+            for done in {0, 1, steps // 2, steps - 1} - {steps}:
+                assert clock.epoch_of(State(epoch + done / steps)) == epoch
+
+
+def test_a_curriculum_never_guesses() -> None:
+    with pytest.raises(InputError, match="reward=curriculum needs the epoch, and this trainer"):
+        TrainerEpochs(CURRICULUM).epoch_of(None)
+    assert TrainerEpochs(RewardSettings(reward="linear")).epoch_of(None) == 0
+
+
+def test_the_switch_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = TrainerEpochs(CURRICULUM)
+    for epoch in (0.0, 0.5, 1.0, 1.5, 0.9):
+        clock.epoch_of(State(epoch, int(10 * epoch)))
+    assert [record.getMessage() for record in caplog.records] == [
+        "curriculum: NCR is rewarded from here on (epoch 0, after step 0, switch_epoch 1)",
+        "curriculum: Acc is rewarded from here on (epoch 1, after step 10, switch_epoch 1)",
+    ]

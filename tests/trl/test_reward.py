@@ -1,0 +1,195 @@
+"""The reward function as TRL calls it, against a real server."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.client import LocalClient, RewardSpec, Rollout
+from consensuspr.client.training import UnscorableSample
+from consensuspr.client.trl import consensus_reward
+from consensuspr.errors import InputError, Unavailable
+
+TEXTS = ["1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3", "nothing", ""]
+PROMPTS = ["What is 1 and 1?"] * 4
+IDS = [[0] * len(text) for text in TEXTS]
+
+
+@dataclass
+class State:
+    """What a trainer tells."""
+
+    epoch: float | None = 0.0
+    global_step: int = 0
+
+
+class Logged:
+    """What a reward function logged."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+        self.extra: dict[str, list[Any]] = {}
+
+    def hooks(self) -> dict[str, Any]:
+        return {
+            "log_metric": self.metrics.__setitem__,
+            "log_extra": self.extra.__setitem__,
+        }
+
+
+def call(function: Any, completions: Any = TEXTS, **changes: Any) -> Any:
+    arguments = {
+        "prompts": PROMPTS,
+        "completions": completions,
+        "completion_ids": IDS,
+        "problem_id": ["toy/1"] * 4,
+        "trainer_state": State(),
+    }
+    return function(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize(
+    ("settings", "spec", "epoch"),
+    [
+        ({}, RewardSpec.linear(0.5), 0),
+        ({"reward": "linear", "alpha": 0.2}, RewardSpec.linear(0.2), 0),
+        ({"reward": "max"}, RewardSpec.maximum(), 0),
+        ({"reward": "outcome"}, RewardSpec.outcome(), 0),
+        ({"reward": "curriculum"}, RewardSpec.curriculum(1), 0.99),
+        ({"reward": "curriculum"}, RewardSpec.curriculum(1), 1.0),
+    ],
+)
+@pytest.mark.parametrize("chat", [False, True])
+async def test_rewards_are_those_of_the_local_client(
+    address: str,
+    dataset_file: Path,
+    settings: dict[str, Any],
+    spec: RewardSpec,
+    epoch: float,
+    chat: bool,
+) -> None:
+    completions = [[{"role": "assistant", "content": text}] for text in TEXTS] if chat else TEXTS
+    rewards = await call(
+        consensus_reward(address=address, **settings), completions, trainer_state=State(epoch)
+    )
+    with LocalClient(dataset=dataset_file) as client:
+        rollouts = [Rollout("toy/1", text) for text in TEXTS]
+        assert rewards == [s.reward for s in client.score(rollouts, reward=spec, epoch=int(epoch))]
+    assert len(set(rewards)) > 1
+
+
+async def test_what_is_logged(address: str, tmp_path: Path) -> None:
+    logged = Logged()
+    reward = consensus_reward(address=address, score_log=tmp_path / "scores")
+    await call(
+        reward, **logged.hooks(), data_source=["toy"] * 4, split=["train"] * 4,
+        trainer_state=State(0.5, 6),
+    )  # fmt: skip
+    assert logged.metrics == {
+        "consensuspr/acc": 0.25,
+        "consensuspr/ncr": 0.375,
+        "consensuspr/tpn": pytest.approx((len(TEXTS[0]) / 2 + len(TEXTS[1])) / 2),
+        "consensuspr/unscorable": 0.0,
+    }
+    assert logged.extra == {
+        "acc": [1.0, 0.0, 0.0, 0.0],
+        "ncr": [1.0, 0.5, 0.0, 0.0],
+        "status": ["OK"] * 4,
+    }
+    [file] = (tmp_path / "scores").iterdir()
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["reward"] for row in rows] == [1.0, 0.25, 0.0, 0.0]
+    assert rows[0].pop("time") > 0
+    assert rows[0] == {
+        "step": 7, "epoch": 0, "split": "train", "data_source": "toy", "problem_id": "toy/1",
+        "reward": 1.0, "score": 1.0, "acc": 1.0, "ncr": 1.0, "num_nodes": 2, "num_matched": 2,
+        "tpn": len(TEXTS[0]) / 2, "num_tokens": len(TEXTS[0]), "overlong_penalty": 0.0,
+        "status": "OK", "scored_by": "server",
+    }  # fmt: skip
+
+
+async def test_an_older_trainer_that_tells_less(address: str) -> None:
+    rewards = await consensus_reward(address=address)(
+        prompts=PROMPTS, completions=TEXTS, problem_id=["toy/1"] * 4
+    )
+    assert rewards == [1.0, 0.25, 0.0, 0.0]
+
+
+MIXED = {"problem_id": ["toy/1", "bare", "nobody", "toy/1"]}
+
+
+async def test_what_cannot_be_scored_fails(address: str) -> None:
+    with pytest.raises(UnscorableSample, match=r"problem '(bare|nobody)' ended with"):
+        await call(consensus_reward(address=address), **MIXED)
+
+
+async def test_or_gets_the_number_that_the_user_names(address: str) -> None:
+    logged = Logged()
+    reward = consensus_reward(address=address, on_unscorable=-1)
+    assert await call(reward, **MIXED, **logged.hooks()) == [1.0, -1.0, -1.0, 0.0]
+    assert logged.metrics["consensuspr/unscorable"] == 0.5
+    assert logged.metrics["consensuspr/ncr"] == 0.5, "the mean of those that have one"
+    assert logged.extra["status"] == ["OK", "NO_NODES", "UNKNOWN_PROBLEM", "OK"]
+    assert logged.extra["ncr"] == [1.0, None, None, 0.0]
+
+
+async def test_or_is_left_out(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.6.0")
+    logged = Logged()
+    reward = consensus_reward(address=address, on_unscorable="none")
+    assert await call(reward, **MIXED, **logged.hooks()) == [1.0, None, None, 0.0]
+    assert logged.metrics["consensuspr/unscorable"] == 0.5
+    assert logged.extra["status"] == ["OK", "NO_NODES", "UNKNOWN_PROBLEM", "OK"]
+
+
+@pytest.mark.parametrize("version", ["1.5.1", "0.29.1"])
+def test_a_trl_that_would_train_on_zeros_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+    with pytest.raises(InputError, match=f"this is {version}: it would train on a reward of 0"):
+        consensus_reward(on_unscorable="none")
+
+
+def test_no_trl_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(InputError, match=r"TRL 1\.6 or newer, which is not installed"):
+        consensus_reward(on_unscorable="none")
+    assert callable(consensus_reward(on_unscorable="raise"))
+
+
+async def test_a_server_that_is_away(dataset_file: Path) -> None:
+    nowhere: dict[str, Any] = {"address": "127.0.0.1:1", "timeout_s": 0.2}
+    with pytest.raises(Unavailable):
+        await call(consensus_reward(**nowhere, on_unavailable="raise"))
+    rewards = await call(consensus_reward(**nowhere, dataset_path=dataset_file))
+    assert rewards == [1.0, 0.25, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"rewrad": "max"}, "unknown setting 'rewrad' in consensus_reward; did you mean 'reward'?"),
+        ({"alpha": 2}, "consensus_reward.alpha"),
+        ({"on_unscorable": "drop"}, "consensus_reward.on_unscorable"),
+    ],
+)
+def test_wrong_settings_are_refused_at_once(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        consensus_reward(**settings)
+    assert sentence in str(error.value)
+
+
+def test_every_trl_sees_that_it_is_asynchronous_and_what_it_is_called() -> None:
+    assert inspect.iscoroutinefunction(consensus_reward())
+    assert consensus_reward().__name__ == "consensus_reward"
+    assert consensus_reward(name="ncr_half").__name__ == "ncr_half"
