@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,13 +19,15 @@ Client: TypeAlias = RewardClient | LocalClient
 # Deriving and loading take seconds; on the pure-Python twin a pass over all strangers takes long.
 TIMEOUT_S = 3600.0
 STOP_TIMEOUT_S = 60.0
+# Figures must not depend on what else the machine does: an answer gets all the time it needs.
+ANSWER_BUDGET_S = 60.0
 
 
 @contextmanager
 def open_client(datasets: Mapping[str, Path], in_process: bool) -> Iterator[Client]:
     """Yield a client for the datasets, of a server started for it unless ``in_process``."""
     if in_process:
-        with LocalClient(datasets, timeout_s=TIMEOUT_S) as client:
+        with LocalClient(datasets, timeout_s=TIMEOUT_S, answer_budget_s=ANSWER_BUDGET_S) as client:
             yield client
         return
     with _serving(datasets) as address, RewardClient(address, timeout_s=TIMEOUT_S) as client:
@@ -37,7 +40,8 @@ def _serving(datasets: Mapping[str, Path]) -> Iterator[str]:
     for name, path in datasets.items():
         command += ["--dataset", f"{name}={path}"]
     command += ["--log-level", "warning"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    environment = os.environ | {"CONSENSUSPR_ANSWER_BUDGET_S": str(ANSWER_BUDGET_S)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         try:
             assert server.stdout is not None
             line = server.stdout.readline()

@@ -19,6 +19,7 @@ def test_options_are_spelled_right(
     for main, command in (
         (consensuspr.cli.main, "launch"),
         (consensuspr.cli.main, "derive"),
+        (consensuspr.cli.main, "curves"),
         (consensusbench.cli.main, "export"),
     ):
         assert main([command, "--help"]) == 0

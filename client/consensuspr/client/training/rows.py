@@ -61,5 +61,5 @@ def ground_truth_text(value: Any, name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} must be a text, got {str(value)[:80]!r}")
+        raise InputError(f"{name} must be a text, got {value!r:.80}")
     return str(int(value)) if isinstance(value, int) or value.is_integer() else str(value)

@@ -1,0 +1,139 @@
+"""The files of a comparison: the server's dataset, verl's Parquet, and the model to start from.
+
+All follow from the settings, so a folder that has them is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+from consensuspr.data import Problem, Row, atomic_file, open_writer, problem_to_row
+
+from .problems import DATA_SOURCE, draw_chains, to_problem
+
+# Seeds of the three streams of problems; those of a comparison's seeds differ in sampling alone.
+VALIDATION_SEED, TRAIN_SEED, WARM_START_SEED, MODEL_SEED = 10_000, 2, 1, 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the files of a comparison are made from.
+
+    Attributes:
+        num_train: problems to train on.
+        num_validation: problems to validate on, met nowhere else.
+        warm_start_steps: updates of the supervised phase, of 64 solutions each.
+        error_rate: probability that the teacher of that phase errs in a step, in the end.
+    """
+
+    num_train: int
+    num_validation: int = 128
+    warm_start_steps: int = 450
+    error_rate: float = 0.4
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the files lie."""
+
+    folder: Path
+
+    @property
+    def dataset(self) -> Path:
+        return self.folder / "problems.jsonl"
+
+    @property
+    def train(self) -> Path:
+        return self.folder / "train.parquet"
+
+    @property
+    def validation(self) -> Path:
+        return self.folder / "validation.parquet"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def recipe(self) -> Path:
+        return self.folder / "recipe.json"
+
+
+def prepare(folder: Path, recipe: Recipe, report: Callable[[int, float], None]) -> Files:
+    """Make the files of `recipe` in `folder`, unless they are there.
+
+    Args:
+        folder: Where to write.
+        recipe: What to make.
+        report: Called with (updates done, loss) during the supervised phase.
+
+    Raises:
+        SystemExit: The folder holds the files of another recipe.
+    """
+    files = Files(folder)
+    if files.recipe.exists():
+        made = json.loads(files.recipe.read_text())
+        if made != asdict(recipe):
+            raise SystemExit(f"{folder} was made with {made}, not {asdict(recipe)}: use another")
+        return files
+    folder.mkdir(parents=True, exist_ok=True)
+    validation = list(islice(draw_chains(VALIDATION_SEED), recipe.num_validation))
+    kept = {chain.text for chain in validation}
+    train = list(islice(draw_chains(TRAIN_SEED, avoid=kept), recipe.num_train))
+    train_problems = [to_problem(c, f"train-{i}", "train") for i, c in enumerate(train)]
+    test_problems = [to_problem(c, f"test-{i}", "test") for i, c in enumerate(validation)]
+    with open_writer(files.dataset) as rows:
+        for problem in train_problems + test_problems:
+            rows.write(problem_to_row(problem))
+    _write_parquet(files.train, train_problems)
+    _write_parquet(files.validation, test_problems)
+    _make_model(files.model, recipe, kept, report)
+    # Last, because it says that the others are complete.
+    with atomic_file(files.recipe) as stream:
+        stream.write(json.dumps(asdict(recipe), indent=1).encode())
+    return files
+
+
+def _write_parquet(path: Path, problems: Iterable[Problem]) -> None:
+    with open_writer(path) as rows:
+        for index, problem in enumerate(problems):
+            rows.write(_verl_row(problem, index))
+
+
+def _verl_row(problem: Problem, index: int) -> Row:
+    return {
+        "data_source": DATA_SOURCE,
+        "prompt": [{"role": "user", "content": problem.problem}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
+        "extra_info": {
+            "problem_id": problem.problem_id,
+            "split": problem.split,
+            "index": index,
+        },
+    }
+
+
+def _make_model(
+    folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int, float], None]
+) -> None:
+    # torch and transformers take seconds to import, and a second run needs neither.
+    from .model import make_model, make_tokenizer, save
+    from .warm_start import warm_up
+
+    tokenizer = make_tokenizer()
+    model = make_model(tokenizer, seed=MODEL_SEED)
+    warm_up(
+        model,
+        tokenizer,
+        steps=recipe.warm_start_steps,
+        error_rate=recipe.error_rate,
+        seed=WARM_START_SEED,
+        avoid=kept,
+        report=report,
+    )
+    save(model, tokenizer, folder)

@@ -1,0 +1,103 @@
+"""What a run says: accuracy and covered nodes of each step, and validation.
+
+verl's training log has the mean reward and nothing else of ours, so accuracy and NCR of training
+come from our score log (`reward_kwargs.score_log`); validation is read from both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypedDict
+
+from consensuspr.data import atomic_file
+
+from .training import Run
+
+
+class Curve(TypedDict):
+    """Means over the samples of a step, by step; all lists are as long as `step`.
+
+    `sound` is the share of samples that are right in the answer and in every step before it: a
+    wrong step can lead to a right answer by luck.
+    """
+
+    step: list[int]
+    acc: list[float]
+    ncr: list[float]
+    sound: list[float]
+    score: list[float]
+    num_tokens: list[float]
+
+
+class RunResult(TypedDict):
+    """One run, as it is committed."""
+
+    arm: str
+    seed: int
+    seconds_per_step: float
+    train: Curve
+    validation: Curve
+
+
+def read_scores(run: Run) -> list[dict[str, Any]]:
+    """Return every row of the score log of a run, in the order of its files."""
+    rows = []
+    for path in sorted(run.scores.glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            rows += [json.loads(line) for line in lines]
+    return rows
+
+
+def read_metrics(run: Run) -> dict[int, dict[str, float]]:
+    """Return verl's own metrics by step."""
+    with run.metrics.open(encoding="utf-8") as lines:
+        return {row["step"]: row["data"] for row in map(json.loads, lines)}
+
+
+def summarise(run: Run) -> RunResult:
+    """Return the curves of a finished run."""
+    rows = read_scores(run)
+    times = [data["timing_s/step"] for step, data in read_metrics(run).items() if step > 0]
+    return RunResult(
+        arm=run.arm,
+        seed=run.seed,
+        seconds_per_step=round(fmean(times), 3),
+        train=_curve(row for row in rows if row["split"] == "train"),
+        validation=_curve(row for row in rows if row["split"] == "test"),
+    )
+
+
+def write_results(path: Path, about: dict[str, Any], results: list[RunResult]) -> None:
+    """Write the results of a comparison, a run a line: small, and readable in a diff."""
+    runs = ",\n  ".join(json.dumps(result, separators=(",", ":")) for result in results)
+    with atomic_file(path) as stream:
+        stream.write(f'{{"about": {json.dumps(about)},\n "runs": [\n  {runs}\n]}}\n'.encode())
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], list[RunResult]]:
+    """Return what `write_results` wrote."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content["about"], content["runs"]
+
+
+def _curve(rows: Iterable[dict[str, Any]]) -> Curve:
+    by_step: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_step[row["step"]].append(row)
+    steps = sorted(by_step)
+
+    def means(value: Callable[[dict[str, Any]], float]) -> list[float]:
+        return [round(fmean(map(value, by_step[step])), 5) for step in steps]
+
+    return Curve(
+        step=steps,
+        acc=means(lambda row: row["acc"]),
+        ncr=means(lambda row: row["ncr"]),
+        sound=means(lambda row: float(row["acc"] == 1 and row["ncr"] == 1)),
+        score=means(lambda row: row["score"]),
+        num_tokens=means(lambda row: row["num_tokens"]),
+    )

@@ -1,0 +1,277 @@
+"""One training run: `python -m verl.trainer.main_ppo`, unmodified, for one arm and one seed.
+
+The run is a process of its own, with a Ray cluster of its own that ends with it.  Everything that
+makes verl train on a CPU is in the overrides and the environment below; everything that makes it
+train on consensus rewards is in `reward_overrides`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .files import Files
+
+HERE = Path(__file__).resolve().parent.parent
+ARMS = ("outcome", "linear", "max", "curriculum")
+EPOCHS = 2
+STOP_TIMEOUT_S = 60
+POLL_S = 0.5
+NICENESS = "RAY_worker_niceness"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of a comparison share.
+
+    Attributes:
+        steps: training steps, a multiple of the two epochs.
+        prompts: problems in a step.
+        rollouts: responses to each.
+        learning_rate: of AdamW, constant.
+        validate_every: steps between validations; before the first and after the last, too.
+        threads: of torch, in each process.
+    """
+
+    steps: int
+    prompts: int = 16
+    rollouts: int = 8
+    learning_rate: float = 2e-4
+    validate_every: int = 10
+    threads: int = 1
+
+    @property
+    def num_train(self) -> int:
+        """Problems for which the two epochs have `steps` steps."""
+        return self.steps // EPOCHS * self.prompts
+
+
+@dataclass(frozen=True)
+class Run:
+    """One arm and one seed, and the folder of what it leaves."""
+
+    arm: str
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}-{self.seed}"
+
+    @property
+    def scores(self) -> Path:
+        """The folder of our score log."""
+        return self.folder / "scores"
+
+    @property
+    def metrics(self) -> Path:
+        """verl's own metrics, a JSON line for each step."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def console(self) -> Path:
+        """All that the run printed."""
+        return self.folder / "console.log"
+
+    @property
+    def finished(self) -> Path:
+        """Exists once the run has ended well."""
+        return self.folder / "finished"
+
+
+@contextmanager
+def running_server(dataset: Path) -> Iterator[str]:
+    """Start `consensuspr serve` on a free port, yield its address, and drain it at the end."""
+    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", str(dataset)]
+    command += ["--address", "127.0.0.1:0", "--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            if not line.startswith("listening on "):
+                raise SystemExit(f"the server did not start (it said {line!r})")
+            yield line.removeprefix("listening on ").strip()
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(STOP_TIMEOUT_S)
+
+
+def train(
+    run: Run, files: Files, settings: Settings, address: str, report: Callable[[int], None]
+) -> None:
+    """Train one run to its end, from the start; what an earlier attempt left is removed.
+
+    Args:
+        run: Which arm and seed, and where to.
+        files: Data and model.
+        settings: Shared by all runs.
+        address: HOST:PORT of the server.
+        report: Called with the training steps done, now and then.
+
+    Raises:
+        SystemExit: verl failed; its console log says why.
+    """
+    shutil.rmtree(run.folder, ignore_errors=True)
+    run.folder.mkdir(parents=True)
+    # A short path: Ray puts sockets there, whose names the system limits to about 100 bytes.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray:
+        command = [sys.executable, "-m", "verl.trainer.main_ppo"]
+        command += cpu_overrides(settings, Path(ray)) + run_overrides(run, files, settings)
+        command += reward_overrides(run, address)
+        with (
+            run.console.open("w") as console,
+            subprocess.Popen(
+                command,
+                cwd=run.folder,
+                env=environment(run, settings),
+                stdout=console,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            status = _wait(process, lambda: report(_steps_done(run)))
+    if status != 0:
+        raise SystemExit(f"run {run.name} ended with status {status}: see {run.console}")
+    report(settings.steps)
+    run.finished.touch()
+
+
+def environment(run: Run, settings: Settings) -> dict[str, str]:
+    """Return the environment of verl's processes; Ray's workers inherit it."""
+    path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
+        "VERL_PLATFORM": "cpu",
+        "VERL_ENGINE_DEVICE": "cuda",
+        "VERL_FILE_LOGGER_PATH": str(run.metrics.absolute()),
+        "OMP_NUM_THREADS": str(settings.threads),
+        "TQ_NUM_THREADS": str(settings.threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        # Nothing is fetched: model and data lie on the disk.
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(run.folder.absolute() / "datasets"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray's own choice is 15: beside other work on the machine, a run would hardly get on.
+        NICENESS: os.environ.get(NICENESS, "0"),
+    }
+
+
+def cpu_overrides(settings: Settings, ray: Path) -> list[str]:
+    """Return what makes verl train a tiny model on a CPU with the rollout of `verl_on_cpu`."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    samples = settings.prompts * settings.rollouts
+    return [
+        "trainer.device=cpu",
+        "trainer.nnodes=1",
+        "trainer.n_gpus_per_node=1",
+        "trainer.balance_batch=False",
+        "trainer.v1.sampler.custom_sampler.path=pkg://verl_on_cpu.replay",
+        "trainer.v1.sampler.custom_sampler.name=PromptReplayBuffer",
+        # Without flash attention, compilation and half precision, none of which is for this model.
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
+        "actor_rollout_ref.model.use_remove_padding=False",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+        f"{actor}.strategy=fsdp2",
+        f"{actor}.use_torch_compile=False",
+        f"{actor}.fsdp_config.strategy=fsdp2",
+        f"{actor}.fsdp_config.use_torch_compile=False",
+        f"+{actor}.fsdp_config.mixed_precision="
+        "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
+        f"{actor}.ppo_micro_batch_size_per_gpu={samples}",
+        f"{rollout}.log_prob_micro_batch_size_per_gpu={samples}",
+        f"{rollout}.name=hf",
+        f"{rollout}.load_format=auto",
+        f"{rollout}.tensor_model_parallel_size=1",
+        f"{rollout}.calculate_log_probs=False",
+        f"{rollout}.free_cache_engine=False",
+        # A batch of the rollout is a whole step, so that sampling is the same in each run.
+        f"{rollout}.max_num_seqs={samples}",
+        f"{rollout}.agent.num_workers=1",
+        "reward.num_workers=1",
+        "data.dataloader_num_workers=0",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+        # Ray books: a CPU for each actor, most of which sleep, and the "GPU" of `platform.py`.
+        "ray_kwargs.ray_init.num_cpus=8",
+        "+ray_kwargs.ray_init.num_gpus=1",
+        "+ray_kwargs.ray_init.include_dashboard=False",
+        "+ray_kwargs.ray_init.object_store_memory=200000000",
+        f"+ray_kwargs.ray_init._temp_dir={ray}",
+    ]
+
+
+def run_overrides(run: Run, files: Files, settings: Settings) -> list[str]:
+    """Return GRPO on the arithmetic problems, for the seed of `run`."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    return [
+        "hydra.run.dir=hydra",
+        "hydra.output_subdir=null",
+        "algorithm.adv_estimator=grpo",
+        f"data.train_files={files.train.absolute()}",
+        f"data.val_files={files.validation.absolute()}",
+        f"data.train_batch_size={settings.prompts}",
+        "data.max_prompt_length=32",
+        "data.max_response_length=40",
+        f"data.seed={run.seed}",
+        f"actor_rollout_ref.model.path={files.model.absolute()}",
+        f"{actor}.ppo_mini_batch_size={settings.prompts}",
+        f"{actor}.optim.lr={settings.learning_rate}",
+        f"{actor}.fsdp_config.seed={run.seed}",
+        f"{rollout}.n={settings.rollouts}",
+        # The rollout counts its batches on from here.
+        f"{rollout}.seed={100_000 * (run.seed + 1)}",
+        f"{rollout}.val_kwargs.do_sample=True",
+        f"{rollout}.val_kwargs.temperature=1.0",
+        # The curriculum needs whole epochs, so the number of steps follows from the data.
+        f"trainer.total_epochs={EPOCHS}",
+        "trainer.total_training_steps=null",
+        "trainer.val_before_train=True",
+        f"trainer.test_freq={settings.validate_every}",
+        "trainer.save_freq=-1",
+        "trainer.resume_mode=disable",
+        "trainer.logger=[console,file]",
+        "trainer.project_name=consensuspr",
+        f"trainer.experiment_name={run.name}",
+    ]
+
+
+def reward_overrides(run: Run, address: str) -> list[str]:
+    """Return the reward of an arm, from the server: all that a run with consensus rewards adds."""
+    return [
+        "reward.reward_manager.name=consensuspr",
+        f"+reward.reward_kwargs.address='{address}'",
+        f"+reward.reward_kwargs.reward={run.arm}",
+        "+reward.reward_kwargs.switch_epoch=1",
+        "+reward.reward_kwargs.answer_rule=dapo",
+        f"+reward.reward_kwargs.score_log={run.scores.absolute()}",
+    ]
+
+
+def _wait(process: subprocess.Popen[bytes], look: Callable[[], None]) -> int:
+    """Return the status of the process, looking at its progress meanwhile."""
+    try:
+        while True:
+            try:
+                return process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                look()
+    finally:
+        # Interrupted: without its driver, Ray's cluster goes too.
+        if process.poll() is None:
+            process.terminate()
+
+
+def _steps_done(run: Run) -> int:
+    try:
+        lines = run.metrics.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+    return max(0, lines - 1)  # the first line is the validation before training

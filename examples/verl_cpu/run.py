@@ -1,0 +1,120 @@
+"""Compare the rewards of the paper on a CPU: real verl, a real server, a tiny model.
+
+Makes the problems and the model to start from, starts `consensuspr serve`, and trains each arm
+with each seed by `python -m verl.trainer.main_ppo`.  A run that has finished is not run again, so
+an interrupted comparison goes on where it stopped.  What to install: README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from arithmetic_grpo.files import Files, Recipe, prepare
+from arithmetic_grpo.results import summarise, write_results
+from arithmetic_grpo.summary import markdown_table
+from arithmetic_grpo.training import ARMS, EPOCHS, Run, Settings, running_server, train
+
+from consensuspr.cli.progress import count_progress
+
+VERSIONS = ("verl", "torch", "ray", "transformers")
+
+
+def main(
+    output: Annotated[Path, typer.Option(help="Folder for data, model, logs and results.json.")],
+    arms: Annotated[str, typer.Option(help="Rewards to train with.")] = ",".join(ARMS),
+    seeds: Annotated[str, typer.Option(help="Seeds: order of problems, and sampling.")] = "0,1,2",
+    steps: Annotated[int, typer.Option(min=2, help="Training steps of a run, even.")] = 60,
+    warm_start_steps: Annotated[
+        int, typer.Option(min=1, help="Updates of the supervised phase before.")
+    ] = Recipe.warm_start_steps,
+    validate_every: Annotated[
+        int, typer.Option(min=1, help="Steps between validations.")
+    ] = Settings.validate_every,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time; 5 GB each.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch in a process.")] = 1,
+) -> None:
+    """Train each arm with each seed, and write what came out to OUTPUT/results.json."""
+    names, numbers = _arms(arms), _seeds(seeds)
+    if steps % EPOCHS:
+        raise typer.BadParameter(f"must be a multiple of {EPOCHS}, got {steps}")
+    settings = Settings(steps=steps, validate_every=validate_every, threads=threads)
+    recipe = Recipe(num_train=settings.num_train, warm_start_steps=warm_start_steps)
+    with count_progress("warm start", recipe.warm_start_steps, "updates") as advance_to:
+        files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
+        advance_to(recipe.warm_start_steps)
+    # Seed by seed: an interrupted comparison has whole seeds.
+    runs = [Run(arm, seed, output / "runs" / f"{arm}-{seed}") for seed in numbers for arm in names]
+    _train_all(runs, files, settings, jobs)
+    results = output / "results.json"
+    summaries = [summarise(run) for run in runs]
+    write_results(results, _about(recipe, settings), summaries)
+    typer.echo(markdown_table(summaries))
+    typer.echo(f"wrote {results}")
+
+
+def _train_all(runs: list[Run], files: Files, settings: Settings, jobs: int) -> None:
+    missing = [run for run in runs if not run.finished.exists()]
+    if not missing:
+        return
+    done = dict.fromkeys((run.name for run in runs), settings.steps)
+    done.update((run.name, 0) for run in missing)
+    with (
+        running_server(files.dataset) as address,
+        count_progress("training", len(runs) * settings.steps, "steps") as advance_to,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+
+        def reporter(run: Run) -> Callable[[int], None]:
+            def report(steps_done: int) -> None:
+                done[run.name] = steps_done
+                advance_to(sum(done.values()))
+
+            return report
+
+        futures = [
+            pool.submit(train, run, files, settings, address, reporter(run)) for run in missing
+        ]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            # A failed or interrupted run ends the comparison: what has not begun does not begin.
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _about(recipe: Recipe, settings: Settings) -> dict[str, Any]:
+    return {
+        "recipe": asdict(recipe),
+        "settings": asdict(settings),
+        "versions": {name: version(name) for name in VERSIONS},
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
+    }
+
+
+def _arms(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in ARMS:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(ARMS)}", param_hint="--arms")
+    return names
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        hint = "--seeds"
+        raise typer.BadParameter(f"{text!r} is no list of numbers", param_hint=hint) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)
