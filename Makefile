@@ -40,8 +40,19 @@ test: $(VENV)/.installed-dev ## run the tests
 # Trainers bring two gigabytes, so that they have an environment of their own.
 TRAINER_TESTS := $(addprefix tests/, verl trl ray deploy launch consensusbench examples)
 .PHONY: test-verl
-test-verl: .venv-verl-0.9.1/.installed ## run the tests that need verl 0.9.1, Ray and TRL
-	@.venv-verl-0.9.1/bin/pytest -q $(TRAINER_TESTS)
+test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1, Ray and TRL
+	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q \
+	  $(TRAINER_TESTS) tests/http/test_real_clients.py
+
+# Not installed: only the client function of each is loaded from its wheel.
+build/openrlhf/.downloaded: | .venv-verl-0.9.1/.installed
+	@mkdir -p $(@D)
+	@for version in 0.6.0 0.8.0 0.9.0 0.11.2; do \
+	  .venv-verl-0.9.1/bin/python -m pip --quiet --disable-pip-version-check \
+	    download --no-deps --dest $(@D) openrlhf==$$version || \
+	    echo "no wheel of OpenRLHF $$version for this Python: its client is not tested"; \
+	done
+	@touch $@
 
 # On the older ones verl itself imports what Ray has deprecated since.
 OLD_VERL = -W "ignore:Ray state API:DeprecationWarning"
@@ -141,12 +152,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 # torch first: the build that is asked for, before anything takes the newest with it.
-.venv-verl-%/.installed: tests/verl/requirements.txt $(BUILT_FROM)
+.venv-verl-%/.installed: tests/verl/requirements.txt tests/verl/requirements-verl.txt $(BUILT_FROM)
 	@echo "installing verl $* and consensuspr into .venv-verl-$* (about 2 GB)"
 	@test -x .venv-verl-$*/bin/python || $(PYTHON) -m venv .venv-verl-$*
 	@$(TRAINER_PIP) install torch==2.13.0
-	@$(TRAINER_PIP) install -r $< verl==$* \
+	@$(TRAINER_PIP) install verl==$* -r tests/verl/requirements-verl.txt \
 	  $(if $(filter 0.7.% 0.8.%,$*),-r tests/verl/requirements-before-0.9.txt)
+	@$(TRAINER_PIP) install -r $<
 	@$(TRAINER_PIP) install --editable .
 	@$(TRAINER_PIP) check
 	@touch $@
