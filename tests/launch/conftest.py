@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,17 @@ class Trainer:
         if not self.notes.exists():
             return []
         return [json.loads(line) for line in self.notes.read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def _signals_of_a_terminal() -> Iterator[None]:
+    """Have what is started here end by signals, also where the tests run under ``nohup``."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -146,7 +146,8 @@ def compose() -> Callable[..., Any]:
     return composed
 
 
-@pytest.fixture(scope="session")
+# Not longer than for one module: others have clusters of their own.
+@pytest.fixture(scope="module")
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A local Ray with room for eight reward workers."""
     import ray
