@@ -38,9 +38,9 @@ test: $(VENV)/.installed-dev ## run the tests
 	@$(BIN)/pytest -q
 
 # Trainers bring two gigabytes, so that they have an environment of their own.
-TRAINER_TESTS := $(addprefix tests/, verl trl ray deploy launch consensusbench examples)
+TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch consensusbench examples)
 .PHONY: test-verl
-test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1, Ray and TRL
+test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1 and Ray
 	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q \
 	  $(TRAINER_TESTS) tests/http/test_real_clients.py
 
@@ -52,6 +52,18 @@ build/openrlhf/.downloaded: | .venv-verl-0.9.1/.installed
 	    download --no-deps --dest $(@D) openrlhf==$$version || \
 	    echo "no wheel of OpenRLHF $$version for this Python: its client is not tested"; \
 	done
+	@touch $@
+
+.PHONY: test-trl
+test-trl: .venv-trl/.installed ## run the tests that need TRL
+	@.venv-trl/bin/pytest -q tests/trl
+
+.venv-trl/.installed: tests/trl/requirements.txt $(BUILT_FROM)
+	@echo "installing TRL and consensuspr into .venv-trl (about 1 GB)"
+	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install torch==2.13.0
+	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install -r $<
+	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install --editable .
 	@touch $@
 
 # On the older ones verl itself imports what Ray has deprecated since.

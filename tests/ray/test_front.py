@@ -107,7 +107,7 @@ async def test_deadline_and_application_travel_to_the_replica() -> None:
 
     await call(look, timeout=20.0)
     assert seen["application"] == "consensuspr"
-    assert 10_000 < int(seen[TIMEOUT_KEY]) <= 20_000
+    assert 10_000 < int(seen[TIMEOUT_KEY]) <= 21_000
     await call(look, metadata=(("application", "mine"),))
     assert seen["application"] == "mine"
 

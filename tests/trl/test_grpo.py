@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", reason="trl is not installed: run make test-verl")
-pytest.importorskip("torch", reason="torch is not installed: run make test-verl")
+pytest.importorskip("trl", reason="trl is not installed: run make test-trl")
+pytest.importorskip("torch", reason="torch is not installed: run make test-trl")
 
 import torch
 from datasets import Dataset
