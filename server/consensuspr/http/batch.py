@@ -28,10 +28,8 @@ from consensuspr.wire.text import encode_response
 # The one way to fail that gRPC does not know: there, a response is its own field.
 RESPONSE_NOT_FOUND = "RESPONSE_NOT_FOUND"
 
-# How an answer is marked that was not decided because others kept the check busy, and the
-# pauses after which it is asked for again: with them, far less than the 120 s and more that
-# the trainers' clients wait for a reply.
-_BUSY = "load"
+# Pauses after which an answer is asked for again that others kept from being checked: with
+# them, far less than the 120 s and more that the trainers' clients wait for a reply.
 BUSY_PAUSES_S = (0.5, 1.0, 2.0)
 # When to come back where that was not enough.
 BUSY_RETRY_S = 2.0
@@ -166,7 +164,7 @@ class Batches:
         """
         scores = self._scorer.score(rollouts, options, call.deadline)[0]
         for pause_s in (*BUSY_PAUSES_S, None):
-            busy = [at for at, score in enumerate(scores) if score.answer_method == _BUSY]
+            busy = [at for at, score in enumerate(scores) if score.undecided_by_load]
             if not busy:
                 break
             if pause_s is None:

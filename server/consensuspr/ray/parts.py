@@ -29,7 +29,6 @@ PART_BYTES = 4 << 20
 # An answer that is undecided because its machine was busy may be decided a moment later, and
 # nobody waits for a file as a trainer does for its rewards.
 MAX_REPEATS = 5
-_BUSY = "load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class PartScorer:
         """Score rollouts, those anew whose answers the machine was too busy for."""
         scores, identity = self._score(rollouts)
         for _ in range(MAX_REPEATS):
-            busy = [n for n, score in enumerate(scores) if score.answer_method == _BUSY]
+            busy = [n for n, score in enumerate(scores) if score.undecided_by_load]
             if not busy:
                 break
             again, _ = self._score([rollouts[number] for number in busy])

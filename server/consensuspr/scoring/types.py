@@ -110,6 +110,11 @@ class Score:
     answer: str | None = None
     answer_method: str = ""
 
+    @property
+    def undecided_by_load(self) -> bool:
+        """Whether a busy machine, not the answer, kept the answer from being checked."""
+        return self.answer_method in ("load", "deadline")
+
 
 @dataclass(slots=True, frozen=True)
 class Identity:

@@ -44,7 +44,6 @@ VALIDATION_SPLITS = ("test", "val", "validation")
 # An answer that was not decided because the machine was busy would count as wrong through no
 # fault of its own; it is asked for again, after pauses of up to so many seconds, for as long as
 # an absent server would be.  A fault of the server's (no memory to fork, say) may pass too.
-_BUSY_METHODS = ("load", "deadline")
 _AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -60,6 +59,7 @@ class RewardSource:
 
     def __init__(self, settings: RewardSettings) -> None:
         self.settings = settings
+        self._spec = settings.spec
         self._client = AsyncRewardClient(
             settings.address,
             settings.timeout_s,
@@ -92,7 +92,7 @@ class RewardSource:
         """
         settings = self.settings
         options = ScoreOptions.checked(
-            settings.spec,
+            self._spec,
             epoch,
             settings.dataset,
             settings.answer_rule,
@@ -133,7 +133,7 @@ class RewardSource:
         pauses = chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1]))
         for asked, pause_s in enumerate(pauses, 1):
             score, scored_by = await self._scored(rollout, options)
-            busy = score.status is Status.ANSWER_UNDECIDED and score.answer_method in _BUSY_METHODS
+            busy = score.undecided_by_load
             if not busy and score.status is not Status.INTERNAL:
                 return score, scored_by
             if asked > len(_AGAIN_PAUSES_S):
@@ -158,7 +158,7 @@ class RewardSource:
                     return await self._fallback.score_one(rollout, options), "local"
                 except UnusableData as error:
                     self._drop_fallback(error)
-            patience_s = min(settings.timeout_s, give_up_at - time.monotonic())
+            patience_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
             try:
                 await asyncio.shield(self._meeting())
                 score = await self._client.score_one(
