@@ -38,7 +38,8 @@ test: $(VENV)/.installed-dev ## run the tests
 	@$(BIN)/pytest -q
 
 # Trainers bring two gigabytes, so that they have an environment of their own.
-TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch consensusbench examples)
+TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples \
+  consensusbench/test_verl_reads.py consensusbench/construction/test_ray_engine.py)
 .PHONY: test-verl
 test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1 and Ray
 	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q \
@@ -127,8 +128,9 @@ proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
 
 .PHONY: images
-images: $(VENV)/.installed ## draw the pictures of the README again
+images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
+	@$(BIN)/python examples/report_pictures.py docs/images
 
 .PHONY: dist
 dist: $(VENV)/.installed-dev ## build the source distribution and the wheel

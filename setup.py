@@ -174,6 +174,10 @@ class OptionalBuildExt(build_ext):
             print(FALLBACK.format(reason=reason), file=sys.stderr)
 
 
+# What consensusbench asks models with, and what its reports are made of.
+_DATA = "prompts/*.txt assets/*.css assets/*.js assets/*.j2"
+
+
 def main() -> None:
     """Run setuptools with what pyproject.toml cannot say."""
     found = packages()
@@ -181,7 +185,7 @@ def main() -> None:
         packages=list(found),
         package_dir=found,
         package_data={
-            name: ["py.typed", "*.pyi", "*.proto", "*.pxd", "*.pxi", "*.h", "*.overrides"]
+            name: f"py.typed *.pyi *.proto *.pxd *.pxi *.h *.overrides {_DATA}".split()
             for name in found
         },
         ext_modules=extensions(),

@@ -10,16 +10,20 @@ import zipfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
-SHIPPED = (".py", ".pyi", ".proto", ".pxd", ".typed", ".overrides")
+# Source root -> package in it.
+PACKAGES = {
+    **dict.fromkeys(("proto", "core_ext", "server", "client"), "consensuspr"),
+    "": "consensusbench",
+}
+SHIPPED = (".py", ".pyi", ".proto", ".pxd", ".typed", ".overrides", ".txt", ".css", ".js", ".j2")
 
 
 def expected() -> set[str]:
     """Return the paths inside the wheel of every source file that users need."""
     return {
         path.relative_to(REPOSITORY / root).as_posix()
-        for root in SOURCE_ROOTS
-        for path in (REPOSITORY / root / "consensuspr").rglob("*")
+        for root, package in PACKAGES.items()
+        for path in (REPOSITORY / root / package).rglob("*")
         if path.suffix in SHIPPED
     }
 
@@ -30,9 +34,7 @@ def main() -> int:
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     missing = sorted(expected() - held)
-    strange = sorted(
-        name for name in held if name.split("/")[0] not in ("consensuspr", "consensusbench")
-    )
+    strange = sorted(name for name in held if name.split("/")[0] not in PACKAGES.values())
     compiled = [name for name in held if name.endswith(".so")]
     for name in missing:
         print(f"{wheel.name} lacks {name}", file=sys.stderr)

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consensusbench.cli import export
+from consensusbench.cli import (
+    agreement,
+    build,
+    compare,
+    diagnose,
+    evaluate,
+    export,
+    extract,
+    problems,
+    refine,
+    report,
+    sample,
+    stats,
+    validate,
+)
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensusbench"
@@ -12,6 +26,18 @@ SUMMARY = "ConsensusBench: datasets whose problems carry consensus nodes."
 
 app = make_app(PROGRAM, SUMMARY)
 app.command()(export.export)
+app.command()(problems.problems)
+app.command()(sample.sample)
+app.command()(extract.extract)
+app.command()(refine.refine)
+app.command()(build.build)
+app.command()(report.report)
+app.command("evaluate")(evaluate.evaluate_rollouts)
+app.command("compare")(compare.compare_models)
+app.command()(agreement.agreement)
+app.command()(validate.validate)
+app.command()(stats.stats)
+app.command("diagnose")(diagnose.diagnose_rollouts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""``consensusbench export``: a dataset as the files that a trainer reads."""
+"""``consensusbench export``: a dataset as a trainer's files, or as a folder for the hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from consensusbench.export import ExportReport, Side, VerlExport, export_verl
+from consensusbench.export import (
+    CardText,
+    Export,
+    ExportReport,
+    Side,
+    export_hub,
+    export_trl,
+    export_verl,
+)
 from consensuspr.cli.console import ColorMode, make_console
 from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
 from consensuspr.cli.progress import NoProgress, count_progress
@@ -19,6 +27,8 @@ class ExportFormat(StrEnum):
     """Whose files to write."""
 
     VERL = "verl"
+    TRL = "trl"
+    HF = "hf"
 
 
 def export(
@@ -29,13 +39,14 @@ def export(
         ),
     ],
     format: Annotated[
-        ExportFormat, typer.Option(show_default=False, help="Whose training files to write.")
+        ExportFormat,
+        typer.Option(
+            show_default=False, help="Training files of a trainer, or a folder for the hub."
+        ),
     ],
     output: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR", show_default=False, help="Folder for train.parquet and val.parquet."
-        ),
+        typer.Option(metavar="DIR", show_default=False, help="Folder for the files."),
     ],
     val_dataset: Annotated[
         list[Path] | None,
@@ -49,7 +60,7 @@ def export(
         float | None,
         typer.Option(
             metavar="SHARE",
-            show_default="0.05, or 0 with --val-dataset",
+            show_default="0.05, or 0 with --val-dataset or hf",
             help="Share of the problems without a split that is validation, from 0 to 1.",
         ),
     ] = None,
@@ -66,51 +77,73 @@ def export(
             "--without-nodes", help="Export problems without nodes too; most rewards need nodes."
         ),
     ] = False,
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="hf: name of the dataset on its card.")
+    ] = "ConsensusBench",
+    license: Annotated[
+        str | None,
+        typer.Option(metavar="ID", show_default=False, help="hf: its licence, such as cc-by-4.0."),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CODE", show_default="en", help="hf: language; repeat it for several."
+        ),
+    ] = None,
     on_error: OnError = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:
-    """Write a dataset as the training and validation files of a trainer.
+    """Write a dataset as the training files of a trainer, or as a folder for the hub.
 
     ```text
     consensusbench export problems.jsonl --format verl --output data/
-    consensusbench export train.jsonl --val-dataset test.jsonl --format verl --output data/
+    consensusbench export train.jsonl --val-dataset test.jsonl --format trl --output data/
+    consensusbench export problems.jsonl --format hf --license cc-by-4.0 --output folder/
     ```
 
-    Each problem stands in the paper's prompt. Its `split` says which file it goes to (`train`, or
-    `test` for validation); of the problems without one, a share that depends on their ids and the
-    seed is validation. A text that comes twice is written once; one that comes with two ground
-    truths is left out, and so is a training problem that is in validation too.
+    For a trainer (`verl`, `trl`) each problem stands in the paper's prompt. Its `split` says which
+    file it goes to (`train`, or `test` for validation); of the problems without one, a share that
+    depends on their ids and the seed is validation. `hf` writes the dataset itself, all keys kept,
+    with a dataset card.
+
+    A text that comes twice is written once; one that comes with two ground truths is left out, and
+    so is a training problem that is in validation too.
     """
     with count_progress("exporting", None, "problems", hidden=no_progress) as advance_to:
-        report = export_verl(
-            VerlExport(
-                dataset,
-                output,
-                tuple(val_dataset or ()),
-                val_fraction,
-                seed,
-                inline_nodes,
-                without_nodes,
-                on_error.value,
-            ),
-            advance_to,
+        chosen = Export(
+            dataset,
+            output,
+            tuple(val_dataset or ()),
+            val_fraction,
+            seed,
+            inline_nodes,
+            without_nodes,
+            on_error.value,
         )
+        match format:
+            case ExportFormat.VERL:
+                report = export_verl(chosen, advance_to)
+            case ExportFormat.TRL:
+                report = export_trl(chosen, advance_to)
+            case ExportFormat.HF:
+                card = CardText(title, license, tuple(language or ("en",)))
+                report = export_hub(chosen, card, advance_to)
     if as_json:
         print(json.dumps({"format": format.value, **report.to_json()}))
     else:
-        _print(report, color)
+        _print(report, format, color)
 
 
-def _print(report: ExportReport, color: ColorMode) -> None:
+def _print(report: ExportReport, format: ExportFormat, color: ColorMode) -> None:
     console = make_console(color)
     for side, path in report.files.items():
         sources = ", ".join(f"{name} {rows:,}" for name, rows in report.written[side].items())
         console.print(
             f"{path}: {report.rows(side):,} rows ({sources})", markup=False, soft_wrap=True
         )
-    if Side.VALIDATION not in report.files:
+    if Side.VALIDATION not in report.files and format is ExportFormat.VERL:
         console.print("no validation file; verl does not start without data.val_files")
     left_out = report.left_out_sentence()
     if left_out is not None:

@@ -28,3 +28,14 @@ def with_prompt(problem: str) -> str:
         return text
     # Joined, not formatted: a problem is full of braces.
     return f"{BEFORE}\n\n{text}\n\n{AFTER}"
+
+
+def without_prompt(text: str) -> str:
+    """Return the text of the problem that stands in the paper's prompt.
+
+    A text that does not stand in it is returned as it is, but for white space around it.
+    """
+    text = text.strip()
+    if text.startswith(BEFORE) and text.endswith(AFTER):
+        return text[len(BEFORE) : len(text) - len(AFTER)].strip()
+    return text

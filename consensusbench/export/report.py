@@ -10,6 +10,9 @@ from typing import Any
 from consensusbench.export.selection import LeftOut, Side
 from consensuspr.data import ReadReport
 
+# Trainers group validation metrics by data source, which must therefore have a name.
+UNNAMED_SOURCE = "consensusbench"
+
 
 @dataclass(slots=True)
 class ExportReport:
@@ -20,20 +23,32 @@ class ExportReport:
         written: rows by side and data source.
         left_out: problems that were not written, by reason.
         examples: the first problem id of each reason.
+        nodes: nodes of the written rows, by side and data source.
         files: what was written, by side.
+        nbytes: bytes of the rows in Arrow's memory layout, by side.
     """
 
     read: ReadReport = field(default_factory=ReadReport)
     written: dict[Side, Counter[str]] = field(
         default_factory=lambda: {side: Counter() for side in Side}
     )
+    nodes: dict[Side, Counter[str]] = field(
+        default_factory=lambda: {side: Counter() for side in Side}
+    )
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     examples: dict[LeftOut, str] = field(default_factory=dict)
     files: dict[Side, Path] = field(default_factory=dict)
+    nbytes: dict[Side, int] = field(default_factory=dict)
 
     def rows(self, side: Side) -> int:
         """Return how many rows a side has."""
         return self.written[side].total()
+
+    def write(self, side: Side, data_source: str, num_nodes: int) -> None:
+        """Count a problem that is written."""
+        name = data_source or UNNAMED_SOURCE
+        self.written[side][name] += 1
+        self.nodes[side][name] += num_nodes
 
     def leave_out(self, reason: LeftOut, problem_id: str) -> None:
         """Count a problem that is not written."""

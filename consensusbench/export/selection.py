@@ -4,9 +4,9 @@ A problem's ``split`` decides (``test`` is validation), else a share of the prob
 depends on nothing but the id and a seed, so that a dataset may grow, shrink or be reordered
 and no problem changes sides.
 
-What must not be in the files is found by text, white space aside, because public math sets
-hold the same problem under many ids: a repetition, a training problem whose text is also in
-validation, a text that comes with two ground truths.  Near-copies are not looked for.
+What must not be in the files is found by text (:mod:`consensusbench.same_text`), because public
+math sets hold the same problem under many ids: a repetition, a training problem whose text is
+also in validation, a text that comes with two ground truths.  Near-copies are not looked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+from consensusbench.same_text import digest, text_key
 from consensuspr.data import Problem
 from consensuspr.errors import InputError
 
@@ -72,9 +73,8 @@ class SidePolicy:
 
 
 def text_digest(text: str) -> bytes:
-    """Return 16 bytes that are equal for texts that differ in white space only."""
-    plain = " ".join(text.split()).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(plain, digest_size=16).digest()
+    """Return 16 bytes that are equal for texts that are the same problem."""
+    return digest(text_key(text))
 
 
 @dataclass(slots=True)
@@ -97,12 +97,12 @@ class TextCensus:
     def __init__(self) -> None:
         self._texts: dict[bytes, _Text] = {}
 
-    def count(self, digest: bytes, ground_truth: str, side: Side) -> None:
-        """Take note of a problem that could be exported."""
-        truth = text_digest(ground_truth)
-        text = self._texts.setdefault(digest, _Text(truth))
-        text.conflicting |= text.ground_truth != truth
-        text.in_validation |= side is Side.VALIDATION
+    def count(self, text: bytes, ground_truth: str, side: Side) -> None:
+        """Take note of a problem that could be exported, by the digest of its text."""
+        truth = digest(" ".join(ground_truth.split()))
+        known = self._texts.setdefault(text, _Text(truth))
+        known.conflicting |= known.ground_truth != truth
+        known.in_validation |= side is Side.VALIDATION
 
     def rows(self, side: Side) -> int:
         """Return how many problems of a side will be written, once all have been counted."""
@@ -112,14 +112,14 @@ class TextCensus:
             for text in self._texts.values()
         )
 
-    def judge(self, digest: bytes, side: Side) -> LeftOut | None:
+    def judge(self, text: bytes, side: Side) -> LeftOut | None:
         """Return why a counted problem must be left out; None where it is to be written."""
-        text = self._texts[digest]
-        if text.conflicting:
+        known = self._texts[text]
+        if known.conflicting:
             return LeftOut.CONFLICTING
-        if side is Side.TRAIN and text.in_validation:
+        if side is Side.TRAIN and known.in_validation:
             return LeftOut.HELD_OUT
-        if text.written:
+        if known.written:
             return LeftOut.REPEATED
-        text.written = True
+        known.written = True
         return None

@@ -6,6 +6,13 @@
     ├── InputError (ValueError)     the caller's file, row, option or argument; exit code 2
     │   └── DataError               ... in a data file: names path, line and reason
     ├── VerifierUnavailable         the answer check's worker processes cannot run; exit code 1
+    ├── HubUnavailable              the hub of datasets cannot be reached; exit code 1
+    ├── ModelError                  a language model gave no reply; exit code 1
+    │   ├── ModelUnavailable        no usable reply after all attempts, or the server is gone
+    │   ├── ModelRefused            the server refuses this request; another one may succeed
+    │   ├── ModelNoAccess           key, model name, address or account: nothing can succeed
+    │   ├── UnusableReply           it replied, and every reply was malformed
+    │   └── BudgetSpent             a limit that the caller set allows no further request
     └── RewardServiceError          a call to a reward server failed; exit code 1
         ├── Unavailable             no connection, or the server went away; retried
         ├── Overloaded              the server refused for load, with a retry hint; retried
@@ -52,6 +59,34 @@ class DataError(InputError):
 
 class VerifierUnavailable(ConsensusPRError):
     """The worker processes of the answer check cannot run; no answer was made up for it."""
+
+
+class HubUnavailable(ConsensusPRError):
+    """A dataset could not be had from the hub; nothing is wrong with what was asked for."""
+
+
+class ModelError(ConsensusPRError):
+    """A language model that was asked gave no reply."""
+
+
+class ModelUnavailable(ModelError):
+    """No usable reply came after all attempts; a later run may get one."""
+
+
+class ModelRefused(ModelError):
+    """The server refused what this request holds; asking the same again would change nothing."""
+
+
+class ModelNoAccess(ModelError):
+    """The server takes no request at all: wrong key, model name or address, or no credit."""
+
+
+class UnusableReply(ModelError):
+    """The model replied each time, and no reply had the form that was asked for."""
+
+
+class BudgetSpent(ModelError):
+    """A limit on cost, requests or tokens that the caller set leaves no further request."""
 
 
 class RewardServiceError(ConsensusPRError):

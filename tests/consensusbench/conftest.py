@@ -1,13 +1,15 @@
-"""A small dataset whose rows can be changed one by one."""
+"""A small dataset whose rows can be changed one by one, and a server that plays a model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.consensusbench.openai_server import OpenAIServer
 
 WriteDataset = Callable[..., Path]
 
@@ -37,3 +39,12 @@ def write_dataset(tmp_path: Path) -> WriteDataset:
         return path
 
     return write
+
+
+@pytest.fixture
+def openai_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
+    """An OpenAI-compatible server of this test's own; set ``respond`` or call ``script``."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with OpenAIServer() as server:
+        yield server

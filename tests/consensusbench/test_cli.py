@@ -46,8 +46,8 @@ def test_an_export_says_it_as_json(
         (["export"], "Missing argument 'DATASET'"),
         (["export", "none.jsonl", "--output", "x"], "Missing option '--format'"),
         (
-            ["export", "none.jsonl", "--format", "trl", "--output", "x"],
-            "'trl' is not one of 'verl'",
+            ["export", "none.jsonl", "--format", "csv", "--output", "x"],
+            "'csv' is not one of 'verl', 'trl', 'hf'",
         ),
         (
             ["export", "none.jsonl", "--format", "verl", "--output", "x"],
@@ -57,7 +57,7 @@ def test_an_export_says_it_as_json(
             ["export", "none.jsonl", "--format", "verl", "--output", "x", "--val-fraction", "1"],
             "at least 0 and below 1, got 1.0",
         ),
-        (["build"], "No such command 'build'"),
+        (["bake"], "No such command 'bake'"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(

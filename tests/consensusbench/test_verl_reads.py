@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
-from consensusbench.export import VerlExport, export_verl, with_prompt
+from consensusbench.export import Export, export_verl, with_prompt
 from consensuspr.client.training import inline_nodes
 from tests.consensusbench.conftest import problem
 
@@ -65,7 +65,7 @@ def test_a_row_arrives_intact(
         problem(3, split="train", problem="long " * 1000),
         problem(4, split="test"),
     ]
-    export_verl(VerlExport(write_dataset(*rows), tmp_path, inline_nodes=with_nodes))
+    export_verl(Export(write_dataset(*rows), tmp_path, inline_nodes=with_nodes))
     dataset = verl_dataset("train.parquet")
     # The one that is too long is dropped by verl, as the recipes want it.
     assert [dataset[i]["extra_info"]["problem_id"] for i in range(len(dataset))] == ["p1", "p2"]
@@ -94,6 +94,6 @@ def test_training_and_validation_have_the_same_columns(
     bare = problem(2, split="test")
     bare["nodes"] = [{"node_id": "n", "expressions": ["x"]}]
     path = write_dataset(problem(1, split="train"), bare)
-    export_verl(VerlExport(path, tmp_path, inline_nodes=True))
+    export_verl(Export(path, tmp_path, inline_nodes=True))
     # verl puts files that are given together into one table, which needs equal types.
     assert len(verl_dataset("train.parquet", "val.parquet")) == 2

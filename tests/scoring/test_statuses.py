@@ -203,10 +203,10 @@ def test_a_hostile_id_is_cut_short_in_messages(scorer: Scorer) -> None:
 LONG = "x" * 4097
 INVALID: list[tuple[Any, str]] = [
     ([["a"]] * 65, "65 inline nodes were sent; the limit is 64"),
-    ([["a"] * 65], "inline node 0 has 65 expressions; the limit is 64"),
+    ([["a"] * 129], "inline node 0 has 129 expressions; the limit is 128"),
     (
-        [InlineNode(["a"] * 40, derived=["b"] * 25)],
-        "inline node 0 has 65 expressions; the limit is 64",
+        [InlineNode(["a"] * 80, derived=["b"] * 49)],
+        "inline node 0 has 129 expressions; the limit is 128",
     ),
     ([["a"], [LONG]], "inline node 1 has an expression of 4097 bytes; the limit is 4096"),
     ([["é" * 2049]], "inline node 0 has an expression of 4098 bytes; the limit is 4096"),

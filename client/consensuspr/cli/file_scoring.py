@@ -62,7 +62,7 @@ def score_file(
     def report(scored: int, of_chunk: int) -> None:
         advance_to(summary.overall.rollouts + scored)
 
-    for chunk in _chunks(rows):
+    for chunk in chunks(rows):
         batch = score_batch([rollout_from_row(row) for row in chunk], progress=report)
         if identity is not None and batch.identity != identity:
             raise ServerFault(
@@ -77,7 +77,7 @@ def score_file(
     return FileScores(summary, identity)
 
 
-def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Yield rows in lists that are bounded in number and in characters of response."""
     chunk: list[Row] = []
     chars = 0

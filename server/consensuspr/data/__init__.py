@@ -9,9 +9,11 @@ from consensuspr.data.atomic import atomic_file
 from consensuspr.data.reading import (
     OnError,
     ReadReport,
+    WholeFile,
     read_problem_rows,
     read_problems,
     read_rollouts,
+    read_rows,
     refuse_empty,
     scan_rollouts,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "Row",
     "RowWriter",
     "Unparsed",
+    "WholeFile",
     "atomic_file",
     "check_rollout",
     "is_parquet_output",
@@ -52,6 +55,7 @@ __all__ = [
     "read_problem_rows",
     "read_problems",
     "read_rollouts",
+    "read_rows",
     "read_unparsed",
     "refuse_empty",
     "scan_rollouts",

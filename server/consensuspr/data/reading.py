@@ -80,7 +80,7 @@ def read_problem_rows(
     report: ReadReport | None = None,
 ) -> Iterator[tuple[Problem, Row]]:
     """Yield each problem with the row it came from, for tools that write the row again."""
-    whole = _WholeFile()
+    whole = WholeFile()
 
     def check(row: Row, name: str, line: int) -> tuple[Problem, Row]:
         problem = parse_problem(row, name, line)
@@ -114,7 +114,7 @@ def scan_rollouts(path: str | os.PathLike[str], on_error: OnError = "stop") -> R
     return report
 
 
-class _WholeFile:
+class WholeFile:
     """What the rows of one dataset must agree on: distinct ids and at most one answer rule."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def _checked(
         raise InputError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
     name = os.fspath(path)
     report = ReadReport() if report is None else report
-    yield from check_rows(_rows(name, columns), name, check, on_error, report)
+    yield from check_rows(read_rows(name, columns), name, check, on_error, report)
     refuse_empty(name, report)
 
 
@@ -187,7 +187,16 @@ def refuse_empty(name: str, report: ReadReport) -> None:
         raise DataError(name, None, "holds no rows")
 
 
-def _rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | DataError]]:
+def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | DataError]]:
+    """Yield line and row of a file of any format, unchecked, or what makes a line no row.
+
+    Args:
+        name: path of the file.
+        columns: what Parquet must have.
+
+    Raises:
+        DataError: the file as a whole is bad.
+    """
     stream, form = open_data(name)
     with stream:
         match form:

@@ -21,7 +21,7 @@ class Limits:
 
     max_response_bytes: int = 16 << 20
     max_inline_nodes: int = 64
-    max_expressions_per_node: int = 64
+    max_expressions_per_node: int = 128
     max_expression_bytes: int = 4096
     max_inline_bytes: int = 16 << 10
 

@@ -78,7 +78,7 @@ class ServerConfig(BaseModel):
         ByteSize(16 * MIB), description="one response; a larger one gets status OVERSIZE"
     )
     max_inline_nodes: Count = Field(64, description="nodes sent with one rollout")
-    max_expressions_per_node: Count = Field(64, description="expressions of one inline node")
+    max_expressions_per_node: Count = Field(128, description="expressions of one inline node")
     max_expression_bytes: SmallBytes = Field(ByteSize(4 * KIB), description="one inline expression")
     max_inline_bytes: SmallBytes = Field(
         ByteSize(16 * KIB), description="all inline expressions of one rollout together"

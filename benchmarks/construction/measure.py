@@ -1,0 +1,184 @@
+"""Build the nodes of every fold, score what was held out, and pool the figures."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.construction.sets import Fold, RolloutSet, folds_of, read_set
+from consensusbench.construction import (
+    Job,
+    Means,
+    OutputPaths,
+    SelectionSettings,
+    Source,
+    build,
+)
+from consensusbench.construction.paper_refiner import PaperRefiner
+from consensusbench.evaluation.consistency import Consistency, consistency_of
+from consensusbench.evaluation.scored import ScoredSet, score_files
+from consensusbench.extraction.rules import RulesExtractor, RulesSettings
+from consensusbench.probes import Attack, ProbeReport, probe_dataset
+from consensusbench.refinement import RefineSettings
+from consensuspr.data import open_writer
+from consensuspr.errors import InputError
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Settings of construction.
+
+    Attributes:
+        name: what is different.
+        rollouts_per_problem: correct rollouts that are looked at; None for all.
+        phrases, values: of :class:`RulesSettings`.
+    """
+
+    name: str
+    rollouts_per_problem: int | None = None
+    phrases: bool = True
+    values: bool = True
+
+
+VARIANTS = (
+    Variant("all correct rollouts"),
+    Variant("five of them (the default)", rollouts_per_problem=5),
+    Variant("all, formulas only", phrases=False, values=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one variant is worth on one set.
+
+    Attributes:
+        problems: that got nodes in at least one fold, of those there are.
+        all_problems: of the set.
+        nodes: a problem, over folds.
+        finals: nodes that state the final answer, a problem.
+        scored: held-out rollouts of problems with nodes.
+        every, inner: consistency of NCR with Acc, over all nodes and without final ones.
+        chance: NCR of rollouts of other problems; None where nothing was drawn.
+    """
+
+    problems: int
+    all_problems: int
+    nodes: float
+    finals: float
+    scored: int
+    every: Consistency
+    inner: Consistency
+    chance: float | None
+
+
+def measure(
+    one: RolloutSet, variant: Variant, shared: Path, report: Callable[[str], None]
+) -> Figures:
+    """Return the figures of a set; each rollout is scored once, by nodes made without it."""
+    rows = read_set(one, shared)
+    pool = _Pool()
+    with tempfile.TemporaryDirectory(prefix="construction-") as name:
+        folder = Path(name)
+        for number, fold in enumerate(folds_of(one, rows, folder)):
+            report(f"{one.name}, {variant.name}: fold {number + 1}")
+            dataset = folder / f"dataset-{number}.jsonl"
+            try:
+                _build(one, variant, fold.sources, dataset)
+            except InputError as error:  # no problem has enough correct rollouts
+                report(str(error))
+                continue
+            pool.add(score_files([fold.held_out], dataset))
+            pool.add_chance(dataset, fold)
+    return pool.figures(len({row["problem_id"] for row in rows}))
+
+
+def attack_figures(
+    one: RolloutSet, shared: Path, report: Callable[[str], None]
+) -> list[tuple[Variant, ProbeReport]]:
+    """Probe the nodes that all rollouts of a set make, with formulas only and with all."""
+    probed = []
+    with tempfile.TemporaryDirectory(prefix="construction-") as name:
+        rollouts = Path(name) / "rollouts.jsonl"
+        with open_writer(rollouts) as out:
+            for row in read_set(one, shared):
+                out.write(row)
+        for number, variant in enumerate((VARIANTS[0], VARIANTS[-1])):
+            report(f"{one.name}, {variant.name}: attacks")
+            dataset = Path(name) / f"dataset-{number}.jsonl"
+            _build(one, variant, rollouts, dataset)
+            probed.append((variant, probe_dataset(dataset, [rollouts])))
+    return probed
+
+
+def _build(one: RolloutSet, variant: Variant, rollouts: Path, dataset: Path) -> None:
+    rules = RulesSettings(
+        min_support=one.min_support, phrases=variant.phrases, values=variant.values
+    )
+    job = Job(
+        Source((rollouts,)),
+        OutputPaths(dataset),
+        RulesExtractor(rules),
+        PaperRefiner(RefineSettings(min_support=one.min_support)),
+        SelectionSettings(
+            rollouts_per_problem=variant.rollouts_per_problem, min_rollouts=one.min_rollouts
+        ),
+        Means(workers=2),
+    )
+    build(job)
+
+
+class _Pool:
+    """Held-out rollouts of all folds."""
+
+    def __init__(self) -> None:
+        self._ncr: list[float] = []
+        self._inner: list[float] = []
+        self._acc: list[float] = []
+        self._problem: list[int] = []
+        self._ids: dict[str, int] = {}
+        self._nodes: list[int] = []
+        self._finals: list[int] = []
+        self._chance: list[tuple[float, int]] = []
+
+    def add(self, scored: ScoredSet) -> None:
+        for facts in scored.problems.values():
+            self._nodes.append(len(facts.node_ids))
+            self._finals.append(sum(facts.is_final))
+        for rollout in scored.rollouts:
+            known = scored.problems.get(rollout.problem_id)
+            if known is None or rollout.ncr is None or rollout.acc is None:
+                continue
+            inner = rollout.ncr_without_final(known)
+            self._ncr.append(rollout.ncr)
+            self._inner.append(float("nan") if inner is None else inner)
+            self._acc.append(rollout.acc)
+            self._problem.append(self._ids.setdefault(rollout.problem_id, len(self._ids)))
+
+    def add_chance(self, dataset: Path, fold: Fold) -> None:
+        for attack in probe_dataset(dataset, [fold.held_out]).attacks:
+            if attack.attack is Attack.STRANGERS:
+                figures = attack.overall
+                self._chance.append((figures.ncr, figures.problems))
+
+    def figures(self, all_problems: int) -> Figures:
+        ncr, inner, acc = (np.array(x) for x in (self._ncr, self._inner, self._acc))
+        problem = np.array(self._problem)
+        weights = [count for _, count in self._chance]
+        return Figures(
+            problems=len(self._ids),
+            all_problems=all_problems,
+            nodes=float(np.mean(self._nodes)),
+            finals=float(np.mean(self._finals)),
+            scored=len(ncr),
+            every=consistency_of(ncr, acc, problem, CONFIDENCE, 0),
+            inner=consistency_of(inner, acc, problem, CONFIDENCE, 0),
+            chance=float(np.average([rate for rate, _ in self._chance], weights=weights))
+            if sum(weights)
+            else None,
+        )

@@ -1,0 +1,152 @@
+"""The extractor that the options name, with what it needs around it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consensusbench.cli.construction_options import ExtractorChoice, StructuredChoice
+from consensusbench.construction import AsyncExtraction
+from consensusbench.extraction.types import AsyncExtractor, Extractor
+from consensuspr.data import Row
+from consensuspr.errors import InputError
+
+if TYPE_CHECKING:  # --help waits for no client
+    from consensusbench.models import Journal
+
+# Beside the output, and kept: it was paid for, and another run may need it.
+JOURNAL_SUFFIX = ".journal"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What the command line says about the model; None: nothing."""
+
+    model: str | None
+    base_url: str | None
+    api_key_env: str
+    temperature: str
+    structured: StructuredChoice
+    max_tokens: int | None
+    concurrency: int
+    requests_per_minute: float | None
+    tokens_per_minute: float | None
+    price_in: float | None
+    price_out: float | None
+    max_cost: float | None
+    max_requests: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RulesOptions:
+    """What the command line says about the rules; see ``RulesSettings``."""
+
+    min_models: int = 2
+    phrases: bool = True
+    values: bool = True
+
+
+def open_extractor(
+    choice: ExtractorChoice,
+    options: ModelOptions,
+    rules: RulesOptions,
+    min_support: int,
+    output: Path,
+    stack: ExitStack,
+) -> Extractor | AsyncExtraction:
+    """Return stage 2 as the options ask for it.
+
+    Args:
+        choice: by rules or by a model.
+        options: of the model.
+        rules: of the rules.
+        min_support: rollouts that must reach a node.
+        output: beside which a model's replies are kept.
+        stack: closes what was opened.
+
+    Raises:
+        InputError: an option is missing, out of its range, or not for this extractor.
+    """
+    if choice is ExtractorChoice.RULES:
+        if options.model is not None or options.base_url is not None:
+            raise InputError("--model and --base-url are for --extractor llm")
+        from consensusbench.extraction.rules import RulesExtractor, RulesSettings
+
+        return RulesExtractor(
+            RulesSettings(
+                min_support=min_support,
+                min_models=rules.min_models,
+                phrases=rules.phrases,
+                values=rules.values,
+            )
+        )
+    if rules != RulesOptions():
+        raise InputError("--min-models, --no-phrases and --no-values are for --extractor rules")
+    return _by_model(options, min_support, output, stack)
+
+
+def _by_model(
+    options: ModelOptions, min_support: int, output: Path, stack: ExitStack
+) -> AsyncExtraction:
+    from consensusbench.extraction.llm import LlmExtractor, LlmSettings
+    from consensusbench.models import Budget, ChatModel, Journal, ModelSettings, Reply, Spent
+
+    if options.model is None:
+        raise InputError("--extractor llm needs --model NAME")
+    temperature = _temperature(options.temperature)
+    model_settings = ModelSettings(
+        model=options.model,
+        base_url=options.base_url,
+        api_key_env=options.api_key_env,
+        temperature=temperature,
+        max_tokens=options.max_tokens,
+        concurrency=options.concurrency,
+        requests_per_minute=options.requests_per_minute,
+        tokens_per_minute=options.tokens_per_minute,
+        price_in=options.price_in,
+        price_out=options.price_out,
+    )
+    if options.max_cost is not None and not model_settings.is_priced:
+        raise InputError("--max-cost needs --price-in and --price-out")
+    budget = Budget(options.max_cost, options.max_requests)
+
+    def charge(key: str, record: Row) -> None:
+        reply = Reply.from_row(record)
+        tokens = (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
+        budget.charge_earlier(Spent(reply.cost or 0.0, reply.attempts, tokens))
+
+    model = ChatModel(model_settings, budget)
+    journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies", {}, charge)
+    stack.callback(_close, journal)
+    extractor = LlmExtractor(
+        model,
+        LlmSettings(
+            min_support=min_support, temperature=temperature, structured=options.structured.value
+        ),
+        journal,
+    )
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[AsyncExtractor]:
+        async with model:
+            yield extractor
+
+    return AsyncExtraction(opened, options.concurrency, extractor.provenance())
+
+
+def _close(journal: Journal) -> None:
+    journal.close()
+    if not len(journal):
+        journal.path.unlink(missing_ok=True)
+
+
+def _temperature(text: str) -> float | None:
+    if text == "server":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--temperature must be a number or server, got {text!r}") from None

@@ -1,0 +1,212 @@
+"""``consensusbench problems``: public problem sets as one file, each problem once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from consensusbench.sources import (
+    SOURCES,
+    Collection,
+    Fate,
+    HubChoice,
+    SourceInput,
+    SourcesReport,
+    collect_problems,
+    source_input,
+)
+from consensuspr.cli.console import ColorMode, make_console, one_line
+from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
+from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.data import atomic_file
+from consensuspr.data.json_text import dump_json
+from consensuspr.errors import InputError
+
+SHOWN_CASES = 3
+
+
+def _per_source(help: str, value: str) -> Any:
+    """Return an option that is given for one source at a time."""
+    return typer.Option(metavar=f"NAME={value}", show_default=False, help=help)
+
+
+def problems(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME[=PATH]...",
+            show_default=False,
+            help=f"Problem sets: {', '.join(SOURCES)}; with PATH, from that file.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", show_default=False, help="JSONL, JSONL.gz or Parquet, by suffix."
+        ),
+    ],
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default=False, help="JSON with every conflict and every leak."
+        ),
+    ] = None,
+    revision: Annotated[
+        list[str] | None, _per_source("Commit, tag or branch on the hub, else the latest.", "REV")
+    ] = None,
+    hub_id: Annotated[
+        list[str] | None,
+        _per_source("Another hub dataset of the same columns, or a local folder.", "ID"),
+    ] = None,
+    config: Annotated[
+        list[str] | None, _per_source("Another configuration on the hub.", "CONFIG")
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        _per_source("Another split on the hub; what the set is used for stays.", "SPLIT"),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, show_default=False, help="Read so many rows of each source."),
+    ] = None,
+    keep_leaked: Annotated[
+        bool,
+        typer.Option("--keep-leaked", help="Keep training problems that a test source has too."),
+    ] = False,
+    on_error: OnError = OnErrorChoice.STOP,
+    no_progress: NoProgress = False,
+    as_json: Json = False,
+    color: Color = ColorMode.AUTO,
+) -> None:
+    """Read problem sets from the hub or from files and write each problem once.
+
+    ```text
+    consensusbench problems gsm8k math-500 aime-2024 aime-2025 dapo-math-17k --output problems.jsonl
+    consensusbench problems dapo-math-17k=dapo.parquet math-500=test.jsonl --output problems.jsonl
+    consensusbench problems gsm8k --revision gsm8k=main --limit 100 --output few.jsonl
+    ```
+
+    The output has no nodes yet: `consensusbench build` makes them. Of a text that comes again,
+    typeset differently or not, one problem is kept. A text with two different answers is left out,
+    and so is a training problem that one of the test sources has too.
+    """
+    # The hub's library writes its warnings itself; through the root they would come twice.
+    logging.getLogger("huggingface_hub").propagate = False
+    chosen = _choices(sources, revision, hub_id, config, split)
+    inputs = [_input(named, chosen, limit) for named in sources]
+    with count_progress("reading", None, "problems", hidden=no_progress) as advance_to:
+        result = collect_problems(
+            Collection(inputs, output, keep_leaked, on_error.value), advance_to
+        )
+    if report is not None:
+        with atomic_file(report) as stream:
+            stream.write(json.dumps(result.to_json(), indent=2).encode() + b"\n")
+    if as_json:
+        print(dump_json({"output": str(output), **result.to_json()}, ensure_ascii=True))
+    else:
+        _print(result, output, report, keep_leaked, color)
+
+
+def _choices(
+    sources: Iterable[str],
+    revision: list[str] | None,
+    hub_id: list[str] | None,
+    config: list[str] | None,
+    split: list[str] | None,
+) -> dict[str, HubChoice]:
+    """Return what the options say about each source.
+
+    Raises:
+        InputError: an option names no source of the command line, or one twice.
+    """
+    names = {named.partition("=")[0] for named in sources}
+    options = {"hub-id": hub_id, "config": config, "split": split, "revision": revision}
+    given: dict[str, dict[str, str]] = {}
+    for option, values in options.items():
+        for value in values or ():
+            name, _, choice = value.partition("=")
+            if name not in names or not choice:
+                raise InputError(
+                    f"--{option} must be NAME=VALUE with a source of this command "
+                    f"({', '.join(sorted(names))}), got {value!r}"
+                )
+            if option in given.setdefault(name, {}):
+                raise InputError(f"--{option} is given twice for {name}")
+            given[name][option] = choice
+    return {
+        name: HubChoice(
+            chosen.get("hub-id"), chosen.get("config"), chosen.get("split"), chosen.get("revision")
+        )
+        for name, chosen in given.items()
+    }
+
+
+def _input(named: str, choices: dict[str, HubChoice], limit: int | None) -> SourceInput:
+    name, has_path, path = named.partition("=")
+    if has_path and not path:
+        raise InputError(f"{named!r} names no file after the '='")
+    return source_input(name, path or None, choices.get(name), limit)
+
+
+def _print(
+    report: SourcesReport, output: Path, full: Path | None, keep_leaked: bool, color: ColorMode
+) -> None:
+    console = make_console(color)
+    table = Table()
+    for heading in ("source", "read", "repeated", "conflicting", "leaked", "written"):
+        table.add_column(heading, justify="left" if heading == "source" else "right")
+    rows = [
+        (origin.name, origin.read.rows, fates)
+        for origin, fates in zip(report.inputs, report.fates, strict=True)
+    ]
+    shown = (Fate.REPEATED, Fate.CONFLICTING, Fate.LEAKED, Fate.WRITTEN)
+    for name, read, fates in rows:
+        table.add_row(name, f"{read:,}", *[f"{fates[fate]:,}" for fate in shown])
+    if len(rows) > 1:
+        totals = [sum(fates[fate] for _, _, fates in rows) for fate in shown]
+        table.add_section()
+        read = sum(read for _, read, _ in rows)
+        table.add_row("all", f"{read:,}", *[f"{total:,}" for total in totals])
+    console.print(table)
+    for sentence in _sentences(report, keep_leaked):
+        console.print(sentence, style="yellow", markup=False, soft_wrap=True)
+    console.print(f"{output}: {report.written:,} problems", markup=False, soft_wrap=True)
+    if full is not None:
+        console.print(f"{full}: conflicts and leaks", markup=False, soft_wrap=True)
+
+
+def _sentences(report: SourcesReport, keep_leaked: bool) -> Iterable[str]:
+    """Yield what a person should know beyond the numbers."""
+    if report.conflicting_texts:
+        examples = [
+            " and ".join(
+                f"{one_line(answer, 40)} ({one_line(problem_id)})"
+                for answer, problem_id in list(conflict.answers.items())[:2]
+            )
+            for conflict in list(report.conflicts.values())[:SHOWN_CASES]
+        ]
+        yield (
+            f"{report.conflicting_texts:,} texts have two answers and are left out, for example "
+            + "; ".join(examples)
+        )
+    for (source, test_source), count in report.leaked.items():
+        kept = "kept" if keep_leaked else "left out"
+        first = report.first_leaks[source, test_source]
+        yield (
+            f"{count:,} rows of {source} hold {len(report.spoilt[source, test_source]):,} problems "
+            f"of {test_source} and are {kept}, for example "
+            f"{one_line(first.problem_id)} = {one_line(first.test_problem_id)}"
+        )
+    same_id = sum(fates[Fate.SAME_ID] for fates in report.fates)
+    if same_id:
+        yield f"{same_id:,} problems have the id of another text before them and are left out"
+    skipped = [origin for origin in report.inputs if origin.read.skipped]
+    if skipped:
+        count = sum(origin.read.skipped for origin in skipped)
+        yield f"{count:,} bad rows were skipped, the first: {skipped[0].read.reasons[0]}"

@@ -1,0 +1,235 @@
+"""``consensusbench sample``: rollouts from language models, correct ones or all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from consensusbench.sampling.settings import (
+    MAX_ATTEMPTS,
+    MINIMUM,
+    PER_PROBLEM,
+    TEMPERATURE,
+    SampleSettings,
+)
+from consensuspr.cli.console import ColorMode, make_console, one_line
+from consensuspr.cli.options import AnswerRuleChoice, Color, Json, OnError, OnErrorChoice
+from consensuspr.cli.progress import NoProgress
+from consensuspr.errors import ConsensusPRError
+
+if TYPE_CHECKING:
+    from consensusbench.sampling import Job, Outcome
+
+
+def sample(
+    problems: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PROBLEMS", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Rollouts: .jsonl, .jsonl.gz or .parquet."
+        ),
+    ],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[@BASE_URL]",
+            show_default=False,
+            help="Model to ask; repeat it for several. Without a URL it is OpenAI's.",
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="TOML file of models with their own prices, limits, keys and temperatures.",
+        ),
+    ] = None,
+    per_problem: Annotated[
+        int, typer.Option(metavar="N", help="Correct rollouts a problem, over all models.")
+    ] = PER_PROBLEM,
+    minimum: Annotated[
+        int, typer.Option(metavar="N", help="Problems with fewer correct rollouts are reported.")
+    ] = MINIMUM,
+    max_attempts: Annotated[
+        int, typer.Option(metavar="N", help="Rollouts of one problem by one model at most.")
+    ] = MAX_ATTEMPTS,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            show_default=False,
+            help="Draw exactly K rollouts a problem from each model, right or wrong (pass@k).",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="For models of which the models file says nothing else.")
+    ] = TEMPERATURE,
+    top_p: Annotated[
+        float | None, typer.Option(show_default="the server's", help="The same for top-p.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default="the server's",
+            help="The same for the length of a reply, reasoning included.",
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(metavar="N", help="The same for requests in flight at once.")
+    ] = 16,
+    seed: Annotated[
+        int | None,
+        typer.Option(show_default="none", help="Sent with each request, plus its number."),
+    ] = None,
+    answer_rule: AnswerRuleChoice = None,
+    only_correct: Annotated[
+        bool, typer.Option("--only-correct", help="Leave wrong rollouts out of the output.")
+    ] = False,
+    with_reasoning: Annotated[
+        bool,
+        typer.Option(
+            "--with-reasoning",
+            help="Put what a model thought into the response, in <think> marks.",
+        ),
+    ] = False,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(metavar="USD", show_default=False, help="Spend no more in all runs together."),
+    ] = None,
+    max_requests: Annotated[
+        int | None,
+        typer.Option(metavar="N", show_default=False, help="Send no more, repeated ones included."),
+    ] = None,
+    max_tokens_total: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", show_default=False, help="Use no more, prompts and replies together."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Ask nothing; print bounds on requests and cost.")
+    ] = False,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="Ask nothing; write the rollouts of a run that was stopped."),
+    ] = False,
+    grace: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="After Ctrl-C, wait so long for open requests."
+        ),
+    ] = 30.0,
+    on_error: OnError = OnErrorChoice.STOP,
+    no_progress: NoProgress = False,
+    as_json: Json = False,
+    color: Color = ColorMode.AUTO,
+) -> int:
+    """Draw rollouts of a dataset's problems from OpenAI-compatible models.
+
+    ```text
+    consensusbench sample problems.jsonl --model gpt-5-mini --output rollouts.jsonl
+    consensusbench sample problems.jsonl --models models.toml --max-cost 20 --output r.jsonl
+    consensusbench sample test.jsonl --model qwen@http://gpu:8000/v1 --samples 16 --output k.jsonl
+    ```
+
+    Each problem is put in the paper's prompt until five rollouts have the right answer, the
+    models taking turns. Every reply is kept in `FILE.journal`: stop the command in any way
+    and run it again, and no reply is paid for twice. The output is written at the end; wrong
+    rollouts are in it with `correct: false`. Keys come from the environment (`OPENAI_API_KEY`,
+    or what the models file names).
+    """
+    from consensusbench.models import read_models
+    from consensusbench.sampling import Job, Output
+
+    defaults = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "max_tokens": max_tokens,
+        "concurrency": concurrency,
+    }
+    job = Job(
+        problems,
+        Output(output, only_correct, with_reasoning),
+        SampleSettings(
+            read_models(model or (), models, defaults),
+            per_problem,
+            minimum,
+            max_attempts,
+            samples,
+            answer_rule,
+            seed,
+        ),
+        max_cost,
+        max_requests,
+        max_tokens_total,
+        finish,
+        grace,
+        on_error.value,
+    )
+    if dry_run:
+        return _estimate(job, as_json, color)
+    return _run(job, no_progress, as_json, color)
+
+
+def _estimate(job: Job, as_json: bool, color: ColorMode) -> int:
+    from consensusbench.cli.sampling_view import print_estimate
+    from consensusbench.sampling import estimate_job
+
+    estimate = asyncio.run(estimate_job(job))
+    if as_json:
+        print(json.dumps(estimate.to_json()))
+    else:
+        print_estimate(make_console(color), estimate)
+    return 0
+
+
+def _run(job: Job, no_progress: bool, as_json: bool, color: ColorMode) -> int:
+    from consensusbench.cli.sampling_view import how_to_go_on, print_report, sampling_progress
+    from consensusbench.sampling import count_problems, run_job
+
+    total = count_problems(job).rows
+    with sampling_progress(total, hidden=no_progress) as watch:
+        outcome = asyncio.run(run_job(job, total, watch))
+    if outcome.signal is not None and outcome.report is None:
+        name = outcome.signal.name
+        print(f"consensusbench: stopped by {name}: {how_to_go_on(outcome)}", file=sys.stderr)
+        return 128 + outcome.signal
+    if outcome.run is not None and outcome.run.stopped_by is not None:
+        reason = one_line(str(outcome.run.stopped_by), 1000)
+        raise ConsensusPRError(f"{reason}; {how_to_go_on(outcome)}")
+    if outcome.report is not None:
+        if as_json:
+            print(json.dumps(outcome.report.to_json()))
+        else:
+            path = str(job.output.path)
+            samples = job.settings.samples is not None
+            print_report(make_console(color), outcome.report, path, samples)
+    _say_what_is_missing(outcome)
+    return 0
+
+
+def _say_what_is_missing(outcome: Outcome) -> None:
+    """Warn of models that were given up; raise where problems wait for a later run."""
+    if outcome.run is None:
+        return
+    for name, reason in outcome.run.gone.items():
+        print(f"warning: {name} was given up: {one_line(reason, 300)}", file=sys.stderr)
+    if outcome.run.unfinished:
+        problem, reason = next(iter(outcome.run.unfinished.items()))
+        raise ConsensusPRError(
+            f"{len(outcome.run.unfinished):,} of {outcome.total:,} problems wait for a reply, "
+            f"the first {one_line(problem)!r} ({one_line(reason, 300)}); "
+            "run the same command again to go on"
+        )

@@ -1,0 +1,177 @@
+"""``consensusbench validate``: what is wrong with a dataset, before anybody trains on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from consensusbench.cli.probes_table import print_probes
+from consensuspr.cli.console import ColorMode, make_console, one_line
+from consensuspr.cli.core_note import load_core
+from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
+from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.data import open_writer
+
+if TYPE_CHECKING:  # at run time these would load the core
+    from consensusbench.inspection import Finding, ValidationReport
+
+_STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_LONGEST = 400
+
+
+def validate(
+    dataset: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATASET", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
+        ),
+    ],
+    rollouts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Rollouts of its problems, for what only these can show; repeat for several.",
+        ),
+    ] = None,
+    probes: Annotated[
+        bool,
+        typer.Option("--probes", help="Also measure what can be had without solving a problem."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Write every finding as a row."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 for warnings too.")
+    ] = False,
+    max_unrelated: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Share of other problems' rollouts that a node may hit.",
+        ),
+    ] = 0.05,
+    min_rollouts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Rollouts of a problem before a node that none hits is told."
+        ),
+    ] = 3,
+    examples: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Findings of each kind to show.")
+    ] = 3,
+    on_error: OnError = OnErrorChoice.STOP,
+    no_progress: NoProgress = False,
+    as_json: Json = False,
+    color: Color = ColorMode.AUTO,
+) -> int:
+    """Look a dataset over: rows, nodes, and how cheaply nodes can be hit.
+
+    ```text
+    consensusbench validate problems.jsonl
+    consensusbench validate problems.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
+    ```
+
+    Errors make scores wrong or a node worthless (a bad row, a node that nothing or nearly
+    everything matches); warnings make the reward cheaper than it looks; notes are for whoever
+    reads the figures. Bad rows of the dataset are findings; `--on-error` is about bad rows of the
+    rollouts. Exit code 1 where there are errors, and with `--strict` for warnings too.
+    """
+    load_core()
+    from consensusbench.inspection import ValidationSettings, validate_dataset
+
+    settings = ValidationSettings(
+        max_unrelated=max_unrelated,
+        min_rollouts=min_rollouts,
+        probes=probes,
+        examples=examples,
+        on_error=on_error.value,
+    )
+
+    def progress(what: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
+        return count_progress(what, None, unit, hidden=no_progress)
+
+    with ExitStack() as stack:
+        tell: Callable[[Finding], None] = lambda finding: None  # noqa: E731
+        if output is not None:
+            out = stack.enter_context(open_writer(output))
+            tell = lambda finding: out.write(finding.to_row())  # noqa: E731
+        report = validate_dataset(
+            dataset, tuple(rollouts or ()), settings, tell=tell, progress=progress
+        )
+    fails = report.fails(strict)
+    if as_json:
+        print(json.dumps({"ok": not fails, **report.to_json()}))
+    else:
+        _print(make_console(color), report, dataset)
+    return 1 if fails else 0
+
+
+def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
+    if report.counts:
+        console.print(_table(report))
+    for code, count, examples in report.by_code():
+        for finding in examples:
+            line = Text()
+            line.append(f"{finding.severity.value:7}", style=_STYLE[finding.severity.value])
+            line.append(f"  {code.value}  {_place(finding, dataset)}: ")
+            line.append(one_line(finding.message, _LONGEST))
+            # One finding is one line, also for grep.
+            console.print(line, soft_wrap=True)
+        if examples and count > len(examples):
+            console.print(f"         {count - len(examples):,} more {code.value}", style="dim")
+    console.print(_summary(report), markup=False)
+    if report.probes is not None:
+        console.print()
+        print_probes(console, report.probes)
+
+
+def _table(report: ValidationReport) -> Table:
+    from consensusbench.inspection import SEVERITY
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Severity")
+    table.add_column("Finding")
+    table.add_column("Count", justify="right")
+    for code, count, _ in report.by_code():
+        severity = SEVERITY[code].value
+        table.add_row(Text(severity, style=_STYLE[severity]), code.value, f"{count:,}")
+    return table
+
+
+def _place(finding: Finding, dataset: Path) -> str:
+    place = f"{dataset.name}:{finding.line}"
+    if finding.problem_id is not None:
+        place += f" problem {one_line(finding.problem_id)!r}"
+    if finding.node_id is not None:
+        place += f" node {one_line(finding.node_id)!r}"
+    return place
+
+
+def _summary(report: ValidationReport) -> str:
+    from consensusbench.inspection import Severity
+
+    rows = report.rows
+    parts = [f"{_counted(rows.good, 'problem')} with {_counted(report.nodes, 'node')}"]
+    if rows.bad:
+        parts.append(_counted(rows.bad, "bad row"))
+    if report.rollouts is not None:
+        unknown = f" ({report.unknown_rollouts:,} of unknown problems)"
+        parts.append(_counted(report.rollouts, "rollout") + unknown * bool(report.unknown_rollouts))
+    found = ", ".join(_counted(report.total(one), one.value) for one in Severity)
+    return f"{', '.join(parts)}: {found}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" + "s" * (count != 1)

@@ -1,0 +1,252 @@
+"""How far the nodes of a dataset agree with those that people annotated (paper, appendix D.2).
+
+The paper reports "the exact agreement probability" (consistency) and "the recall of
+human-annotated nodes, defined as the proportion of human-identified key steps successfully
+captured", and says neither when two nodes are equal nor how they are paired.  Here:
+
+- Two nodes of a problem **state the same** where an expression of either is matched by the
+  other, as in a rollout: by the core's normal form, derived forms included.  That is generous
+  in one way: the value node ``12`` and the equation node ``3*4=12`` state the same.
+- Nodes are **paired one to one**, as many pairs as there can be (maximum bipartite matching):
+  a node that restates two human nodes captures one of them.
+- **Consistency** is the Jaccard index ``pairs / (ours + theirs - pairs)``: the chance that a
+  node of either annotation is in both.
+- **Recall** is ``pairs / theirs``, **precision** ``pairs / ours``.
+
+Headline figures pool the nodes of all problems, as "proportion of steps" says; the mean over
+problems stands beside each.  Intervals are clustered by problem.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from consensusbench.evaluation.columns import Bools, Floats
+from consensusbench.evaluation.estimates import Estimate, mean_estimate, ratio_estimate
+from consensusbench.require import require
+from consensuspr.core import Matcher, derive_forms
+from consensuspr.data import Node, Problem, read_problems
+from consensuspr.errors import InputError
+from consensuspr.version import VERSION
+
+MAX_NAMED: Final = 20
+SCHEMA: Final = "consensusbench.agreement/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemAgreement:
+    """The two annotations of one problem.
+
+    Attributes:
+        problem_id: key in both datasets.
+        ours, theirs: nodes of the dataset and of the human annotation.
+        pairs: (node id of ours, node id of theirs), one to one.
+        missed: (node id, label or first expression) of human nodes without a partner.
+        added: the same of our nodes without one.
+    """
+
+    problem_id: str
+    ours: int
+    theirs: int
+    pairs: tuple[tuple[str, str], ...]
+    missed: tuple[tuple[str, str], ...]
+    added: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the problem ready for ``json.dumps``."""
+        return {
+            "problem_id": self.problem_id,
+            "ours": self.ours,
+            "theirs": self.theirs,
+            "pairs": [list(pair) for pair in self.pairs],
+            "missed": [list(node) for node in self.missed],
+            "added": [list(node) for node in self.added],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A dataset against human annotation.
+
+    Attributes:
+        consistency, recall, precision: over the nodes of all problems together.
+        consistency_by_problem, recall_by_problem, precision_by_problem: mean over problems.
+        num_ours, num_theirs, num_pairs: nodes, over all problems that are in both.
+        problems: each problem that is in both and has nodes in either.
+        num_without_nodes: problems that are in both and have nodes in neither.
+        num_only_ours, num_only_theirs: problems that are in one of the two.
+        only_theirs: ids of the first :data:`MAX_NAMED` problems that only people annotated.
+    """
+
+    consistency: Estimate
+    recall: Estimate
+    precision: Estimate
+    consistency_by_problem: Estimate
+    recall_by_problem: Estimate
+    precision_by_problem: Estimate
+    num_ours: int
+    num_theirs: int
+    num_pairs: int
+    problems: tuple[ProblemAgreement, ...]
+    num_without_nodes: int
+    num_only_ours: int
+    num_only_theirs: int
+    only_theirs: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "consistency": self.consistency.to_json(),
+            "recall": self.recall.to_json(),
+            "precision": self.precision.to_json(),
+            "consistency_by_problem": self.consistency_by_problem.to_json(),
+            "recall_by_problem": self.recall_by_problem.to_json(),
+            "precision_by_problem": self.precision_by_problem.to_json(),
+            "num_ours": self.num_ours,
+            "num_theirs": self.num_theirs,
+            "num_pairs": self.num_pairs,
+            "num_problems": len(self.problems),
+            "num_without_nodes": self.num_without_nodes,
+            "num_only_ours": self.num_only_ours,
+            "num_only_theirs": self.num_only_theirs,
+            "only_theirs": list(self.only_theirs),
+            "problems": [problem.to_json() for problem in self.problems],
+        }
+
+
+def agreement_of_files(
+    dataset: str | os.PathLike[str],
+    human: str | os.PathLike[str],
+    confidence: float = 0.95,
+) -> Agreement:
+    """Compare a dataset with a human annotation in the same format.
+
+    Args:
+        dataset: ours.
+        human: theirs; held in memory as a whole.
+        confidence: of intervals, in (0, 1).
+
+    Raises:
+        DataError: a file is bad.
+        InputError: no problem is in both, or none of those has nodes.
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
+    theirs = {problem.problem_id: problem for problem in read_problems(human)}
+    compared: list[ProblemAgreement] = []
+    num_without_nodes = num_only_ours = 0
+    for problem in read_problems(dataset):
+        annotated = theirs.pop(problem.problem_id, None)
+        if annotated is None:
+            num_only_ours += 1
+        elif not problem.nodes and not annotated.nodes:
+            num_without_nodes += 1
+        else:
+            compared.append(compare_nodes(problem, annotated))
+    if not compared:
+        raise InputError(f"{dataset} and {human} have no problem with nodes in common")
+    return _agreement(compared, num_without_nodes, num_only_ours, tuple(theirs), confidence)
+
+
+def compare_nodes(ours: Problem, theirs: Problem) -> ProblemAgreement:
+    """Pair the nodes of two annotations of one problem."""
+    partner = one_to_one(same_statements(ours.nodes, theirs.nodes))
+    paired = set(partner.values())
+    return ProblemAgreement(
+        ours.problem_id,
+        len(ours.nodes),
+        len(theirs.nodes),
+        tuple(
+            (ours.nodes[mine].node_id, theirs.nodes[other].node_id)
+            for mine, other in sorted(partner.items())
+        ),
+        tuple(_named(node) for at, node in enumerate(theirs.nodes) if at not in paired),
+        tuple(_named(node) for at, node in enumerate(ours.nodes) if at not in partner),
+    )
+
+
+def same_statements(ours: Sequence[Node], theirs: Sequence[Node]) -> Bools:
+    """Say which nodes state the same.
+
+    Returns:
+        (len(ours), len(theirs)) truth values.
+    """
+    same = np.zeros((len(ours), len(theirs)), dtype=np.bool_)
+    if ours and theirs:
+        mine, other = _matcher(ours), _matcher(theirs)
+        for at, node in enumerate(theirs):
+            for expression in node.expressions:
+                same[:, at] |= np.array(mine.match(expression), dtype=np.bool_)
+        for at, node in enumerate(ours):
+            for expression in node.expressions:
+                same[at] |= np.array(other.match(expression), dtype=np.bool_)
+    return same
+
+
+def _matcher(nodes: Sequence[Node]) -> Matcher:
+    return Matcher([[*node.expressions, *_derived(node)] for node in nodes])
+
+
+def _derived(node: Node) -> Sequence[str]:
+    if node.derived is not None:
+        return node.derived
+    return [form for expression in node.expressions for form in derive_forms(expression)]
+
+
+def one_to_one(same: Bools) -> dict[int, int]:
+    """Return as many pairs as there can be, row by column, each row and column once."""
+    if not same.size:
+        return {}
+    sparse = require("scipy.sparse", "pairing nodes")
+    graph = require("scipy.sparse.csgraph", "pairing nodes")
+    columns = graph.maximum_bipartite_matching(sparse.csr_array(same), perm_type="column")
+    return {row: column for row, column in enumerate(columns.tolist()) if column >= 0}
+
+
+def _named(node: Node) -> tuple[str, str]:
+    return node.node_id, node.label or node.expressions[0]
+
+
+def _agreement(
+    compared: Sequence[ProblemAgreement],
+    num_without_nodes: int,
+    num_only_ours: int,
+    only_theirs: tuple[str, ...],
+    confidence: float,
+) -> Agreement:
+    pairs = np.array([len(problem.pairs) for problem in compared], dtype=np.float64)
+    ours = np.array([problem.ours for problem in compared], dtype=np.float64)
+    theirs = np.array([problem.theirs for problem in compared], dtype=np.float64)
+    either = ours + theirs - pairs
+    return Agreement(
+        consistency=_pooled(pairs, either, confidence),
+        recall=_pooled(pairs, theirs, confidence),
+        precision=_pooled(pairs, ours, confidence),
+        consistency_by_problem=_by_problem(pairs, either, confidence),
+        recall_by_problem=_by_problem(pairs, theirs, confidence),
+        precision_by_problem=_by_problem(pairs, ours, confidence),
+        num_ours=int(ours.sum()),
+        num_theirs=int(theirs.sum()),
+        num_pairs=int(pairs.sum()),
+        problems=tuple(compared),
+        num_without_nodes=num_without_nodes,
+        num_only_ours=num_only_ours,
+        num_only_theirs=len(only_theirs),
+        only_theirs=only_theirs[:MAX_NAMED],
+    )
+
+
+def _pooled(part: Floats, whole: Floats, confidence: float) -> Estimate:
+    return ratio_estimate(part, whole, np.arange(len(part)), confidence, lies="in [0, 1]")
+
+
+def _by_problem(part: Floats, whole: Floats, confidence: float) -> Estimate:
+    shares: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return mean_estimate(shares, np.arange(len(part)), confidence, lies="in [0, 1]")

@@ -1,0 +1,192 @@
+"""Means, ratios and medians with intervals that respect that rollouts share problems.
+
+Sixteen rollouts of one problem are far from sixteen independent observations.  What is drawn at
+random is the problem, so every interval here is clustered by problem, with Student's t of one
+degree of freedom fewer than there are problems.
+
+=====================  ==========================================================================
+what                   interval
+=====================  ==========================================================================
+ratio of two sums      linearised variance with clusters (Cochran 1977, section 9A; "CR1"):
+                       ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; of lengths cut at 0
+mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
+share, in [0, 1]       Wilson's score interval for the effective number of observations
+                       ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
+                       [0, 1] and does not shrink to a point where all rollouts are right
+median                 Woodruff (1952): the interval of the share below it, read off the sample
+=====================  ==========================================================================
+
+One problem alone says nothing about problems: no interval is given, and the estimate says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from consensusbench.evaluation.columns import Floats, Ints
+from consensusbench.require import require
+
+# Where a figure can lie at all: a difference anywhere, a length from 0, a share in [0, 1].
+Lies: TypeAlias = Literal["anywhere", "from 0", "in [0, 1]"]
+
+NO_VALUE: Final = "no rollout has a value"
+ONE_PROBLEM: Final = "a single problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure and how far to trust it.
+
+    Attributes:
+        value: None where no rollout has one.
+        low, high: the confidence interval, both ends included; None where there is none.
+        std_error: clustered by problem; None where there is no interval, or where the
+            interval was found without one.
+        count: observations that have a value: rollouts, unless it says otherwise.
+        problems: that these belong to.
+        no_interval: why there is no interval; empty where there is one.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    std_error: float | None = None
+    count: int = 0
+    problems: int = 0
+    no_interval: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the estimate ready for ``json.dumps``; ``no_interval`` only where it says why."""
+        found: dict[str, object] = {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "std_error": self.std_error,
+            "count": self.count,
+            "problems": self.problems,
+        }
+        return found | ({"no_interval": self.no_interval} if self.no_interval else {})
+
+
+def t_quantile(confidence: float, problems: int) -> float:
+    """Return how many standard errors an interval reaches to either side.
+
+    Args:
+        confidence: in (0, 1).
+        problems: at least 2.
+    """
+    special = require("scipy.special", "a confidence interval")
+    return float(special.stdtrit(problems - 1, 0.5 + confidence / 2))
+
+
+def mean_estimate(
+    values: Floats, problem: Ints, confidence: float, *, lies: Lies = "anywhere"
+) -> Estimate:
+    """Return the mean over rollouts.
+
+    Args:
+        values: (n,) one per rollout; NaN counts as absent.
+        problem: (n,) the problem of each.
+        confidence: in (0, 1).
+        lies: where values can lie, and so shall the interval.
+    """
+    known = ~np.isnan(values)
+    values, problem = values[known], problem[known]
+    return ratio_estimate(values, np.ones(len(values)), problem, confidence, lies=lies)
+
+
+def problem_mean_estimate(
+    values: Floats, problem: Ints, confidence: float, *, lies: Lies = "anywhere"
+) -> Estimate:
+    """Return the mean over problems of each problem's mean: every problem weighs the same.
+
+    Arguments are those of :func:`mean_estimate`.
+    """
+    known = ~np.isnan(values)
+    values, problem = values[known], problem[known]
+    numbers, means = problem_means(values, problem)
+    estimate = mean_estimate(means, numbers, confidence, lies=lies)
+    return replace(estimate, count=len(values))
+
+
+def problem_means(values: Floats, problem: Ints) -> tuple[Ints, Floats]:
+    """Return the problems that have a value, ascending, and the mean of each."""
+    numbers, at = np.unique(problem, return_inverse=True)
+    sums = np.bincount(at, weights=values, minlength=len(numbers))
+    return numbers, sums / np.bincount(at, minlength=len(numbers))
+
+
+def ratio_estimate(
+    numerator: Floats,
+    denominator: Floats,
+    problem: Ints,
+    confidence: float,
+    *,
+    lies: Lies = "anywhere",
+) -> Estimate:
+    """Return the sum of the numerators over the sum of the denominators.
+
+    Args:
+        numerator: (n,) one per rollout.
+        denominator: (n,) of 0 or more.
+        problem: (n,) the problem of each.
+        confidence: in (0, 1).
+        lies: where the ratio can lie, and so shall the interval.
+    """
+    numbers, at = np.unique(problem, return_inverse=True)
+    whole = float(denominator.sum())
+    count, problems = len(numerator), len(numbers)
+    if not whole:
+        return Estimate(None, count=count, problems=problems, no_interval=NO_VALUE)
+    # fsum: equal values have exactly their own mean, and no order of rollouts gives another.
+    value = math.fsum(numerator.tolist()) / math.fsum(denominator.tolist())
+    if problems < 2:
+        return Estimate(value, None, None, None, count, problems, ONE_PROBLEM)
+    residuals = np.bincount(at, weights=numerator - value * denominator, minlength=problems)
+    variance = problems / (problems - 1) * float((residuals**2).sum()) / whole**2
+    error = math.sqrt(variance)
+    t = t_quantile(confidence, problems)
+    low, high = value - t * error, value + t * error
+    if lies == "in [0, 1]":
+        low, high = _wilson(value, error, problems, t)
+    elif lies == "from 0":
+        low = max(0.0, low)
+    return Estimate(value, low, high, error, count, problems)
+
+
+def median_estimate(values: Floats, problem: Ints, confidence: float) -> Estimate:
+    """Return the median over rollouts; the mean of the middle two where their number is even.
+
+    Arguments are those of :func:`mean_estimate`.
+    """
+    known = ~np.isnan(values)
+    values, problem = values[known], problem[known]
+    if not len(values):
+        return Estimate(None, no_interval=NO_VALUE)
+    value = float(np.median(values))
+    below = mean_estimate((values <= value).astype(np.float64), problem, confidence)
+    if below.std_error is None:
+        return Estimate(value, None, None, None, len(values), below.problems, ONE_PROBLEM)
+    reach = t_quantile(confidence, below.problems) * below.std_error
+    low, high = np.quantile(
+        values, [max(0.0, 0.5 - reach), min(1.0, 0.5 + reach)], method="inverted_cdf"
+    )
+    return Estimate(
+        value, min(float(low), value), max(float(high), value), None, len(values), below.problems
+    )
+
+
+def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, float]:
+    """Return Wilson's interval for the number of observations that the error amounts to."""
+    p = min(1.0, max(0.0, p))
+    spread = p * (1 - p)
+    # One over that number.  Without any spread, at 0 or 1, a problem counts as one observation.
+    inverse_size = error**2 / spread if spread > 0 else 1 / problems
+    push = t * t * inverse_size
+    middle = (p + push / 2) / (1 + push)
+    reach = math.sqrt(push * spread + push * push / 4) / (1 + push)
+    return max(0.0, min(p, middle - reach)), min(1.0, max(p, middle + reach))

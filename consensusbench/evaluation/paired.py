@@ -1,0 +1,309 @@
+"""Two models on the same problems.
+
+Each problem gives one difference: the candidate's mean over its rollouts minus the baseline's.
+The figure is the mean over problems, with a t interval over problems and the p-value of a
+sign-flip test.  Pairing takes the difficulty of problems, which is most of the spread, out of
+both.  A problem that only one of the two answered, or on which one of them has no value of a
+measure, cannot be paired: it is left out, counted and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from consensusbench.evaluation.columns import (
+    UNKNOWN,
+    Bools,
+    Columns,
+    Floats,
+    Ints,
+    label_order,
+    ncr_of,
+    tpn_of,
+)
+from consensusbench.evaluation.estimates import Estimate, mean_estimate, problem_means
+from consensusbench.evaluation.sign_flips import sign_flip_p_value
+from consensuspr.errors import InputError
+from consensuspr.version import VERSION
+
+# Measures of which less is better; length and TPN cost time, and are no quality in themselves.
+LOWER_IS_BETTER: Final = frozenset(("tpn", "tokens"))
+MEASURES: Final = ("acc", "ncr", "ncr_without_final", "tpn", "tokens")
+MAX_NAMED: Final = 20
+SCHEMA: Final = "consensusbench.comparison/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One measure of two models, paired by problem.
+
+    Attributes:
+        measure: one of :data:`MEASURES`.
+        baseline, candidate: mean over paired problems of each problem's mean.
+        delta: candidate minus baseline, over paired problems.
+        relative: delta over the baseline's mean; None where that is 0.
+        p_value: of the sign-flip test; None for fewer than two problems.
+        wins, ties, losses: problems on which the candidate is better, equal and worse; less
+            is better for :data:`LOWER_IS_BETTER`.
+        num_unpaired: problems that both answered and on which one has no value.
+    """
+
+    measure: str
+    baseline: float | None
+    candidate: float | None
+    delta: Estimate
+    relative: float | None
+    p_value: float | None
+    wins: int
+    ties: int
+    losses: int
+    num_unpaired: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return the difference ready for ``json.dumps``."""
+        return {
+            "measure": self.measure,
+            "baseline": self.baseline,
+            "candidate": self.candidate,
+            "delta": self.delta.to_json(),
+            "relative": self.relative,
+            "p_value": self.p_value,
+            "wins": self.wins,
+            "ties": self.ties,
+            "losses": self.losses,
+            "num_unpaired": self.num_unpaired,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PairedGroup:
+    """All differences over one group of problems.
+
+    Attributes:
+        key: what the problems share, label by dimension; empty for all.
+        num_problems: that both models answered.
+        differences: in the order of :data:`MEASURES`.
+    """
+
+    key: dict[str, str]
+    num_problems: int
+    differences: tuple[Difference, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the group ready for ``json.dumps``."""
+        return {
+            "key": self.key,
+            "num_problems": self.num_problems,
+            "differences": [one.to_json() for one in self.differences],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A candidate against a baseline.
+
+    Attributes:
+        baseline, candidate: their names.
+        overall: over all problems that both answered.
+        groups: the same by source and difficulty, as asked for.
+        num_only_baseline, num_only_candidate: problems that one of the two answered.
+        only_baseline, only_candidate: ids of the first :data:`MAX_NAMED` of these.
+        num_undecided: answers of either that the check came to no verdict on.
+        confidence, seed: of intervals and of random sign patterns.
+    """
+
+    baseline: str
+    candidate: str
+    overall: PairedGroup
+    groups: tuple[PairedGroup, ...]
+    num_only_baseline: int
+    num_only_candidate: int
+    only_baseline: tuple[str, ...]
+    only_candidate: tuple[str, ...]
+    num_undecided: int
+    confidence: float
+    seed: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "baseline": self.baseline,
+            "candidate": self.candidate,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "num_only_baseline": self.num_only_baseline,
+            "num_only_candidate": self.num_only_candidate,
+            "only_baseline": list(self.only_baseline),
+            "only_candidate": list(self.only_candidate),
+            "num_undecided": self.num_undecided,
+            "overall": self.overall.to_json(),
+            "groups": [group.to_json() for group in self.groups],
+        }
+
+
+def compare(
+    baseline: Columns,
+    candidate: Columns,
+    problem_ids: tuple[str, ...],
+    *,
+    names: tuple[str, str],
+    by: Sequence[str] = (),
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two models on the problems that both answered.
+
+    Args:
+        baseline, candidate: rollouts of either, over the same numbering of problems.
+        problem_ids: name of each problem number.
+        names: of baseline and candidate.
+        by: ``source`` and ``difficulty``: the same comparison within each.
+        confidence: of intervals, in (0, 1).
+        seed: of random sign patterns.
+
+    Raises:
+        InputError: there is no problem that both answered, or a setting is wrong.
+    """
+    check_comparison(by, confidence, seed)
+    of_baseline, of_candidate = np.unique(baseline.problem), np.unique(candidate.problem)
+    both = np.intersect1d(of_baseline, of_candidate)
+    if not len(both):
+        raise InputError(f"{names[0]!r} and {names[1]!r} have no problem in common")
+    first = baseline.where(np.isin(baseline.problem, both))
+    second = candidate.where(np.isin(candidate.problem, both))
+    only_baseline = np.setdiff1d(of_baseline, both)
+    only_candidate = np.setdiff1d(of_candidate, both)
+    return Comparison(
+        baseline=names[0],
+        candidate=names[1],
+        overall=_group({}, first, second, confidence, seed),
+        groups=tuple(
+            _group({dimension: label}, *pair, confidence, seed)
+            for dimension in by
+            for label, pair in _labelled(dimension, first, second)
+        ),
+        num_only_baseline=len(only_baseline),
+        num_only_candidate=len(only_candidate),
+        only_baseline=tuple(problem_ids[at] for at in only_baseline[:MAX_NAMED].tolist()),
+        only_candidate=tuple(problem_ids[at] for at in only_candidate[:MAX_NAMED].tolist()),
+        num_undecided=int(first.undecided.sum() + second.undecided.sum()),
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
+    """Refuse settings that are out of their range, before anything is scored for them.
+
+    Raises:
+        InputError: one of them is.
+    """
+    for dimension in by:
+        if dimension not in ("source", "difficulty"):
+            raise InputError(f"a comparison is by source or difficulty, not by {dimension!r}")
+    if not 0 < confidence < 1:
+        raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
+    if seed < 0:
+        raise InputError(f"the seed must be 0 or more, got {seed}")
+
+
+def _labelled(
+    dimension: str, first: Columns, second: Columns
+) -> list[tuple[str, tuple[Columns, Columns]]]:
+    """Return the pairs of rollouts by label of their problem, as the baseline's rollouts say."""
+    labels = getattr(first, dimension)
+    found = []
+    for label in sorted(set(labels.tolist()) - {UNKNOWN}, key=label_order):
+        problems = np.unique(first.problem[labels == label])
+        found.append((label, (_of_problems(first, problems), _of_problems(second, problems))))
+    return found
+
+
+def _of_problems(columns: Columns, problems: Ints) -> Columns:
+    wanted: Bools = np.isin(columns.problem, problems)
+    return columns.where(wanted)
+
+
+def _group(
+    key: dict[str, str], first: Columns, second: Columns, confidence: float, seed: int
+) -> PairedGroup:
+    return PairedGroup(
+        key,
+        len(np.unique(first.problem)),
+        tuple(
+            paired_difference(
+                measure,
+                (_values(first, measure), first.problem),
+                (_values(second, measure), second.problem),
+                confidence,
+                seed,
+            )
+            for measure in MEASURES
+        ),
+    )
+
+
+def paired_difference(
+    measure: str,
+    baseline: tuple[Floats, Ints],
+    candidate: tuple[Floats, Ints],
+    confidence: float,
+    seed: int,
+) -> Difference:
+    """Return the difference of one measure.
+
+    Args:
+        measure: its name.
+        baseline, candidate: values (n,) and problems (n,) of the rollouts of either; NaN where
+            a rollout has no value.
+        confidence: of the interval.
+        seed: of random sign patterns.
+    """
+    answered = len(np.union1d(baseline[1], candidate[1]))
+    of_baseline, means_baseline = _known_means(*baseline)
+    of_candidate, means_candidate = _known_means(*candidate)
+    paired, at_baseline, at_candidate = np.intersect1d(
+        of_baseline, of_candidate, assume_unique=True, return_indices=True
+    )
+    left, right = means_baseline[at_baseline], means_candidate[at_candidate]
+    deltas: Floats = right - left
+    better = -deltas if measure in LOWER_IS_BETTER else deltas
+    base = float(left.mean()) if len(paired) else None
+    delta = mean_estimate(deltas, paired, confidence)
+    return Difference(
+        measure=measure,
+        baseline=base,
+        candidate=float(right.mean()) if len(paired) else None,
+        delta=delta,
+        relative=delta.value / base if base and delta.value is not None else None,
+        p_value=sign_flip_p_value(deltas, seed) if len(paired) > 1 else None,
+        wins=int((better > 0).sum()),
+        ties=int((better == 0).sum()),
+        losses=int((better < 0).sum()),
+        num_unpaired=answered - len(paired),
+    )
+
+
+def _known_means(values: Floats, problem: Ints) -> tuple[Ints, Floats]:
+    known = ~np.isnan(values)
+    return problem_means(values[known], problem[known])
+
+
+def _values(columns: Columns, measure: str) -> Floats:
+    match measure:
+        case "acc":
+            return columns.acc
+        case "ncr":
+            return ncr_of(columns.hits, columns.nodes)
+        case "ncr_without_final":
+            return ncr_of(columns.hits_without_final, columns.nodes_without_final)
+        case "tpn":
+            return tpn_of(columns.tokens, columns.hits)
+        case _:
+            return columns.tokens

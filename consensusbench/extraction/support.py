@@ -1,0 +1,136 @@
+"""Which of the correct rollouts state something, where, and in which words.
+
+The matcher decides, the same that will score rollouts later: support that is counted here
+is support that the dataset will show.  What anybody claims about support is not asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from consensusbench.extraction.same import normal_form
+from consensusbench.extraction.types import CorrectRollout
+from consensuspr.core import Hit, Matcher
+
+# A wording that is longer in the rollout than in its normal form by more than this holds
+# white space or typesetting that nobody wants to read in a dataset.
+MAX_WORDING_GROWTH = 4
+
+# Of the expressions of one matcher; the core's limit is 16 MiB of patterns.
+MAX_MATCHER_CHARS = 1 << 20
+
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """The first place where a rollout states something.
+
+    Attributes:
+        rollout: index among the rollouts that were looked at.
+        position: place of its beginning, from 0 (start of the response) to 1 (end).
+        wording: the words that stand there, or the expression that was searched for where the
+            place alone reads badly (an open bracket, a page of white space).
+    """
+
+    rollout: int
+    position: float
+    wording: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a node's mentions come to.
+
+    Attributes:
+        support: rollouts that state it.
+        num_models: distinct models among those.
+        position: median place of the first mention, from 0 to 1.
+    """
+
+    support: int
+    num_models: int
+    position: float
+
+
+def find_mentions(
+    groups: Sequence[Sequence[str]], rollouts: Sequence[CorrectRollout]
+) -> list[list[Mention]]:
+    """Return the mentions of each group of expressions, at most one a rollout, in their order.
+
+    Args:
+        groups: (n,) expressions any of which will do; nothing is derived from them.
+        rollouts: the correct rollouts of one problem.
+
+    Returns:
+        (n,) lists.
+    """
+    found: list[list[Mention]] = []
+    for batch in _batches(groups):
+        matcher = Matcher(batch)
+        mentions: list[list[Mention]] = [[] for _ in batch]
+        for index, rollout in enumerate(rollouts):
+            for own, hit in zip(mentions, matcher.hits(rollout.response), strict=True):
+                if hit is not None:
+                    position = hit.start / len(rollout.response)
+                    own.append(Mention(index, position, _words(rollout.response, hit)))
+        found.extend(mentions)
+    return found
+
+
+def reach_of(mentions: Sequence[Mention], rollouts: Sequence[CorrectRollout]) -> Reach:
+    """Return support, models and median position; position 0 where there is no mention."""
+    stated_by = {mention.rollout for mention in mentions}
+    models = {rollouts[index].model for index in stated_by}
+    place = median(mention.position for mention in mentions) if mentions else 0.0
+    return Reach(len(stated_by), len(models), place)
+
+
+def common_wordings(mentions: Iterable[Mention]) -> list[str]:
+    """Return the distinct wordings of mentions, most common first.
+
+    Wordings with one normal form are one; the spelling that is most common stands for it.
+    Among equals the one that comes first wins.
+    """
+    spellings: dict[str, Counter[str]] = {}
+    for mention in mentions:
+        spellings.setdefault(normal_form(mention.wording), Counter())[mention.wording] += 1
+    ranked = sorted(spellings.values(), key=lambda counts: -counts.total())
+    return [counts.most_common(1)[0][0] for counts in ranked]
+
+
+def _batches(groups: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+    """Yield the groups in order, as many together as one matcher holds with ease."""
+    batch: list[Sequence[str]] = []
+    chars = 0
+    for group in groups:
+        size = sum(map(len, group))
+        if batch and chars + size > MAX_MATCHER_CHARS:
+            yield batch
+            batch, chars = [], 0
+        batch.append(group)
+        chars += size
+    if batch:
+        yield batch
+
+
+def _words(response: str, hit: Hit) -> str:
+    """Return what stands at a hit, if it says as much by itself as the expression does."""
+    expression = hit.expression.strip()
+    words = response[hit.start : hit.end]
+    if len(words) > MAX_WORDING_GROWTH * max(16, len(expression)) or not _is_balanced(words):
+        return expression
+    return words if normal_form(words) == normal_form(expression) else expression
+
+
+def _is_balanced(text: str) -> bool:
+    expected: list[str] = []
+    for character in text:
+        if character in "([{":
+            expected.append(character)
+        elif character in ")]}" and (not expected or expected.pop() != _BRACKETS[character]):
+            return False
+    return not expected

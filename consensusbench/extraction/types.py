@@ -1,0 +1,127 @@
+"""The values that construction hands on: correct rollouts in, candidate nodes out.
+
+Stage 2 of the paper's pipeline (section 3.2) makes candidates from the correct rollouts of one
+problem, stage 3 keeps the ones worth supervising.  Both stages name what they drop, so that an
+audit can say for every conclusion why it is no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from consensuspr.data import Problem, Row
+
+NodeType: TypeAlias = Literal["equation", "value", "proposition", "expression"]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectRollout:
+    """A rollout whose final answer was verified.
+
+    Attributes:
+        rollout_id: its name; unique among the rollouts of a problem.
+        model: who wrote it, empty where unknown.
+        response: its text.
+    """
+
+    rollout_id: str
+    model: str
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A conclusion that may become a consensus node.
+
+    Attributes:
+        label: what a person reads: the most common original wording.
+        type: kind of conclusion.
+        expressions: the wordings seen, as written, most common first; at least one.
+        derived: forms that are equal to an expression and were not seen.
+        support: rollouts that reached it, counted over those that were looked at.
+        num_models: distinct models among them.
+        position: median place of its first mention in a rollout, from 0 (start) to 1 (end).
+        is_final: it states the final answer.
+    """
+
+    label: str
+    type: NodeType
+    expressions: tuple[str, ...]
+    derived: tuple[str, ...]
+    support: int
+    num_models: int
+    position: float
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A conclusion that is no node, and why.
+
+    Attributes:
+        stage: who dropped it.
+        reason: one of a small fixed set of words per stage, for counting.
+        detail: one clause for a person, naming value and limit.
+        label: the conclusion as written.
+        expressions: its wordings.
+        support: rollouts that reached it, None where that was not found out.
+    """
+
+    stage: Literal["extract", "refine"]
+    reason: str
+    detail: str
+    label: str
+    expressions: tuple[str, ...] = ()
+    support: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What one stage made of one problem: candidates in order of position, and the rest."""
+
+    candidates: tuple[Candidate, ...]
+    dropped: tuple[Dropped, ...] = ()
+
+
+class Extractor(Protocol):
+    """Stage 2 for one problem, by computation alone.
+
+    Deterministic: the same problem and rollouts give the same extraction, on any machine.
+    Pickled to worker processes, so that it holds settings and nothing else.
+    """
+
+    @property
+    def name(self) -> str:
+        """What provenance and tables call it."""
+        ...
+
+    def provenance(self) -> Row:
+        """Return name, version and thresholds, as they are recorded in the dataset."""
+        ...
+
+    def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
+        """Return the candidates of one problem from its correct rollouts."""
+        ...
+
+
+class AsyncExtractor(Protocol):
+    """Stage 2 for one problem by asking a model; many problems are in flight at once."""
+
+    @property
+    def name(self) -> str:
+        """What provenance and tables call it."""
+        ...
+
+    def provenance(self) -> Row:
+        """Return name, model, prompts' digest, version and thresholds."""
+        ...
+
+    async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
+        """Return the candidates of one problem from its correct rollouts.
+
+        Raises:
+            ConsensusPRError: no usable reply was to be had; the problem is left for a later run.
+        """
+        ...

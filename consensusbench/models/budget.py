@@ -1,0 +1,166 @@
+"""Limits on what a run may spend, shared by all models that it asks.
+
+A request reserves the most that it can take before it is sent and is charged what it took
+afterwards, so that many requests in flight cannot run past a limit together.  Where a reply has
+a limit of tokens, no limit of the budget is ever exceeded (unless a server writes more than it
+was allowed to); where it has none, the largest reply so far stands for it.
+
+Belongs to one event loop; no lock is needed because nothing here awaits between look and change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+
+from consensuspr.errors import BudgetSpent, InputError
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was spent, or is reserved.
+
+    Attributes:
+        cost: US dollars, of models with a price.
+        requests: sent, failed ones included.
+        tokens: of prompts and replies, estimated where a server did not count.
+    """
+
+    cost: float = 0.0
+    requests: int = 0
+    tokens: int = 0
+
+    def add(self, other: Spent, sign: int = 1) -> None:
+        """Add another account, or take it off."""
+        self.cost += sign * other.cost
+        self.requests += sign * other.requests
+        self.tokens += sign * other.tokens
+
+
+class Budget:
+    """What may be spent in all, and the switch that ends all asking.
+
+    Args:
+        max_cost: US dollars; None: no limit.
+        max_requests: requests sent, repeated ones included.
+        max_tokens: of prompts and replies together.
+
+    Raises:
+        InputError: a limit is negative or no number.
+    """
+
+    def __init__(
+        self,
+        max_cost: float | None = None,
+        max_requests: int | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        for name, limit in (
+            ("max_cost", max_cost),
+            ("max_requests", max_requests),
+            ("max_tokens", max_tokens),
+        ):
+            if limit is not None and not 0 <= limit < math.inf:
+                raise InputError(f"{name} must be 0 or more, got {limit!r}")
+        self.max_cost = max_cost
+        self.max_requests = max_requests
+        self.max_tokens = max_tokens
+        self.spent = Spent()
+        self._reserved = Spent()
+        self._stopped: str | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a reservation."""
+        return self._reserved.requests
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stopped is not None
+
+    def charge_earlier(self, spent: Spent) -> None:
+        """Count what an earlier run of the same work spent."""
+        self.spent.add(spent)
+
+    async def reserve(self, most: Spent) -> None:
+        """Set aside the most that one request can take; wait while others may give some back.
+
+        Raises:
+            BudgetSpent: it does not fit although nothing is in flight, or asking was stopped.
+        """
+        while True:
+            self.refuse_if_stopped()
+            reason = self._over(most)
+            if reason is None:
+                self._reserved.add(most)
+                return
+            if self._reserved.requests == 0:
+                raise BudgetSpent(reason)
+            await self._change(None)
+
+    def settle(self, most: Spent, taken: Spent) -> None:
+        """Replace a reservation by what the request took."""
+        self._reserved.add(most, -1)
+        self.spent.add(taken)
+        self._wake()
+
+    def stop(self, reason: str) -> None:
+        """Let no further request begin; those in flight go on."""
+        if self._stopped is None:
+            self._stopped = reason
+        self._wake()
+
+    def refuse_if_stopped(self) -> None:
+        """Raise BudgetSpent where asking was stopped."""
+        if self._stopped is not None:
+            raise BudgetSpent(self._stopped)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not past :meth:`stop`.
+
+        Raises:
+            BudgetSpent: asking was stopped before or meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := until - loop.time()) > 0:
+            self.refuse_if_stopped()
+            await self._change(left)
+        self.refuse_if_stopped()
+
+    def _over(self, most: Spent) -> str | None:
+        """Return which limit the request would exceed."""
+        cost = self.spent.cost + self._reserved.cost + most.cost
+        # Sums of floats: a limit that is met exactly must not be missed by rounding.
+        if self.max_cost is not None and cost > self.max_cost * (1 + 1e-9):
+            return (
+                f"the limit of ${self.max_cost:g} leaves no further request: "
+                f"${self.spent.cost:.4f} is spent and one may take ${most.cost:.4f}"
+            )
+        requests = self.spent.requests + self._reserved.requests + most.requests
+        if self.max_requests is not None and requests > self.max_requests:
+            return f"the limit of {self.max_requests:,} requests is reached"
+        tokens = self.spent.tokens + self._reserved.tokens + most.tokens
+        if self.max_tokens is not None and tokens > self.max_tokens:
+            return (
+                f"the limit of {self.max_tokens:,} tokens leaves no further request: "
+                f"{self.spent.tokens:,} are spent and one may take {most.tokens:,}"
+            )
+        return None
+
+    async def _change(self, timeout_s: float | None) -> None:
+        """Wait until something is settled or stopped, or the time is over."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait((future,), timeout=timeout_s)
+        finally:
+            self._waiting.discard(future)
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)

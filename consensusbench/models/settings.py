@@ -1,0 +1,191 @@
+"""What a chat model is asked with, and what it replied: plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+from consensuspr.data import Row
+from consensuspr.errors import InputError
+
+# Beyond it openai's connection pool would queue what this package believes to be in flight.
+MAX_CONCURRENCY = 1000
+
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """One model behind one OpenAI-compatible address.
+
+    Attributes:
+        model: its name as the server knows it.
+        base_url: address up to and with ``/v1``; None is OpenAI's own, or ``OPENAI_BASE_URL``.
+        api_key_env: environment variable that holds the key; the key itself is kept nowhere.
+        temperature: sent where not None.
+        top_p: sent where not None.
+        max_tokens: limit of a reply, reasoning included; None leaves it to the server.
+        timeout_s: seconds without a sign of life after which an attempt is given up.
+        total_timeout_s: seconds that one attempt may take however lively it is.
+        max_retries: attempts after the first one; 8 last about a minute.
+        initial_backoff_s: upper end of the wait before the second attempt; doubled from then on.
+        concurrency: requests in flight at once.
+        requests_per_minute: requests are spaced out to stay below it.
+        tokens_per_minute: prompts and replies together, by what replies have taken so far.
+        price_in: US dollars for a million prompt tokens.
+        price_out: US dollars for a million completion tokens.
+        label: name in files and tables where it is not ``model``; tells two settings apart.
+        max_tokens_field: name of the limit in a request; None: ``max_completion_tokens`` for
+            OpenAI itself, which refuses the other for its reasoning models, else ``max_tokens``.
+        stream_usage: ask for token counts in the stream; a few servers refuse the question.
+        extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
+    """
+
+    model: str
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    timeout_s: float = 300.0
+    total_timeout_s: float = 3600.0
+    max_retries: int = 8
+    initial_backoff_s: float = 0.5
+    concurrency: int = 16
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    price_in: float | None = None
+    price_out: float | None = None
+    label: str | None = None
+    max_tokens_field: MaxTokensField | None = None
+    stream_usage: bool = True
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise InputError("a model has an empty name")
+        if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise InputError(
+                f"base_url of {self.name} must begin with http:// or https://, "
+                f"got {self.base_url!r}"
+            )
+        if self.max_tokens_field not in (None, *get_args(MaxTokensField)):
+            raise InputError(
+                f"max_tokens_field of {self.name} must be one of "
+                f"{', '.join(get_args(MaxTokensField))}, got {self.max_tokens_field!r}"
+            )
+        _within(self, "temperature", 0.0, 10.0)
+        _within(self, "top_p", 0.0, 1.0)
+        _within(self, "max_tokens", 1, 1 << 24)
+        _within(self, "timeout_s", 0.001, 86_400.0)
+        _within(self, "total_timeout_s", 0.001, 86_400.0)
+        _within(self, "max_retries", 0, 100)
+        _within(self, "initial_backoff_s", 0.0, 60.0)
+        _within(self, "concurrency", 1, MAX_CONCURRENCY)
+        _within(self, "requests_per_minute", 0.001, 1e9)
+        _within(self, "tokens_per_minute", 1.0, 1e12)
+        _within(self, "price_in", 0.0, 1e6)
+        _within(self, "price_out", 0.0, 1e6)
+
+    @property
+    def name(self) -> str:
+        """What files and messages call it."""
+        return self.label or self.model
+
+    @property
+    def limit_field(self) -> MaxTokensField:
+        """The name under which ``max_tokens`` is sent."""
+        if self.max_tokens_field is not None:
+            return self.max_tokens_field
+        return "max_completion_tokens" if self.base_url is None else "max_tokens"
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether a reply's cost can be told."""
+        return self.price_in is not None and self.price_out is not None
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what so many tokens cost in US dollars, None without prices."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+
+    def sampling(self) -> Row:
+        """Return what decides how replies are distributed; equal rows may share a journal."""
+        return {
+            "model": self.model,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "extra_body": dict(self.extra_body),
+        }
+
+    def provenance(self) -> Row:
+        """Return what a dataset records about the model: no key, and no address.
+
+        Where a server stood says nothing about its replies, and is nobody's business.
+        """
+        return {"name": self.name, **self.sampling()}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation: ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said.
+
+    Attributes:
+        text: the answer itself.
+        model: who the server says it was.
+        finish_reason: ``stop``, ``length``, ``content_filter``, …
+        prompt_tokens: as the server counted; None where it does not say.
+        completion_tokens: the same, reasoning included.
+        cost: US dollars; None without prices or counts.
+        request_id: the server's name for it.
+        reasoning: what it thought first, where the server sends that apart from the text.
+        attempts: requests that it took.
+        seconds: how long the last of them took.
+    """
+
+    text: str
+    model: str
+    finish_reason: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    request_id: str | None = None
+    reasoning: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+
+    def to_row(self) -> Row:
+        """Return it as a row of JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the reply that :meth:`to_row` wrote; keys of others are passed over."""
+        return cls(**{one.name: row[one.name] for one in fields(cls) if one.name in row})
+
+
+def public_url(url: str) -> str:
+    """Return an address without user name, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _within(settings: ModelSettings, name: str, low: float, high: float) -> None:
+    value = getattr(settings, name)
+    if value is not None and not (math.isfinite(value) and low <= value <= high):
+        raise InputError(
+            f"{name} of {settings.name} must be from {low:g} to {high:g}, got {value!r}"
+        )

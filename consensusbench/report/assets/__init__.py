@@ -1,0 +1,1 @@
+"""The page as text: its template, its style sheet and its script."""

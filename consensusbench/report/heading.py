@@ -1,0 +1,104 @@
+"""What was evaluated, and what a reader must know before any number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consensuspr.scoring.types import Status
+
+if TYPE_CHECKING:
+    from consensusbench.evaluation.evaluating import Evaluation
+    from consensusbench.evaluation.scored import ScoredSet
+
+# What each status other than OK means for the figures; docs/evaluation.md says more.
+_MEANING = {
+    Status.ANSWER_UNDECIDED: "the answer check came to no verdict; counted as wrong",
+    Status.NO_NODES: "their problem has no nodes; no NCR",
+    Status.NO_GROUND_TRUTH: "nothing says what is right; no Acc",
+    Status.UNKNOWN_PROBLEM: "the dataset does not have their problem; neither Acc nor NCR",
+    Status.INVALID_NODES: "their nodes were not usable; no NCR",
+    Status.OVERSIZE: "too long to be scored; neither Acc nor NCR",
+    Status.INTERNAL: "a defect while scoring; neither Acc nor NCR",
+}
+
+
+def facts_of(
+    scored: ScoredSet, evaluation: Evaluation, dataset: str, digest: str
+) -> tuple[tuple[str, str], ...]:
+    """Return name and value of all that the figures depend on.
+
+    Folders are left out of paths: a page travels, and they are nobody else's concern.
+    """
+    answered = {rollout.problem_id for rollout in scored.rollouts}
+    models = sorted({rollout.model or "(none named)" for rollout in scored.rollouts})
+    sources = sorted({rollout.data_source or "(none)" for rollout in scored.rollouts})
+    nodes = [len(scored.problems[key].node_ids) for key in answered & scored.problems.keys()]
+    facts = [
+        ("Dataset", f"{Path(dataset).name}, {digest}"),
+        (
+            "Problems",
+            f"{len(answered):,} with rollouts, {sum(nodes):,} nodes"
+            f"{f' ({sum(nodes) / len(nodes):.1f} a problem)' if nodes else ''}; "
+            f"the dataset has {len(scored.problems):,}",
+        ),
+        ("Rollouts", f"{len(scored.rollouts):,} of {_files(scored)}"),
+        ("Models", _listed(models)),
+        ("Sources", _listed(sources)),
+        ("Statuses", _statuses(scored)),
+    ]
+    identity = scored.identity
+    if identity is not None:
+        facts.append(
+            (
+                "Scored by",
+                f"consensuspr {identity.server_version}, normal form "
+                f"{identity.normal_form_version}, answers {identity.answer_version}, "
+                f"answer rule {identity.answer_rule.value}",
+            )
+        )
+    if scored.num_stored:
+        facts.append(("Scores from the files", f"{scored.num_stored:,} rollouts"))
+    if evaluation.tokenizer is not None:
+        facts.append(
+            ("Tokens", f"{evaluation.num_tokenized:,} rollouts counted by {evaluation.tokenizer}")
+        )
+    return tuple(facts)
+
+
+def warnings_of(scored: ScoredSet) -> tuple[str, ...]:
+    """Return what makes figures mean less than they seem to, one sentence each."""
+    warnings = []
+    for status, rollouts in scored.statuses.items():
+        if status is not Status.OK:
+            first = scored.messages.get(status)
+            example = f" The first: {first}." if first else ""
+            warnings.append(
+                f"{rollouts:,} rollouts have status {status.value}: {_MEANING[status]}.{example}"
+            )
+    by_load = sum(rollout.undecided_by_load for rollout in scored.rollouts)
+    if by_load:
+        warnings.append(
+            f"{by_load:,} answers stayed undecided because the machine was busy: score them again."
+        )
+    if scored.skipped_rows:
+        warnings.append(f"{scored.skipped_rows:,} bad rows of the files were passed over.")
+    if not any(rollout.num_tokens for rollout in scored.rollouts):
+        warnings.append("No rollout has a length in tokens: there is no TPN.")
+    return tuple(warnings)
+
+
+def _statuses(scored: ScoredSet) -> str:
+    counts = scored.statuses
+    told = sorted(counts, key=lambda status: (status is not Status.OK, status.value))
+    return ", ".join(f"{status.value} {counts[status]:,}" for status in told)
+
+
+def _files(scored: ScoredSet) -> str:
+    return _listed([Path(path).name for path in scored.files])
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    more = len(names) - most
+    return f"{shown} and {more:,} more" if more > 0 else shown

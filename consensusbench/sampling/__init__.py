@@ -1,0 +1,36 @@
+"""Stage 1 of construction: rollouts from language models, checked and paid for once.
+
+:func:`run_job` draws either N correct rollouts a problem over several models (paper section
+3.2) or exactly k samples a problem from each (for pass@k), keeps every reply in a journal beside
+the output, and writes the output from it.
+"""
+
+from consensusbench.sampling.estimate import Estimate
+from consensusbench.sampling.job import (
+    Job,
+    Outcome,
+    Progress,
+    count_problems,
+    estimate_job,
+    run_job,
+)
+from consensusbench.sampling.output import ModelCount, Output, Report
+from consensusbench.sampling.records import journal_path
+from consensusbench.sampling.sampler import Run
+from consensusbench.sampling.settings import SampleSettings
+
+__all__ = [
+    "Estimate",
+    "Job",
+    "ModelCount",
+    "Outcome",
+    "Output",
+    "Progress",
+    "Report",
+    "Run",
+    "SampleSettings",
+    "count_problems",
+    "estimate_job",
+    "journal_path",
+    "run_job",
+]

@@ -1,0 +1,159 @@
+"""Two small stages with known results, for tests of what runs around them.
+
+Worker processes import this module by name, so that it holds nothing of pytest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
+from consensuspr.data import Problem, Row
+from consensuspr.errors import ConsensusPRError
+
+EQUATION = re.compile(r"\b\d+[+*-]\d+=\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class ToyExtractor:
+    """Takes every equation of the form ``1+2=3``; misbehaves where a problem's text asks for it.
+
+    Attributes:
+        version: recorded, so that another one is another setting.
+        sleep_s: seconds that each problem takes on the clock.
+    """
+
+    version: int = 1
+    sleep_s: float = 0.0
+    name: str = "toy"
+
+    def provenance(self) -> Row:
+        return {"name": self.name, "version": self.version}
+
+    def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
+        time.sleep(self.sleep_s)
+        _misbehave(problem.problem)
+        return equations(rollouts)
+
+
+def equations(rollouts: Sequence[CorrectRollout]) -> Extraction:
+    """Return every equation as a candidate, and those with a 0 as dropped."""
+    found: dict[str, list[CorrectRollout]] = {}
+    for rollout in rollouts:
+        for text in dict.fromkeys(EQUATION.findall(rollout.response)):
+            found.setdefault(text, []).append(rollout)
+    candidates = tuple(
+        Candidate(
+            label=text,
+            type="equation",
+            expressions=(text,),
+            derived=(),
+            support=len(by),
+            num_models=len({one.model for one in by}),
+            position=sum(_place(text, one.response) for one in by) / len(by),
+        )
+        for text, by in sorted(found.items())
+        if not text.startswith("0")
+    )
+    dropped = tuple(
+        Dropped("extract", "trivial", "begins with 0", text, (text,), len(by))
+        for text, by in sorted(found.items())
+        if text.startswith("0")
+    )
+    return Extraction(candidates, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyRefiner:
+    """Keeps candidates with enough support."""
+
+    min_support: int = 2
+    min_nodes: int = 1
+
+    def provenance(self) -> Row:
+        return {"min_support": self.min_support, "min_nodes": self.min_nodes}
+
+    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+        if "REFINING FAILS" in problem.problem:
+            raise ConsensusPRError("this one cannot be refined")
+        assert all(one.support <= rollouts for one in extraction.candidates)
+        kept = tuple(one for one in extraction.candidates if one.support >= self.min_support)
+        dropped = tuple(
+            Dropped(
+                "refine",
+                "support",
+                f"support {one.support} is below {self.min_support}",
+                one.label,
+                one.expressions,
+                one.support,
+            )
+            for one in extraction.candidates
+            if one.support < self.min_support
+        )
+        return Extraction(kept, dropped)
+
+
+@dataclass(slots=True)
+class ToyAsyncExtractor:
+    """Does the same as a model would, slowly and in any order.
+
+    Attributes:
+        asked: ids of the problems that were extracted.
+        most: the largest number of problems that were extracted at once.
+        now: the number at this moment.
+        fail: text of problems that get no usable reply.
+        last: how many may be extracted before the budget is spent, None: no limit.
+    """
+
+    asked: list[str]
+    most: int = 0
+    now: int = 0
+    fail: str = "NO REPLY"
+    last: int | None = None
+    name: str = "toy-model"
+
+    def provenance(self) -> Row:
+        return {"name": self.name}
+
+    async def __aenter__(self) -> ToyAsyncExtractor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.now = -1
+
+    async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
+        from consensuspr.errors import BudgetSpent, ModelUnavailable
+
+        if self.last is not None and len(self.asked) >= self.last:
+            raise BudgetSpent("the limit of $1 leaves no further request")
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.asked.append(problem.problem_id)
+        # The earlier ones take longer.
+        await asyncio.sleep(0.02 / len(self.asked))
+        self.now -= 1
+        if self.fail in problem.problem:
+            raise ModelUnavailable("no usable reply after 3 attempts")
+        return equations(rollouts)
+
+
+def _misbehave(text: str) -> None:
+    if "SPIN" in text:
+        # In one call that never returns to Python.
+        re.fullmatch(r"(a|a)*b", "a" * 60)
+    if "CRASH" in text:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if "RAISE" in text:
+        raise ZeroDivisionError("division by zero")
+    if "PRINT" in text:
+        print("an extractor prints")
+
+
+def _place(text: str, response: str) -> float:
+    return response.index(text) / len(response)

@@ -1,0 +1,270 @@
+"""``extract``, ``refine`` and ``build`` as a person types them, with the real stages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensusbench.cli import main
+from consensuspr.core import normalize
+from consensuspr.scoring import DatasetIndex
+from tests.consensusbench.construction.conftest import read_rows, write_rows
+from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
+
+MODELS = ("ada", "bea", "cyd", "dot")
+WORDINGS = (
+    "Each day {a} * {b} = {ab} pens are packed. In {c} days that is {ab} * {c} = {abc}.",
+    "{b}*{a} = {ab} pens a day.\nThen {c} × {ab} = {abc} pens.",
+    "They pack ${a} \\times {b} = {ab}$ daily, so ${ab} \\cdot {c} = {abc}$ in all.",
+    "{a}x{b}={ab}, and {ab}x{c}={abc}.",
+)
+
+
+def shop(number: int) -> dict[str, Any]:
+    """Return a problem about a shop of its own."""
+    a, b, c = 11 + number, 14 + 2 * number, 5 + number % 3
+    text = f"A shop packs {a} boxes of {b} pens each day. How many pens does it pack in {c} days?"
+    return {
+        "problem_id": f"shop-{number}",
+        "data_source": "shops",
+        "problem": text,
+        "ground_truth": str(a * b * c),
+        "split": "train",
+    }
+
+
+def solutions(number: int) -> list[dict[str, Any]]:
+    """Return a rollout of each model, the last of them wrong."""
+    a, b, c = 11 + number, 14 + 2 * number, 5 + number % 3
+    rows = []
+    for model, wording in zip(MODELS, WORDINGS, strict=True):
+        text = wording.format(a=a, b=b, c=c, ab=a * b, abc=a * b * c)
+        answer = a * b * c + (model == "dot")
+        rows.append(
+            {
+                "problem_id": f"shop-{number}",
+                "model": model,
+                "rollout_id": f"{model}-{number}",
+                "response": f"{text}\nAnswer: {answer}",
+            }
+        )
+    return rows
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> str:
+    """A file of eight problems."""
+    return str(write_rows(tmp_path / "problems.jsonl", map(shop, range(8))))
+
+
+@pytest.fixture
+def rollouts(tmp_path: Path) -> str:
+    """A file of their rollouts, but for the last problem."""
+    rows = [row for number in range(7) for row in solutions(number)]
+    return str(write_rows(tmp_path / "rollouts.jsonl", rows))
+
+
+def test_build_makes_a_dataset_and_tells_of_it(
+    problems: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "dataset.jsonl"
+    assert main(["build", rollouts, "--problems", problems, "--output", str(output)]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert lines[0].split() == ["Data", "source", "Problems", "Nodes", "Nodes", "a", "problem"]
+    assert lines[1].split() == ["shops", "7", "14", "2.00"]
+    assert "28 rollouts: 21 correct, of which 21 were looked at, 7 not correct" in lines
+    assert "left out: 1 problem without a rollout (first: 'shop-7': there is no rollout" in said
+    digest = DatasetIndex.load(output).digest
+    assert lines[-1] == f"{output}: 7 problems, digest {digest}"
+    assert f"{tmp_path}/dataset.audit.jsonl: what was left out, and why" in lines
+    [first, *_] = read_rows(output)
+    assert [(normalize(node["label"]), node["support"]) for node in first["nodes"]] == [
+        ("11*14=154", 3),
+        ("154*5=770", 3),
+    ]
+    provenance = first["metadata"]["construction"]["provenance"]
+    assert provenance["extraction"]["extractor"] == "rules"
+    assert provenance["refinement"]["max_nodes"] == 12
+
+
+def test_build_says_it_as_json(
+    problems: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--exclude-model", "ada", "--min-rollouts", "2", "--json"]
+    output = tmp_path / "dataset.parquet"
+    assert (
+        main(["build", rollouts, "--problems", problems, "--output", str(output), *arguments]) == 0
+    )
+    said = json.loads(capsys.readouterr().out)
+    assert said["output"] == str(output)
+    assert said["digest"] == DatasetIndex.load(output).digest
+    assert said["problems"]["written"] == 7
+    assert said["problems"]["excluded"] == {"no_rollouts": 1}
+    assert (said["rollouts"]["other_model"], said["rollouts"]["correct"]) == (7, 14)
+    assert said["provenance"]["selection"]["exclude_models"] == ["ada"]
+
+
+def test_extract_and_refine_make_what_build_makes(
+    problems: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built, candidates, refined = (tmp_path / f"{name}.jsonl" for name in ("b", "c", "r"))
+    assert main(["build", rollouts, "--problems", problems, "--output", str(built)]) == 0
+    assert main(["extract", rollouts, "--problems", problems, "--output", str(candidates)]) == 0
+    capsys.readouterr()
+    assert main(["refine", str(candidates), "--output", str(refined)]) == 0
+    assert refined.read_bytes() == built.read_bytes()
+    assert (tmp_path / "r.audit.jsonl").read_bytes() == (tmp_path / "b.audit.jsonl").read_bytes()
+    assert "7 problems, digest sha256:" in capsys.readouterr().out
+    arguments = ["--max-nodes", "1", "--min-nodes", "1", "--output", str(refined)]
+    assert main(["refine", str(candidates), *arguments]) == 0
+    assert {len(row["nodes"]) for row in read_rows(refined)} == {1}
+
+
+def reply(asked: Asked) -> Say:
+    """Return nodes for the problem that a prompt is about."""
+    for number in range(8):
+        a, b, c = 11 + number, 14 + 2 * number, 5 + number % 3
+        if f"packs {a} boxes" in asked.prompt:
+            nodes = [
+                {
+                    "label": text,
+                    "type": "equation",
+                    "expressions": [text],
+                    "rewritten": [],
+                    "solutions": [1, 2, 3],
+                }
+                for text in (f"{a} * {b} = {a * b}", f"{a * b} * {c} = {a * b * c}", "1+1=2")
+            ]
+            return Say(json.dumps({"nodes": nodes}))
+    raise AssertionError(asked.prompt)
+
+
+def test_a_model_extracts_and_nothing_is_paid_for_twice(
+    problems: str,
+    rollouts: str,
+    tmp_path: Path,
+    openai_server: OpenAIServer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("openai", reason="openai is not installed: the extra consensusbench")
+    output = tmp_path / "dataset.jsonl"
+    command = [
+        "build", rollouts, "--problems", problems, "--output", str(output), "--extractor", "llm",
+        "--model", "m", "--base-url", openai_server.url, "--no-progress", "--temperature", "server",
+    ]  # fmt: skip
+    openai_server.respond = lambda asked: reply(asked) if asked.number < 3 else Refuse(401)
+    assert main(command) == 1
+    assert not output.exists()
+    paid = len(openai_server.delivered)
+    openai_server.respond = reply
+    assert main(command) == 0
+    assert len(openai_server.delivered) == 7 and paid >= 1
+    [first, *_] = read_rows(output)
+    assert [normalize(node["label"]) for node in first["nodes"]] == ["11*14=154", "154*5=770"]
+    provenance = first["metadata"]["construction"]["provenance"]
+    assert provenance["extraction"]["model"]["name"] == "m"
+    assert "prompt_digest" in provenance["extraction"]
+    assert all("temperature" not in asked.body for asked in openai_server.asked)
+    capsys.readouterr()
+    # With other thresholds the replies are there still.
+    openai_server.respond = lambda asked: Refuse(500)
+    assert main([*command, "--max-nodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"]["written"] == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["build"], "Missing argument 'ROLLOUTS'"),
+        (["build", "r.jsonl"], "Missing option '--output'"),
+        (["build", "r.jsonl", "--output", "d.jsonl"], "r.jsonl: no such file"),
+        (["refine", "c.jsonl", "--output", "d.jsonl"], "c.jsonl: no such file"),
+        (["extract", "r.jsonl", "--output", "no/such/c.jsonl"], "no/such/c.jsonl.partial: cannot"),
+        (
+            ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "many"],
+            "--rollouts-per-problem must be a number or all, got 'many'",
+        ),
+        (
+            ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "2"],
+            "must be from 1 to 2, the number that is looked at, got 3",
+        ),
+        (["build", "r.jsonl", "--output", "d", "--min-share", "2"], "must be in [0, 1], got 2.0"),
+        (
+            ["build", "r.jsonl", "--output", "d", "--trust-labels", "--answer-rule", "auto"],
+            "--answer-rule is for verified answers, not for --trust-labels",
+        ),
+        (["build", "r.jsonl", "--output", "d", "--model", "m"], "are for --extractor llm"),
+        (["build", "r.jsonl", "--output", "d", "--extractor", "llm"], "needs --model NAME"),
+        (
+            [
+                "extract",
+                "r.jsonl",
+                "--output",
+                "d",
+                "--extractor",
+                "llm",
+                "--model",
+                "m",
+                "--temperature",
+                "hot",
+            ],
+            "--temperature must be a number or server, got 'hot'",
+        ),
+        (
+            [
+                "extract",
+                "r.jsonl",
+                "--output",
+                "d",
+                "--extractor",
+                "llm",
+                "--model",
+                "m",
+                "--max-cost",
+                "1",
+            ],
+            "--max-cost needs --price-in and --price-out",
+        ),
+        (
+            ["build", "r.jsonl", "--output", "d", "--engine", "ray", "--workers", "2"],
+            "--workers is for this machine",
+        ),
+        (["build", "r.jsonl", "--output", "d", "--workers", "0"], "workers must be 1 or more"),
+        (["build", "r.jsonl", "--output", "d", "--time-limit", "0"], "from 0.01 to 86400 seconds"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_code_2(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, *(["--no-progress"] if len(arguments) > 2 else [])]) == 2
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith("consensusbench: error: ") and sentence in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["build", "extract", "refine"])
+def test_help_teaches_the_commands(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"consensusbench {command} " in capsys.readouterr().out
+
+
+def test_a_bad_input_leaves_no_journal_behind(
+    tmp_path: Path, openai_server: OpenAIServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("openai", reason="openai is not installed: the extra consensusbench")
+    command = [
+        "extract", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "c.jsonl"),
+        "--extractor", "llm", "--model", "m", "--base-url", openai_server.url, "--no-progress",
+    ]  # fmt: skip
+    assert main(command) == 2
+    assert "none.jsonl: no such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

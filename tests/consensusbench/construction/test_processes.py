@@ -1,0 +1,104 @@
+"""Worker processes: limits, deaths and order."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consensusbench.construction.processes import LocalEngine, WorkerProcess
+from consensusbench.construction.values import Excluded, Group, Item, Sampled, Task
+from consensusbench.construction.work import Plan
+from consensusbench.extraction.types import CorrectRollout
+from consensuspr.data import Problem
+from consensuspr.errors import ConsensusPRError
+from tests.consensusbench.construction.conftest import ToyExtractor
+
+
+def task(name: str, text: str = "") -> Task:
+    """Return a task with one rollout."""
+    rollouts = (CorrectRollout("r", "ada", "so 1+1=2"),)
+    sampled = (Sampled("r", "ada"),)
+    return Task(Group(Problem(name, problem=text), sampled, 1, f"sha256:{name}", {}), rollouts)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "detail"),
+    [
+        ("SPIN", "time_limit", "took more than 0.2 s of processor time"),
+        ("CRASH", "failed", "its worker process was ended by SIGSEGV, twice"),
+        ("RAISE", "failed", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_problem_that_ends_its_worker_leaves_the_next_one_alone(
+    text: str, reason: str, detail: str
+) -> None:
+    worker = WorkerProcess(Plan(ToyExtractor(), None, time_limit_s=0.2))
+    try:
+        failure = worker.run(task("bad", text)).failure
+        assert failure is not None and (failure.reason, failure.detail) == (reason, detail)
+        extraction = worker.run(task("good")).extraction
+        assert extraction is not None and [one.label for one in extraction.candidates] == ["1+1=2"]
+    finally:
+        worker.close()
+
+
+def test_one_that_sleeps_for_ever_is_ended_too() -> None:
+    worker = WorkerProcess(Plan(ToyExtractor(sleep_s=3600.0), None, time_limit_s=0.02))
+    try:
+        failure = worker.run(task("sleepy")).failure
+    finally:
+        worker.close()
+    assert failure is not None
+    assert (failure.reason, failure.detail) == ("time_limit", "was not done after 0.4 s")
+
+
+def test_results_come_in_order_and_few_are_under_way() -> None:
+    taken = 0
+
+    def items() -> Iterator[Item]:
+        nonlocal taken
+        for number in range(60):
+            taken += 1
+            yield (
+                task(f"p{number}")
+                if number % 3
+                else Excluded(Problem(f"p{number}"), "few_correct", "none")
+            )
+
+    seen = []
+    for finished in LocalEngine(Plan(ToyExtractor(), None), 2).run(items()):
+        problem = finished.problem if isinstance(finished, Excluded) else finished[0].problem
+        seen.append(problem.problem_id)
+        assert taken <= len(seen) + 16
+    assert seen == [f"p{number}" for number in range(60)]
+
+
+def test_leaving_early_ends_the_workers() -> None:
+    stream = LocalEngine(Plan(ToyExtractor(sleep_s=30.0), None), 2).run(
+        [Excluded(Problem("p"), "few_correct", "none"), task("a"), task("b"), task("c")]
+    )
+    assert isinstance(next(stream), Excluded)
+    stream.close()
+
+
+def test_an_extractor_that_cannot_be_loaded_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "only_here.py").write_text("class Gone:\n    name = 'gone'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import importlib
+
+    gone = importlib.import_module("only_here").Gone()
+    (tmp_path / "only_here.py").unlink()
+    with pytest.raises(ConsensusPRError, match=r"cannot load its plan: ModuleNotFoundError"):
+        list(LocalEngine(Plan(gone, None), 1).run([task("p")]))
+
+
+def test_the_way_a_worker_ended_is_named() -> None:
+    from consensusbench.construction import processes
+
+    assert processes._how(-signal.SIGKILL) == "was ended by SIGKILL"
+    assert processes._how(3) == "ended with exit code 3"

@@ -1,0 +1,95 @@
+"""``--engine ray``: the very files that one process writes, also where a problem ends a worker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-verl")
+pytest.importorskip("ray.data", reason="Ray Data is not installed: run make test-verl")
+
+from consensusbench.cli import main  # noqa: E402
+from consensusbench.construction import Means, build  # noqa: E402
+from tests.consensusbench.construction.conftest import (  # noqa: E402
+    HERE,
+    job,
+    many,
+    outputs,
+    write_rows,
+    written,
+)
+
+# Ray copies its own deprecated settings, and leaves sockets and log files to the interpreter.
+pytestmark = [
+    pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(repository: Path) -> Iterator[None]:
+    """A cluster of two cores, connected to, whose processes find the toys."""
+    # Short: sockets lie in it.
+    folder = Path(tempfile.mkdtemp(prefix="cpr", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=200 << 20,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=str(folder),
+            runtime_env={"env_vars": {"PYTHONPATH": f"{repository}:{HERE}"}},
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_writes_the_same(tmp_path: Path) -> None:
+    problems, rollouts = many(50)
+    problems[3]["problem"] = "SPIN"
+    problems[4]["ground_truth"] = "0"
+    problems[5]["problem"] = "CRASH"
+    paths = (
+        write_rows(tmp_path / "r.jsonl", rollouts),
+        write_rows(tmp_path / "p.jsonl", problems),
+    )
+    reports = []
+    for engine in ("local", "ray"):
+        folder = tmp_path / engine
+        folder.mkdir()
+        means = Means(2, engine, time_limit_s=0.5)
+        made = job(folder, paths[0], problems=paths[1], means=means, on_error="skip")
+        reports.append(build(made))
+    assert written(outputs(tmp_path / "ray")) == written(outputs(tmp_path / "local"))
+    assert reports[1].problems.to_json() == reports[0].problems.to_json()
+    assert dict(reports[1].problems.excluded) == {"time_limit": 1, "few_correct": 1, "failed": 1}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_command_runs_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problems, rollouts = many(4)
+    command = [
+        "build", str(write_rows(tmp_path / "r.jsonl", rollouts)), "--json", "--no-progress",
+        "--problems", str(write_rows(tmp_path / "p.jsonl", problems)), "--min-nodes", "1",
+    ]  # fmt: skip
+    said = {}
+    for engine in ("local", "ray"):
+        output = tmp_path / f"{engine}.jsonl"
+        assert main([*command, "--engine", engine, "--output", str(output)]) == 0
+        said[engine] = json.loads(capsys.readouterr().out)
+    assert said["ray"]["digest"] == said["local"]["digest"]
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()

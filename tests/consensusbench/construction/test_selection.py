@@ -1,0 +1,127 @@
+"""Which correct rollouts are looked at: so many, over all models, whatever the order."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensusbench.construction.selection import (
+    MAX_ROLLOUT_BYTES,
+    MAX_ROLLOUTS,
+    SelectionSettings,
+    choose,
+)
+from consensuspr.errors import InputError
+
+
+@dataclass(frozen=True)
+class Text:
+    """A rollout as far as the choice sees it."""
+
+    model: str
+    number: int
+    num_bytes: int = 100
+
+    @property
+    def digest(self) -> bytes:
+        return hashlib.sha256(f"{self.model} {self.number}".encode()).digest()[:16]
+
+
+def texts(**numbers: int) -> list[Text]:
+    """Return so many rollouts of each model."""
+    return [Text(model, number) for model, count in numbers.items() for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "chosen"),
+    [
+        ({"a": 9}, 5, {"a": 5}),
+        ({"a": 9, "b": 9}, 4, {"a": 2, "b": 2}),
+        ({"a": 9, "b": 1, "c": 1}, 5, {"a": 3, "b": 1, "c": 1}),
+        ({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, 5, {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}),
+        ({"a": 2, "b": 1}, 5, {"a": 2, "b": 1}),
+        ({"a": 7, "b": 4}, None, {"a": 7, "b": 4}),
+        ({}, 5, {}),
+    ],
+)
+def test_models_take_turns(
+    there: dict[str, int], wanted: int | None, chosen: dict[str, int]
+) -> None:
+    settings = SelectionSettings(rollouts_per_problem=wanted, min_rollouts=1)
+    found = choose("p", texts(**there), settings)
+    assert Counter(one.model for one in found) == chosen
+    assert len(set(found)) == len(found)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 20)), unique=True),
+    st.integers(1, 12),
+    st.randoms(use_true_random=False),
+)
+def test_the_choice_does_not_depend_on_the_order(
+    names: list[tuple[str, int]], wanted: int, shuffler: random.Random
+) -> None:
+    rollouts = [Text(model, number) for model, number in names]
+    settings = SelectionSettings(rollouts_per_problem=wanted, min_rollouts=1)
+    first = choose("p", rollouts, settings)
+    shuffler.shuffle(rollouts)
+    assert choose("p", rollouts, settings) == first
+    assert len(first) == min(wanted, len(rollouts))
+    # No model has two more than another that has one left.
+    counts, there = Counter(one.model for one in first), Counter(one.model for one in rollouts)
+    left = [model for model in there if counts[model] < there[model]]
+    assert all(counts[other] <= counts[model] + 1 for model in left for other in there)
+
+
+def test_problem_and_seed_decide_which_model_is_first() -> None:
+    rollouts = texts(a=3, b=3, c=3)
+    one = SelectionSettings(rollouts_per_problem=1, min_rollouts=1)
+    firsts = {choose(f"p{number}", rollouts, one)[0].model for number in range(40)}
+    assert firsts == {"a", "b", "c"}
+    seeds = {
+        choose("p", rollouts, SelectionSettings(1, 1, seed=seed))[0].model for seed in range(40)
+    }
+    assert seeds == {"a", "b", "c"}
+
+
+def test_all_is_bounded_in_number_and_bytes() -> None:
+    settings = SelectionSettings(rollouts_per_problem=None)
+    assert len(choose("p", texts(a=300, b=300), settings)) == MAX_ROLLOUTS
+    large = [Text("a", number, 1 << 20) for number in range(200)]
+    assert len(choose("p", large, settings)) == MAX_ROLLOUT_BYTES >> 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"rollouts_per_problem": 0}, "from 1 to 256, or all, got 0"),
+        ({"rollouts_per_problem": 300}, "from 1 to 256, or all, got 300"),
+        ({"min_rollouts": 0}, "from 1 to 5, the number that is looked at, got 0"),
+        ({"rollouts_per_problem": 2}, "from 1 to 2, the number that is looked at, got 3"),
+        (
+            {"exclude_models": ("a", "b"), "only_models": ("b",)},
+            "model 'b' is both excluded and the only one",
+        ),
+    ],
+)
+def test_settings_out_of_range_are_refused(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        SelectionSettings(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "taken"),
+    [
+        (SelectionSettings(), "abc"),
+        (SelectionSettings(exclude_models=("a", "b")), "c"),
+        (SelectionSettings(only_models=("a", "b")), "ab"),
+    ],
+)
+def test_models_are_taken_or_left_out(settings: SelectionSettings, taken: str) -> None:
+    assert "".join(filter(settings.takes, "abc")) == taken

@@ -1,0 +1,168 @@
+"""Each class by a rollout made for it, and each threshold from both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consensusbench.diagnosis import (
+    DEFAULT_THRESHOLDS,
+    Diagnosis,
+    Reference,
+    Thresholds,
+    classify,
+)
+from consensusbench.diagnosis.references import Usual
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import Status
+from tests.consensusbench.diagnosis.conftest import facts, rollout
+
+# A right rollout of the problem usually has 1,000 characters and 250 to a node.
+USUAL = Reference(in_chars=Usual(1000, 250), in_tokens=None)
+
+
+def diagnosed(
+    hits: str = "xxxx",
+    *,
+    final: str = "...F",
+    right: bool | None = True,
+    lenient: bool | None = None,
+    reference: Reference | None = USUAL,
+    thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    **changes: Any,
+) -> Diagnosis:
+    return classify(
+        rollout(hits, **changes),
+        facts(final=final),
+        right=right,
+        right_leniently=right if lenient is None else lenient,
+        reference=reference,
+        thresholds=thresholds,
+    ).diagnosis
+
+
+@pytest.mark.parametrize(
+    ("hits", "final", "diagnosis"),
+    [
+        # Of the nodes without the final answer three quarters have to be hit.
+        ("xxx.", "...F", Diagnosis.ALMOST_CORRECT),
+        ("xx..", "...F", Diagnosis.WRONG),
+        ("xxx..", "....F", Diagnosis.ALMOST_CORRECT),
+        ("xx...", "....F", Diagnosis.WRONG),
+        # A final node that was hit by the way does not lift a wrong rollout.
+        ("xx.x", "...F", Diagnosis.WRONG),
+        # One hit is no path, even where it is all that there is to hit.
+        ("x.", ".F", Diagnosis.WRONG),
+        ("xx", ".F", Diagnosis.ALMOST_CORRECT),
+        # Where every node states the answer, they are all that there is.
+        ("xx", "FF", Diagnosis.ALMOST_CORRECT),
+        ("....", "...F", Diagnosis.WRONG),
+    ],
+)
+def test_wrong_rollouts(hits: str, final: str, diagnosis: Diagnosis) -> None:
+    assert diagnosed(hits, final=final, right=False, acc=0.0) is diagnosis
+
+
+@pytest.mark.parametrize("hits", ["xxxx", "....", "xxx."])
+def test_a_right_answer_that_the_rule_does_not_see_is_a_format_error(hits: str) -> None:
+    assert diagnosed(hits, right=False, lenient=True, acc=0.0) is Diagnosis.FORMAT_ERROR
+
+
+@pytest.mark.parametrize(
+    ("hits", "final", "num_chars", "diagnosis"),
+    [
+        ("....", "...F", 100, Diagnosis.DIRECT_ANSWER),  # 25 characters a node
+        ("....", "...F", 101, Diagnosis.SOUND),
+        (".", ".", 60, Diagnosis.DIRECT_ANSWER),  # or 60 in all
+        (".", ".", 61, Diagnosis.SOUND),
+        # The final answer alone is no path; one node of three on the way to it is.
+        ("...x", "...F", 50, Diagnosis.DIRECT_ANSWER),
+        ("x..x", "...F", 50, Diagnosis.SOUND),
+        ("x....x", ".....F", 50, Diagnosis.DIRECT_ANSWER),  # 0.2 is still low
+    ],
+)
+def test_direct_answers(hits: str, final: str, num_chars: int, diagnosis: Diagnosis) -> None:
+    assert diagnosed(hits, final=final, num_chars=num_chars) is diagnosis
+
+
+@pytest.mark.parametrize(
+    ("hits", "num_chars", "diagnosis"),
+    [
+        ("xxxx", 4000, Diagnosis.REDUNDANT_THINKING),  # 1,000 a node, 4 times the length
+        ("xxxx", 3999, Diagnosis.SOUND),
+        ("xx..", 2000, Diagnosis.SOUND),  # 1,000 a node, but only twice the length
+        ("....", 9000, Diagnosis.SOUND),  # no node, no length per node
+    ],
+)
+def test_redundant_by_length_per_node(hits: str, num_chars: int, diagnosis: Diagnosis) -> None:
+    assert diagnosed(hits, num_chars=num_chars) is diagnosis
+
+
+def test_tokens_count_where_they_are_known() -> None:
+    both = Reference(in_chars=Usual(1000, 250), in_tokens=Usual(100, 25))
+    redundant = Diagnosis.REDUNDANT_THINKING
+    assert diagnosed(reference=both, num_chars=1000, num_tokens=400) is redundant
+    assert diagnosed(reference=USUAL, num_chars=1000, num_tokens=400) is Diagnosis.SOUND
+    assert diagnosed(reference=both, num_chars=9000, num_tokens=100) is Diagnosis.SOUND
+
+
+@pytest.mark.parametrize(
+    ("end", "diagnosis"),
+    [(500, Diagnosis.REDUNDANT_THINKING), (501, Diagnosis.SOUND)],
+)
+def test_redundant_by_what_follows_the_final_node(end: int, diagnosis: Diagnosis) -> None:
+    spans = ((0, 9), None, None, (end - 9, end))
+    assert diagnosed("x..x", num_chars=2500, spans=spans) is diagnosis
+    # Without a final node that was hit there is no end to go on after.
+    assert diagnosed("x...", num_chars=2500, spans=(*spans[:3], None)) is Diagnosis.SOUND
+
+
+def test_the_last_of_several_final_nodes_counts() -> None:
+    spans = ((0, 9), (2000, 2100))
+    assert diagnosed("xx", final="FF", num_chars=2500, spans=spans) is Diagnosis.SOUND
+
+
+def test_nothing_is_redundant_where_nothing_is_usual() -> None:
+    assert diagnosed(num_chars=10**6, reference=None) is Diagnosis.SOUND
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
+def test_whatever_was_not_scored_is_unscored(status: Status) -> None:
+    assert diagnosed(status=status) is Diagnosis.UNSCORED
+
+
+def test_an_undecided_answer_is_unscored() -> None:
+    assert diagnosed(right=None) is Diagnosis.UNSCORED
+
+
+def test_the_reason_names_what_decided() -> None:
+    verdict = classify(
+        rollout(num_chars=4000),
+        facts(),
+        right=True,
+        right_leniently=True,
+        reference=USUAL,
+    )
+    assert verdict.reason == (
+        "right, with 4.0 times the usual characters per node (≥ 3) and 4.0 times the usual length"
+    )
+
+
+def test_thresholds_can_be_moved() -> None:
+    strict = Thresholds(almost_ncr=1.0, redundant_per_node=10)
+    assert diagnosed("xxx..", final="....F", right=False, thresholds=strict) is Diagnosis.WRONG
+    assert diagnosed(num_chars=4000, thresholds=strict) is Diagnosis.SOUND
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "sentence"),
+    [
+        ({"almost_ncr": 1.2}, "almost_ncr must be from 0 to 1, got 1.2"),
+        ({"direct_ncr": -0.1}, "direct_ncr must be from 0 to 1, got -0.1"),
+        ({"redundant_tail": -1.0}, "redundant_tail must be 0 or more, got -1.0"),
+    ],
+)
+def test_thresholds_out_of_range_are_refused(thresholds: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Thresholds(**thresholds)

@@ -1,0 +1,85 @@
+"""Scored rollouts without a file: columns, sets and rows made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from consensusbench.evaluation.columns import UNKNOWN, Columns
+from consensusbench.evaluation.scored_types import ProblemFacts, ScoredRollout, ScoredSet
+from consensuspr.scoring.types import Status
+
+
+def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
+    """Return rollouts with one node each, which the right ones match."""
+    size = len(problem)
+    hits = np.array([int(value == 1) for value in acc])
+    labels = np.array([UNKNOWN] * size)
+    no = np.zeros(size, dtype=np.bool_)
+    ones = np.ones(size, dtype=np.int64)
+    return Columns(
+        problem=np.array(problem),
+        acc=np.array(acc, dtype=np.float64),
+        nodes=ones,
+        hits=hits,
+        nodes_without_final=ones,
+        hits_without_final=hits,
+        tokens=np.full(size, 10.0),
+        chars=ones * 30,
+        undecided=no,
+        undecided_by_load=no,
+        status=np.array(["OK"] * size),
+        model=labels,
+        source=labels,
+        difficulty=labels,
+        file=ones * 0,
+    )
+
+
+def facts(problem_id: str, is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
+    """Return a problem with one node for each element of ``is_final``."""
+    values: dict[str, Any] = {
+        "problem_id": problem_id,
+        "data_source": "",
+        "problem": "",
+        "ground_truth": "1",
+        "difficulty": None,
+        "split": None,
+        "node_ids": tuple(f"n{at + 1}" for at in range(len(is_final))),
+        "labels": tuple(f"node {at + 1}" for at in range(len(is_final))),
+        "is_final": tuple(is_final),
+        "types": ("equation",) * len(is_final),
+        **changes,
+    }
+    return ProblemFacts(**values)
+
+
+def rollout(
+    problem_id: str, acc: float | None, matched: Sequence[int], **changes: Any
+) -> ScoredRollout:
+    """Return a scored rollout; a 1 in ``matched`` is a node that was found."""
+    values: dict[str, Any] = {
+        "problem_id": problem_id,
+        "rollout_id": "",
+        "model": "",
+        "data_source": "",
+        "status": Status.OK,
+        "acc": acc,
+        "matched": tuple(map(bool, matched)),
+        "spans": None,
+        "num_tokens": None,
+        "num_chars": 100,
+        "answer": None,
+        "answer_method": "",
+        "file": 0,
+        "row": 0,
+        **changes,
+    }
+    return ScoredRollout(**values)
+
+
+def scored_set(problems: Sequence[ProblemFacts], *rollouts: ScoredRollout) -> ScoredSet:
+    """Return a set of rollouts that came from one file."""
+    return ScoredSet({p.problem_id: p for p in problems}, list(rollouts), files=("rollouts.jsonl",))

@@ -1,0 +1,285 @@
+"""An evaluation as a whole: every figure of a small example by hand, groups, and both files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consensusbench.evaluation.csv_file import write_csv
+from consensusbench.evaluation.evaluating import SCHEMA, evaluate
+from consensusbench.evaluation.latex import latex_of, write_latex
+from consensusbench.evaluation.measuring import Group, Settings
+from consensusbench.evaluation.scored_types import ScoredRollout, ScoredSet
+from consensusbench.evaluation.tables import evaluation_notes
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import Status
+from tests.consensusbench.evaluation.conftest import facts, rollout, scored_set
+
+EASY = facts("p1", [False, True], difficulty="easy", data_source="sums")
+HARD = facts("p2", [False, False, False, True], difficulty="hard", data_source="roots")
+BARE = facts("p3", [], data_source="bare")
+
+
+def example() -> ScoredSet:
+    """Two models on three problems, of which one has no nodes."""
+    a: dict[str, Any] = {"model": "A", "data_source": "sums"}
+    return scored_set(
+        [EASY, HARD, BARE, facts("p4", [True])],
+        rollout("p1", 1.0, [1, 1], num_tokens=100, num_chars=300, **a),
+        rollout("p1", 0.0, [1, 0], num_tokens=50, num_chars=100, **a),
+        rollout("p2", 1.0, [1, 1, 0, 1], num_tokens=300, model="B", data_source="roots"),
+        rollout("p2", 0.0, [0, 0, 0, 0], num_tokens=60, model="B", data_source="roots"),
+        rollout("p2", 0.0, [0, 1, 0, 0], model="B", data_source="roots", answer_method="budget",
+                status=Status.ANSWER_UNDECIDED),
+        rollout("p3", 1.0, [], status=Status.NO_NODES, num_tokens=10, model="B"),
+        rollout("p2", None, [], status=Status.INTERNAL, model="B", data_source="roots"),
+    )  # fmt: skip
+
+
+def test_every_figure_by_hand() -> None:
+    found = evaluate(example(), settings=Settings(ks=(1, 2))).overall
+    assert (found.num_rollouts, found.num_problems) == (7, 3)
+    assert found.statuses == {"OK": 4, "ANSWER_UNDECIDED": 1, "NO_NODES": 1, "INTERNAL": 1}
+    assert found.acc.value == pytest.approx(3 / 6)
+    assert (found.num_undecided, found.num_undecided_by_load) == (1, 0)
+    assert found.acc_if_undecided_were_right == pytest.approx(4 / 6)
+    first, second = found.pass_at
+    assert first.estimate.value == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
+    # p1: the only pair holds the right one; p2: two of three pairs do; p3 has one sample.
+    assert second.estimate.value == pytest.approx((1 + 2 / 3) / 2)
+    assert (second.num_left_out, second.left_out) == (1, ("p3",))
+
+    nodes = found.nodes
+    assert nodes.ncr.value == pytest.approx((1 + 1 / 2 + 3 / 4 + 0 + 1 / 4) / 5)
+    assert nodes.ncr_by_problem.value == pytest.approx((3 / 4 + 1 / 3) / 2)
+    assert nodes.tpn.value == pytest.approx((50 + 50 + 100) / 3)
+    assert nodes.tpn_median.value == 50
+    # The rollout without a match counts with its 60 tokens, the one of unknown length does not.
+    assert nodes.tpn_pooled.value == pytest.approx((100 + 50 + 300 + 60) / (2 + 1 + 3 + 0))
+    assert nodes.num_without_match == 1
+    assert nodes.consistency.d_ncr.value == pytest.approx((1 + 3 / 4) / 2 - (1 / 2 + 0 + 1 / 4) / 3)
+    assert nodes.consistency.auroc.value == 1.0
+    assert nodes.consistency.prevalence == pytest.approx(2 / 5)
+
+    without = found.nodes_without_final
+    assert without.ncr.value == pytest.approx((1 + 1 + 2 / 3 + 0 + 1 / 3) / 5)
+    assert without.tpn.value == pytest.approx((100 + 50 + 150) / 3)
+    assert without.consistency.auroc.value == pytest.approx((1 / 2 + 1 + 1 + 0 + 1 + 1) / 6)
+
+    assert found.tokens.value == pytest.approx(520 / 5)
+    assert found.chars.value == pytest.approx((300 + 100 + 5 * 100) / 7)
+
+
+def labels(groups: tuple[Group, ...]) -> list[tuple[str, ...]]:
+    return [tuple(group.key.values()) for group in groups]
+
+
+def test_groups_are_within_each_model_where_there_are_several() -> None:
+    found = evaluate(example())
+    assert [one.by for one in found.breakdowns] == [
+        ("model",),
+        ("model", "source"),
+        ("model", "difficulty"),
+    ]
+    by_source = found.breakdown("model", "source")
+    assert by_source is not None
+    assert labels(by_source.groups) == [("A", "sums"), ("B", "roots"), ("B", "(none)")]
+    by_difficulty = found.breakdown("model", "difficulty")
+    assert by_difficulty is not None
+    assert labels(by_difficulty.groups) == [("A", "easy"), ("B", "hard"), ("B", "(none)")]
+    pooled = evaluate(example(), by=("difficulty",)).breakdown("difficulty")
+    assert pooled is not None
+    assert labels(pooled.groups) == [("easy",), ("hard",), ("(none)",)]
+    assert evaluate(example(), by=()).breakdowns == ()
+
+
+def test_labels_that_nobody_has_make_no_groups() -> None:
+    scored = scored_set([facts("p1", [True])], rollout("p1", 1.0, [1]))
+    assert evaluate(scored).breakdowns == ()
+
+
+def test_difficulties_stand_in_their_order() -> None:
+    problems = [
+        facts(f"p{at}", [True], difficulty=d) for at, d in enumerate(("hard", "easy", "medium"))
+    ]
+    scored = scored_set(problems, *[rollout(p.problem_id, 1.0, [1]) for p in problems])
+    found = evaluate(scored).breakdown("difficulty")
+    assert found is not None and labels(found.groups) == [("easy",), ("medium",), ("hard",)]
+
+
+def test_the_json_form_is_complete_and_has_no_nan() -> None:
+    found = evaluate(example(), dataset="d.jsonl", settings=Settings(ks=(1, 2), seed=3)).to_json()
+    read = json.loads(json.dumps(found, allow_nan=False))
+    assert (read["schema"], read["dataset"], read["ks"], read["seed"]) == (
+        SCHEMA,
+        "d.jsonl",
+        [1, 2],
+        3,
+    )
+    assert read["num_problems_without_rollouts"] == 1
+    assert read["overall"]["pass_at"]["2"]["left_out"] == ["p3"]
+    # What another program may rely on; a change of these is a change of SCHEMA.
+    assert sorted(read) == sorted(
+        "schema version dataset files identity num_stored skipped_rows "
+        "num_problems_without_rollouts tokenizer num_tokenized messages ks confidence seed "
+        "replicates overall breakdowns".split()
+    )
+    assert sorted(read["overall"]) == sorted(
+        "key num_rollouts num_problems statuses num_undecided num_undecided_by_load acc "
+        "acc_if_undecided_were_right pass_at nodes nodes_without_final tokens chars".split()
+    )
+    assert sorted(read["overall"]["nodes"]) == sorted(
+        "ncr ncr_by_problem tpn tpn_pooled tpn_median num_without_match consistency".split()
+    )
+    assert sorted(read["overall"]["nodes"]["consistency"]) == sorted(
+        "d_ncr auroc aucpr prevalence ncr_right ncr_wrong num_right num_wrong".split()
+    )
+
+
+def test_the_documentation_names_every_key(repository: Path) -> None:
+    text = (repository / "docs/evaluation.md").read_text(encoding="utf-8")
+    said = evaluate(example()).to_json()
+    assert SCHEMA in text
+    assert [key for key in keys(said) if f"`{key}`" not in text] == []
+
+
+def keys(value: object) -> set[str]:
+    """Return the keys of all objects whose keys are words of the format."""
+    if isinstance(value, list):
+        return {key for inner in value for key in keys(inner)}
+    if not isinstance(value, dict):
+        return set()
+    labels = {"statuses", "messages", "key", "pass_at", "identity"}
+    inner = {key for name, below in value.items() if name not in labels for key in keys(below)}
+    return set(value) | inner
+
+
+def test_csv_has_a_row_for_each_group_and_fractions(tmp_path: Path) -> None:
+    found = evaluate(example(), settings=Settings(ks=(1, 2)))
+    write_csv(found, tmp_path / "figures.csv")
+    with (tmp_path / "figures.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["model"], row["source"], row["difficulty"]) for row in rows] == [
+        ("", "", ""), ("A", "", ""), ("B", "", ""),
+        ("A", "sums", ""), ("B", "roots", ""), ("B", "(none)", ""),
+        ("A", "", "easy"), ("B", "", "hard"), ("B", "", "(none)"),
+    ]  # fmt: skip
+    assert float(rows[0]["acc"]) == 0.5
+    assert float(rows[0]["acc_low"]) < 0.5 < float(rows[0]["acc_high"])
+    assert (rows[1]["acc"], rows[1]["acc_low"], rows[1]["pass@2"]) == ("0.5", "", "1.0")
+    assert rows[5]["ncr"] == ""
+
+
+def test_latex_has_the_papers_tables(tmp_path: Path) -> None:
+    scored = example()
+    scored.rollouts = [
+        replace(r, model={"A": "a_1 & b%", "B": "B"}[r.model]) for r in scored.rollouts
+    ]
+    write_latex(evaluate(scored, settings=Settings(ks=(1, 2))), tmp_path / "tables.tex")
+    text = (tmp_path / "tables.tex").read_text(encoding="utf-8")
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 4
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 4
+    lines = text.splitlines()
+    assert r"Model & Acc & pass@1 & pass@2 & NCR & TPN \\" in lines
+    # Of TPN the least is best, of all else the most; equal to what is shown is equally bold.
+    assert (
+        r"a\_1 \& b\% & \textbf{50.0} & 50.0 & \textbf{100.0} & \textbf{75.0} & \textbf{50.00} \\"
+        in lines
+    )
+    assert r"Model & easy & hard & (none) \\" in lines
+    assert r"B & -- & 33.3 & 100.0 \\" in lines  # where one model stands alone, none is best
+    assert r"\multicolumn{4}{c}{Response Length (tokens)} \\" in lines
+
+
+def test_latex_of_one_unnamed_model_has_one_row() -> None:
+    scored = scored_set([EASY], rollout("p1", 1.0, [1, 1]), rollout("p1", 0.0, [1, 0]))
+    text = latex_of(evaluate(scored))
+    assert r"all & 50.0 & 50.0 & 75.0 & -- \\" in text.splitlines()
+    assert r"\textbf" not in text
+
+
+def test_notes_say_what_the_tables_do_not() -> None:
+    notes = "\n".join(evaluation_notes(evaluate(example(), settings=Settings(ks=(2,)))))
+    assert "INTERNAL 1" in notes and "ANSWER_UNDECIDED 1" in notes
+    assert "1 answers stayed undecided and count as wrong" in notes and "66.7 %" in notes
+    assert "1 rollouts have no Acc" in notes
+    assert "1 problems of the dataset have no rollout" in notes
+    assert "pass@2 of all leaves out 1 of 3 problems, which have fewer than 2 samples: p3" in notes
+    assert "2 rollouts have no length in tokens" in notes
+    assert "95 % intervals, clustered by problem" in notes
+
+
+def test_a_busy_machine_is_named() -> None:
+    scored = scored_set([EASY], rollout("p1", 0.0, [1, 1], answer_method="load"))
+    notes = evaluation_notes(evaluate(scored))
+    assert any("1 of them because the machine was busy" in note for note in notes)
+    assert "no intervals: a single problem says nothing about others" in notes
+
+
+@pytest.mark.parametrize(
+    ("by", "how", "sentence"),
+    [
+        (("colour",), Settings(), "by model, source, difficulty, not by 'colour'"),
+        ((), Settings(confidence=0.0), "above 0 and below 1, got 0.0"),
+        ((), Settings(seed=-1), "the seed must be 0 or more, got -1"),
+        ((), Settings(ks=(0,)), r"1 or more, got \(0,\)"),
+        ((), Settings(ks=(2, 1)), r"ascending and 1 or more, got \(2, 1\)"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    by: tuple[str, ...], how: Settings, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        evaluate(example(), by=by, settings=how)
+
+
+@st.composite
+def rollouts(draw: st.DrawFn) -> list[ScoredRollout]:
+    found = []
+    for _ in range(draw(st.integers(1, 12))):
+        facts_of = draw(st.sampled_from([EASY, HARD]))
+        size = len(facts_of.node_ids)
+        matched = draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
+        found.append(
+            rollout(
+                facts_of.problem_id,
+                draw(st.sampled_from([0.0, 1.0, None])),
+                matched,
+                num_tokens=draw(st.sampled_from([None, 5, 80])),
+                model=draw(st.sampled_from(["A", "B"])),
+            )
+        )
+    return found
+
+
+@settings(max_examples=25)  # each evaluates twice, with all its resampling
+@given(rollouts(), st.integers(0, 5))
+def test_the_order_of_rollouts_does_not_matter(found: list[ScoredRollout], seed: int) -> None:
+    shuffled = found[:]
+    random.Random(seed).shuffle(shuffled)
+    one, other = (evaluate(scored_set([EASY, HARD], *rows)).to_json() for rows in (found, shuffled))
+    assert flat(one) == pytest.approx(flat(other), abs=1e-12)
+
+
+def flat(value: object, path: str = "") -> dict[str, float]:
+    """Return all numbers of a JSON value by their path."""
+    match value:
+        case dict():
+            items = [(f"{path}/{key}", inner) for key, inner in value.items()]
+        case list():
+            items = [(f"{path}/{at}", inner) for at, inner in enumerate(value)]
+        case bool() | None | str():
+            return {}
+        case int() | float():
+            return {path: float(value)}
+        case _:
+            raise AssertionError(f"{path} holds {value!r}")
+    return {name: number for key, inner in items for name, number in flat(inner, key).items()}

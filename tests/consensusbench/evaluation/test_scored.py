@@ -1,0 +1,346 @@
+"""Files to scored rollouts: scored here, by a server, or before; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensusbench.evaluation import scored as scored_module
+from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
+from consensuspr.cli.connection import Connection
+from consensuspr.client import LocalClient, Rollout, ScoredBatch
+from consensuspr.data import read_rollouts
+from consensuspr.errors import DataError, InputError, ServerFault
+from consensuspr.scoring.types import Status
+from tests.cli.conftest import RunningServer
+
+WriteRows = Callable[..., Path]
+
+PROBLEMS: list[dict[str, Any]] = [
+    {
+        "problem_id": "p1",
+        "data_source": "sums",
+        "ground_truth": "9",
+        "metadata": {"level": 1},
+        "nodes": [
+            {"node_id": "a", "label": "total", "expressions": ["4*12=48"], "derived": []},
+            {"node_id": "b", "expressions": ["48-39=9"], "derived": [], "is_final": True},
+        ],
+    },
+    {"problem_id": "p2", "data_source": "bare", "ground_truth": "7", "nodes": []},
+    {"problem_id": "p3", "nodes": [{"expressions": ["c^2=25"], "derived": []}]},
+]
+ROLLOUTS: list[dict[str, Any]] = [
+    {
+        "problem_id": "p1",
+        "rollout_id": "right",
+        "model": "A",
+        "response": "4 × 12 = 48, so 48 - 39 = 9.\nAnswer: 9",
+        "num_tokens": 20,
+    },
+    {"problem_id": "p1", "rollout_id": "half", "response": "4·12 = 48. Answer: 8", "num_tokens": 0},
+    {"problem_id": "p2", "rollout_id": "bare", "response": "Answer: 7", "data_source": "own"},
+    {"problem_id": "p3", "response": "c² = 25"},
+    {"problem_id": "p9", "rollout_id": "lost", "response": "Answer: 1"},
+    {"problem_id": "p9", "rollout_id": "brought", "response": "Answer: 1", "ground_truth": "1"},
+]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteRows:
+    """Write rows as JSONL and return where."""
+
+    def write(rows: list[dict[str, Any]], name: str) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def dataset(write: WriteRows) -> Path:
+    """Three problems, one without nodes and one without a ground truth."""
+    return write(PROBLEMS, "problems.jsonl")
+
+
+@pytest.fixture
+def rollouts(write: WriteRows) -> Path:
+    """Six rollouts, two of a problem that the dataset does not have."""
+    return write(ROLLOUTS, "rollouts.jsonl")
+
+
+def without_place(scored: ScoredSet) -> list[Any]:
+    return [(r.problem_id, r.status, r.acc, r.matched, r.spans, r.answer) for r in scored.rollouts]
+
+
+def test_rollouts_are_scored_and_their_texts_forgotten(dataset: Path, rollouts: Path) -> None:
+    told: list[int] = []
+    scored = score_files([rollouts], dataset, progress=told.append)
+    right, half, bare, no_truth, lost, brought = scored.rollouts
+    assert (right.acc, right.matched, right.ncr, right.tpn) == (1.0, (True, True), 1.0, 10.0)
+    assert (right.model, right.data_source, right.answer) == ("A", "sums", "9")
+    assert (half.acc, half.ncr, half.num_tokens, half.tpn) == (0.0, 0.5, None, None)
+    assert (bare.status, bare.acc, bare.ncr, bare.data_source) == (
+        Status.NO_NODES,
+        1.0,
+        None,
+        "own",
+    )
+    assert (no_truth.status, no_truth.acc, no_truth.ncr) == (Status.NO_GROUND_TRUTH, None, 1.0)
+    assert (lost.status, lost.acc, lost.ncr, lost.data_source) == (
+        Status.UNKNOWN_PROBLEM,
+        None,
+        None,
+        "",
+    )
+    assert (brought.status, brought.acc, scored.facts(brought)) == (Status.NO_NODES, 1.0, None)
+    assert no_truth.rollout_id == "rollouts.jsonl:4"
+    assert [r.num_chars for r in scored.rollouts] == [len(row["response"]) for row in ROLLOUTS]
+    assert scored.statuses == Counter(r.status for r in scored.rollouts)
+    assert "p9" in scored.messages[Status.UNKNOWN_PROBLEM]
+    assert scored.identity is not None and scored.num_stored == 0
+    assert told[-1] == 6 and told == sorted(told)
+
+
+def test_facts_are_those_of_the_dataset(dataset: Path, rollouts: Path) -> None:
+    scored = score_files([rollouts], dataset)
+    facts = scored.problems["p1"]
+    assert (facts.difficulty, facts.ground_truth) == ("easy", "9")
+    assert (facts.node_ids, facts.labels) == (("a", "b"), ("total", "48-39=9"))
+    assert facts.is_final == (False, True)
+    assert list(scored.problems) == ["p1", "p2", "p3"]
+    right, half = scored.rollouts[:2]
+    assert right.ncr_without_final(facts) == half.ncr_without_final(facts) == 1.0
+    assert scored.rollouts[2].ncr_without_final(scored.problems["p2"]) is None
+
+
+def test_spans_come_where_they_are_asked_for(dataset: Path, rollouts: Path) -> None:
+    scored = score_files([rollouts], dataset, spans=True)
+    assert scored.rollouts[0].spans == ((0, 11), (16, 27))
+    assert scored.rollouts[1].spans == ((0, 9), None)
+    assert score_files([rollouts], dataset).rollouts[0].spans is None
+
+
+@pytest.mark.parametrize("name", ["scored.jsonl", "scored.jsonl.gz", "scored.parquet"])
+def test_what_was_scored_once_is_not_scored_again(
+    dataset: Path, rollouts: Path, tmp_path: Path, name: str
+) -> None:
+    output = tmp_path / name
+    first = score_files([rollouts], dataset, spans=True, scored_output=output)
+    again = score_files([output], dataset, spans=True)
+    assert without_place(again) == without_place(first)
+    assert again.num_stored == 6 and again.identity is None
+    second = tmp_path / f"again-{name}"
+    score_files([output], dataset, spans=True, scored_output=second)
+    assert list(read_rollouts(second)) == list(read_rollouts(output))
+    # Asked for more than is stored, those that have nodes are scored again.
+    plain = tmp_path / "plain.jsonl"
+    score_files([rollouts], dataset, scored_output=plain)
+    assert score_files([plain], dataset, spans=True).num_stored == 3
+    assert {"answer", "answer_method", "status"} <= next(iter(read_rollouts(plain))).keys()
+
+
+def test_scored_and_unscored_rows_mix_in_order(
+    dataset: Path, rollouts: Path, write: WriteRows, tmp_path: Path
+) -> None:
+    output = tmp_path / "scored.jsonl"
+    whole = score_files([rollouts], dataset, scored_output=output)
+    stored = list(read_rollouts(output))
+    mixed = [stored[at] if at % 2 else ROLLOUTS[at] for at in range(6)]
+    scored = score_files([write(mixed, "rollouts_.jsonl")], dataset)
+    assert scored.num_stored == 3
+    assert [r.acc for r in scored.rollouts] == [r.acc for r in whole.rollouts]
+    assert [r.matched for r in scored.rollouts] == [r.matched for r in whole.rollouts]
+
+
+def test_a_scored_file_needs_no_server(dataset: Path, rollouts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "scored.jsonl"
+    score_files([rollouts], dataset, scored_output=output)
+    nobody = "127.0.0.1:1"
+    assert score_files([output], dataset, address=nobody).num_stored == 6
+
+
+def test_a_server_gives_the_same(dataset: Path, rollouts: Path) -> None:
+    here = score_files([rollouts], dataset, spans=True)
+    server = RunningServer.start(dataset, "--workers", "1")
+    try:
+        there = score_files([rollouts], dataset, spans=True, address=server.address)
+    finally:
+        server.stop()
+    assert there.rollouts == here.rollouts
+    assert there.identity is not None and there.identity.dataset == "small"
+
+
+SCORED = {
+    "problem_id": "p1",
+    "rollout_id": "r",
+    "response": "x",
+    "acc": 1.0,
+    "ncr": 0.5,
+    "matched": [True, False],
+    "status": "OK",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"matched": [True]}, "scored OK with 1 nodes, and its problem has 2"),
+        ({"matched": []}, "scored OK with 0 nodes"),
+        (
+            {"status": "NO_NODES", "matched": []},
+            "scored NO_NODES with 0 nodes, and its problem has 2",
+        ),
+        ({"status": "UNKNOWN_PROBLEM", "matched": [], "acc": None}, "its problem has 2"),
+        ({"problem_id": "p7"}, "its problem has 0 in this dataset"),
+        ({"status": "FINE"}, "status 'FINE' is not a status"),
+        ({"status": 3}, "status '3' is not a status"),
+        ({"acc": 0.5}, "acc must be 0, 1 or null, got '0.5'"),
+        ({"acc": True}, "acc must be 0, 1 or null"),
+        ({"acc": "1"}, "acc must be 0, 1 or null"),
+        ({"matched": [1, 0]}, "matched must be a list of true and false"),
+        ({"matched": "yes"}, "matched must be a list of true and false"),
+        ({"spans": [[0, 1]]}, "spans must hold"),
+        ({"spans": [[1, 0], None]}, "spans must hold"),
+        ({"spans": [[0, 1], [2, 3]]}, "spans must hold"),
+        ({"spans": [None, None]}, "spans must hold"),
+    ],
+)
+def test_scores_of_another_dataset_are_refused(
+    dataset: Path, write: WriteRows, changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        score_files([write([SCORED | changes], "old.jsonl")], dataset)
+    assert "old.jsonl: rollout 'r'" in str(caught.value) and sentence in str(caught.value)
+
+
+def test_stored_statuses_are_kept_and_no_failure_becomes_a_zero(
+    dataset: Path, write: WriteRows
+) -> None:
+    nothing: dict[str, Any] = {"acc": None, "ncr": None, "matched": []}
+    rows = [
+        SCORED | {"status": "INTERNAL", **nothing},
+        SCORED | {"status": "OVERSIZE", **nothing},
+        SCORED | {"status": "ANSWER_UNDECIDED", "acc": 0.0},
+        SCORED | {"status": "ANSWER_UNDECIDED", "acc": 0.0, "answer_method": "load"},
+        SCORED | {"status": "NO_GROUND_TRUTH", "acc": None},
+    ]
+    scored = score_files([write(rows, "scored.jsonl")], dataset)
+    assert [r.acc for r in scored.rollouts] == [None, None, 0.0, 0.0, None]
+    assert [r.ncr for r in scored.rollouts] == [None, None, 0.5, 0.5, 0.5]
+    assert [r.undecided for r in scored.rollouts] == [False, False, True, True, False]
+    assert [r.undecided_by_load for r in scored.rollouts] == [False] * 3 + [True, False]
+
+
+class BusyClient:
+    """Scores like the client that it stands for, but leaves answers open at first."""
+
+    def __init__(self, client: LocalClient, times: int) -> None:
+        self.client = client
+        self.times = times
+        self.calls: list[int] = []
+
+    def score(self, rollouts: list[Rollout], **options: Any) -> ScoredBatch:
+        self.calls.append(len(rollouts))
+        batch = self.client.score(rollouts, **options)
+        if len(self.calls) <= self.times:
+            batch[0] = replace(
+                batch[0], status=Status.ANSWER_UNDECIDED, acc=0.0, answer_method="load"
+            )
+        return batch
+
+
+@pytest.mark.parametrize(("times", "acc", "undecided"), [(1, 1.0, False), (2, 0.0, True)])
+def test_what_a_busy_machine_left_open_is_asked_once_more(
+    dataset: Path,
+    rollouts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    times: int,
+    acc: float,
+    undecided: bool,
+) -> None:
+    with LocalClient(dataset) as client:
+        busy = BusyClient(client, times)
+        connection = Connection(busy, None, str(dataset))  # type: ignore[arg-type]
+        monkeypatch.setattr(scored_module, "connect", lambda *given: nullcontext(connection))
+        scored = score_files([rollouts], dataset)
+    assert busy.calls == [6, 1]
+    assert (scored.rollouts[0].acc, scored.rollouts[0].undecided_by_load) == (acc, undecided)
+    assert [r.acc for r in scored.rollouts[1:3]] == [0.0, 1.0]
+
+
+def test_a_server_that_changes_in_between_ends_the_run(
+    dataset: Path, rollouts: Path, write: WriteRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = write(ROLLOUTS[:1], "second.jsonl")
+    with LocalClient(dataset) as client:
+        real = client.score
+
+        def changing(rollouts: list[Rollout], **options: Any) -> ScoredBatch:
+            batch = real(rollouts, **options)
+            batch.identity = replace(batch.identity, dataset_digest=f"of {len(rollouts)}")
+            return batch
+
+        monkeypatch.setattr(client, "score", changing)
+        connection = Connection(client, None, str(dataset))
+        monkeypatch.setattr(scored_module, "connect", lambda *given: nullcontext(connection))
+        with pytest.raises(ServerFault, match="changed after 6 rollouts"):
+            score_files([rollouts, second], dataset)
+
+
+def test_responses_are_read_again_in_one_pass(
+    dataset: Path, rollouts: Path, write: WriteRows
+) -> None:
+    second = write(ROLLOUTS[:2], "second.jsonl")
+    scored = score_files([rollouts, second], dataset)
+    wanted = [scored.rollouts[7], scored.rollouts[0], scored.rollouts[3]]
+    found = scored.responses(wanted)
+    assert {(r.file, r.row): found[r.file, r.row] for r in wanted} == {
+        (1, 1): ROLLOUTS[1]["response"],
+        (0, 0): ROLLOUTS[0]["response"],
+        (0, 3): ROLLOUTS[3]["response"],
+    }
+    assert scored.responses([]) == {}
+
+
+def test_responses_of_a_changed_file_are_refused(dataset: Path, rollouts: Path) -> None:
+    scored = score_files([rollouts], dataset)
+    for rows in (ROLLOUTS[:2], [ROLLOUTS[1], *ROLLOUTS]):
+        rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        with pytest.raises(DataError, match="has changed since its rollouts were scored"):
+            scored.responses([scored.rollouts[2]])
+
+
+def test_bad_rows_stop_or_are_skipped_and_counted(
+    dataset: Path, rollouts: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = rollouts.read_text(encoding="utf-8").splitlines(keepends=True)
+    rollouts.write_text("".join([lines[0], "nonsense\n", *lines[1:]]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"rollouts\.jsonl:2"):
+        count_rollouts([rollouts])
+    scored = score_files([rollouts], dataset, on_error="skip")
+    assert (len(scored.rollouts), scored.skipped_rows) == (6, 1)
+    warned = len(caplog.records)
+    assert scored.responses([scored.rollouts[1]]) == {(0, 1): ROLLOUTS[1]["response"]}
+    assert len(caplog.records) == warned  # named once
+
+
+def test_files_that_would_count_twice_are_refused(
+    dataset: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(rollouts)
+    with pytest.raises(InputError, match="given twice"):
+        score_files([rollouts, link], dataset)
+    with pytest.raises(InputError, match="at least one file"):
+        score_files([], dataset)
+    with pytest.raises(InputError, match="is a file of rollouts itself"):
+        score_files([rollouts], dataset, scored_output=link)

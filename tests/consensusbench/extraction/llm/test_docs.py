@@ -1,0 +1,48 @@
+"""The page about this extractor says what the code does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from consensusbench.extraction.llm import LlmSettings
+from consensusbench.extraction.llm.checking import _EXPLAINED, _TOLD
+from consensusbench.extraction.llm.prompts import first_messages
+from consensusbench.extraction.llm.quoting import quote
+from consensusbench.extraction.types import CorrectRollout
+from consensusbench.models.tokens import likely_tokens
+from consensuspr.data import Problem
+
+
+@pytest.fixture
+def page(repository: Path) -> str:
+    return (repository / "docs/extraction-llm.md").read_text(encoding="utf-8")
+
+
+def test_every_setting_stands_there_with_its_default(page: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", page, flags=re.MULTILINE)
+    assert rows == [(name, str(value)) for name, value in asdict(LlmSettings()).items()]
+
+
+def test_every_reason_stands_there(page: str) -> None:
+    reasons = {"unsupported", "duplicate", *_EXPLAINED}
+    for reason, (of_a_wording, _) in _TOLD.items():
+        reasons |= {reason.value, of_a_wording}
+    assert [reason for reason in reasons if f"`{reason}`" not in page] == []
+
+
+def test_the_table_of_costs_is_what_prompts_take(page: str) -> None:
+    rows = re.findall(r"^\| (\d+) \| ([\d,]+)[^|]* \| ([\d,]+) \|", page, flags=re.MULTILINE)
+    assert len(rows) == 5
+    settings = LlmSettings()
+    problem = Problem("p", problem="q" * 300)
+    for shown, chars, tokens in rows:
+        length = int(chars.replace(",", ""))
+        rollouts = [CorrectRollout(str(i), str(i), "s" * length) for i in range(int(shown))]
+        quotation = quote(problem, rollouts, settings.max_prompt_chars)
+        messages = first_messages(quotation, settings.max_nodes)
+        counted = sum(likely_tokens(message.content) for message in messages)
+        assert int(tokens.replace(",", "")) == pytest.approx(counted, rel=0.03)

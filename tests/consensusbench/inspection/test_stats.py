@@ -1,0 +1,143 @@
+"""What a dataset is made of, against counts made by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensusbench.inspection import DatasetStats, read_stats
+from consensusbench.inspection.composition import latex_of, write_csv
+from consensuspr.errors import DataError
+
+Write = Callable[..., Path]
+
+
+def rows() -> list[dict[str, Any]]:
+    equation = {"expressions": ["1+1=2", "2=1+1"], "type": "equation", "derived": ["x"]}
+    final = {"expressions": ["2"], "type": "value", "support": 3, "is_final": True}
+    return [
+        {
+            "problem_id": "a",
+            "data_source": "MATH_500",
+            "problem": "?",
+            "ground_truth": "2",
+            "split": "test",
+            "nodes": [equation, final],
+            "metadata": {"level": 3},
+        },
+        {
+            "problem_id": "b",
+            "data_source": "MATH_500",
+            "problem": "?",
+            "ground_truth": "2",
+            "split": "test",
+            "nodes": [equation, equation, equation],
+            "metadata": {"level": "Level 5"},
+        },
+        {"problem_id": "c", "data_source": "DAPO", "split": "train", "nodes": [final]},
+        {"problem_id": "d", "data_source": "DAPO", "split": "train", "nodes": []},
+        {"problem_id": "e", "data_source": "", "nodes": [equation], "ground_truth": "1"},
+    ]
+
+
+@pytest.fixture
+def stats(write_dataset: Write) -> DatasetStats:
+    return read_stats([write_dataset(*rows())])
+
+
+def test_averages_are_over_problems_with_nodes(stats: DatasetStats) -> None:
+    test, train = stats.by_split["test"], stats.by_split["train"]
+    assert (test.with_nodes, test.average_nodes) == (2, 2.5)
+    assert (train.with_nodes, train.without_nodes, train.average_nodes) == (1, 1, 1.0)
+    assert stats.overall.average_nodes == 7 / 4
+
+
+def test_distributions_and_shares(stats: DatasetStats) -> None:
+    group = stats.overall
+    assert group.nodes_per_problem == {2: 1, 3: 1, 1: 2, 0: 1}
+    assert group.types == {"equation": 5, "value": 2}
+    assert group.expressions_per_node == {2: 5, 1: 2}
+    assert (group.derived_per_node, group.without_derived) == ({1: 5}, 2)
+    assert (group.support, group.without_support) == ({3: 2}, 5)
+    assert (group.final_nodes, group.with_final, group.only_final) == (2, 2, 1)
+    assert group.difficulty == {"medium": 1, "hard": 1, "unknown": 3}
+    assert (group.without_ground_truth, group.without_text) == (2, 3)
+
+
+def test_several_files_count_as_one(write_dataset: Write) -> None:
+    one = write_dataset(*rows()[:2], name="one.jsonl")
+    other = write_dataset(*rows()[2:], name="other.jsonl")
+    seen: list[int] = []
+    together = read_stats([one, other], progress=seen.append)
+    assert together.to_json() == read_stats([write_dataset(*rows())]).to_json()
+    assert seen == [2, 5]
+
+
+def test_a_dataset_without_nodes_has_no_average(write_dataset: Write) -> None:
+    said = read_stats([write_dataset(rows()[3])]).to_json()
+    assert said["overall"]["average_nodes"] is None
+
+
+def test_bad_rows_stop_or_are_counted(write_dataset: Write) -> None:
+    path = write_dataset(rows()[0], {"problem_id": 4})
+    with pytest.raises(DataError, match=":2: problem_id must be a string"):
+        read_stats([path])
+    assert read_stats([path], "skip").to_json()["skipped_rows"] == 1
+
+
+def test_json_keeps_values_in_order(stats: DatasetStats) -> None:
+    said = json.loads(json.dumps(stats.to_json()))
+    assert list(said["overall"]["nodes_per_problem"].items()) == [
+        ("0", 1),
+        ("1", 2),
+        ("2", 1),
+        ("3", 1),
+    ]
+    assert list(said["by_split"]) == ["test", "train", "unknown"]
+
+
+def test_latex_is_the_table_of_the_paper(stats: DatasetStats) -> None:
+    lines = latex_of(stats).splitlines()
+    body = lines[lines.index(r"\toprule") :]
+    assert body == [
+        r"\toprule",
+        r"Source & \#Problems & Avg.\ $N(k)$ \\",
+        r"\midrule",
+        r"MATH\_500 & 2 & 2.50 \\",
+        r"DAPO & 1 & 1.00 \\",
+        r"(none) & 1 & 1.00 \\",
+        r"\midrule",
+        r"\textbf{Total} (Test) & 2 & 2.50 \\",
+        r"\textbf{Total} (Train) & 1 & 1.00 \\",
+        r"\textbf{Total} (no split) & 1 & 1.00 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+
+
+def test_csv_has_a_row_for_each_source_and_total(stats: DatasetStats, tmp_path: Path) -> None:
+    write_csv(stats, tmp_path / "s.csv")
+    with open(tmp_path / "s.csv", encoding="utf-8", newline="") as text:
+        read = list(csv.DictReader(text))
+    assert [row["source"] for row in read] == [
+        "MATH_500",
+        "DAPO",
+        "(none)",
+        "Total (Test)",
+        "Total (Train)",
+        "Total (no split)",
+    ]
+    assert read[1] == {
+        "source": "DAPO",
+        "problems": "1",
+        "average_nodes": "1.0",
+        "nodes": "1",
+        "with_final": "1",
+        "without_nodes": "1",
+    }

@@ -1,0 +1,279 @@
+"""Each finding on a dataset made to have it, and none on one made not to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensusbench.inspection import (
+    SEVERITY,
+    Code,
+    Finding,
+    Severity,
+    ValidationReport,
+    ValidationSettings,
+    validate_dataset,
+)
+from consensuspr.core import derive_forms
+from consensuspr.errors import DataError, InputError
+
+Write = Callable[..., Path]
+Found = list[tuple[Code, str | None]]
+
+
+def node(name: str, *expressions: str, **changes: Any) -> dict[str, Any]:
+    forms = [form for text in expressions for form in derive_forms(text)]
+    return {"node_id": name, "expressions": list(expressions), "derived": forms, **changes}
+
+
+SOUND = [node("n1", "12*4=48"), node("n2", "48-6=42", is_final=True)]
+
+
+def problem(*nodes: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "problem_id": "p",
+        "data_source": "sums",
+        "problem": "A dozen boxes hold 4 eggs each; six break.",
+        "ground_truth": "42",
+        "nodes": list(nodes),
+        **changes,
+    }
+
+
+def findings(
+    path: Path, *rollouts: Path, **settings: Any
+) -> tuple[ValidationReport, list[Finding]]:
+    told: list[Finding] = []
+    report = validate_dataset(
+        path, rollouts, ValidationSettings(processes=0, **settings), tell=told.append
+    )
+    return report, told
+
+
+def found_in(write_dataset: Write, *nodes: dict[str, Any], **changes: Any) -> Found:
+    _, told = findings(write_dataset(problem(*nodes, **changes)))
+    return [(one.code, one.node_id) for one in told]
+
+
+def test_a_sound_dataset_has_no_finding(write_dataset: Write) -> None:
+    report, told = findings(write_dataset(problem(*SOUND)))
+    assert told == []
+    assert (report.rows.good, report.rows.bad, report.nodes) == (1, 0, 2)
+    assert not report.fails(strict=True)
+
+
+FINAL = node("f", "48-6=42", is_final=True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        # Nodes that nothing or nearly everything matches.
+        ([node("x", "$$", "  "), FINAL], [(Code.UNMATCHABLE_NODE, "x")]),
+        ([node("x", "$$", "12*4=48"), FINAL], [(Code.EMPTY_EXPRESSION, "x")]),
+        ([node("x", "$7$"), FINAL], [(Code.SINGLE_CHARACTER, "x"), (Code.ENUMERABLE, "x")]),
+        ([node("x", "k"), FINAL], [(Code.SINGLE_CHARACTER, "x")]),
+        # 48 and 42 are values of two digits; 48 is printed by 0, 1, … 300.
+        (
+            [node("x", "84"), FINAL],
+            [(Code.BARE_VALUE, "x"), (Code.ENUMERABLE, "x")],
+        ),
+        ([node("x", "= 84"), FINAL], [(Code.BARE_VALUE, "x"), (Code.ENUMERABLE, "x")]),
+        ([node("x", "1/2"), FINAL], [(Code.BARE_VALUE, "x")]),
+        ([node("x", "1234"), FINAL], []),
+        ([node("x", "= 145"), FINAL], [(Code.ENUMERABLE, "x")]),
+        # In the problem's own text.
+        ([node("x", "4 eggs each"), FINAL], [(Code.ECHO, "x")]),
+        # Arithmetic.
+        ([node("x", "12*4=49"), FINAL], [(Code.FALSE_EQUALITY, "x")]),
+        ([node("x", "100/3=33.33"), FINAL], [(Code.ROUNDED_EQUALITY, "x")]),
+        ([node("x", "100/3=33.33", "3*33=99"), FINAL], []),
+        ([node("x", "2 dozen = 24 eggs"), FINAL], []),
+        # Support.
+        ([node("x", "12*4=48", support=1), FINAL], [(Code.LOW_SUPPORT, "x")]),
+        ([node("x", "12*4=48", support=2), FINAL], []),
+    ],
+)
+def test_nodes_by_themselves(
+    write_dataset: Write, nodes: list[dict[str, Any]], wanted: Found
+) -> None:
+    assert found_in(write_dataset, *nodes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        # The same conclusion twice: told once, of the later node.
+        ([node("a", "5*8=40"), node("b", "8*5=40"), FINAL], [(Code.DUPLICATE_NODES, "b")]),
+        # Whoever writes b has written a.
+        ([node("a", "=4000"), node("b", "5*800=4000"), FINAL], [(Code.IMPLIED_NODE, "a")]),
+        # Only one of two ways to write b holds a.
+        (
+            [node("a", "=4000"), node("b", "5*800=4000", "it is 4 thousand"), FINAL],
+            [(Code.COLLISION, "a")],
+        ),
+        ([node("a", "5*8=40"), node("b", "5*80=400"), FINAL], []),
+    ],
+)
+def test_nodes_among_each_other(
+    write_dataset: Write, nodes: list[dict[str, Any]], wanted: Found
+) -> None:
+    assert found_in(write_dataset, *nodes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "changes", "wanted"),
+    [
+        ([], {}, [(Code.NO_NODES, None)]),
+        (SOUND, {"ground_truth": None}, [(Code.NO_GROUND_TRUTH, None)]),
+        (SOUND, {"problem": " "}, [(Code.NO_PROBLEM_TEXT, None)]),
+        (SOUND[1:], {}, [(Code.NODE_COUNT, None)]),
+        (SOUND[:1], {"ground_truth": "5"}, [(Code.NODE_COUNT, None), (Code.NO_FINAL_NODE, None)]),
+        ([SOUND[0], node("n2", "48-6=42")], {}, [(Code.UNMARKED_FINAL, "n2")]),
+        # By value, in whatever words.
+        (
+            [SOUND[0], node("n2", "x = 0.5")],
+            {"ground_truth": "\\frac{1}{2}"},
+            [(Code.UNMARKED_FINAL, "n2")],
+        ),
+        (SOUND, {"ground_truth": "41"}, [(Code.FINAL_NOT_ANSWER, "n2")]),
+        (
+            [*SOUND, node("n3", "6*7=42", is_final=True)],
+            {},
+            [(Code.SEVERAL_FINAL_NODES, None)],
+        ),
+        ([*SOUND, node("n3", "y=" + "z" * 5000)], {}, [(Code.INLINE_LIMIT, None)]),
+        (
+            [*SOUND, *(node(f"e{n}", f"u={n}+v") for n in range(1000, 1063))],
+            {},
+            [(Code.NODE_COUNT, None), (Code.INLINE_LIMIT, None)],
+        ),
+    ],
+)
+def test_problems_as_a_whole(
+    write_dataset: Write, nodes: list[dict[str, Any]], changes: dict[str, Any], wanted: Found
+) -> None:
+    assert found_in(write_dataset, *nodes, **changes) == wanted
+
+
+def test_derived_forms_that_are_absent_or_stale(write_dataset: Write) -> None:
+    absent = {"node_id": "a", "expressions": ["12*4=48"]}
+    stale = {"node_id": "b", "expressions": ["30+7=37"], "derived": ["37=30+7"]}
+    assert found_in(write_dataset, absent, stale, FINAL) == [
+        (Code.DERIVED_ABSENT, "a"),
+        (Code.DERIVED_DIFFER, "b"),
+    ]
+
+
+def test_absent_forms_count_when_nodes_are_matched(write_dataset: Write) -> None:
+    nodes = [
+        {"node_id": name, "expressions": [text]}
+        for name, text in (("a", "5*8=40"), ("b", "40=8*5"))
+    ]
+    assert (Code.DUPLICATE_NODES, "b") in found_in(write_dataset, *nodes, FINAL)
+
+
+def test_bad_rows_are_findings_and_the_rest_is_still_looked_at(write_dataset: Write) -> None:
+    path = write_dataset({"problem_id": 1, "nodes": 2}, problem(node("x", "12*4=49"), FINAL))
+    report, told = findings(path)
+    assert [(one.code, one.line) for one in told] == [
+        (Code.SCHEMA, 1),
+        (Code.SCHEMA, 1),
+        (Code.FALSE_EQUALITY, 2),
+    ]
+    assert (report.rows.good, report.rows.bad) == (1, 1)
+
+
+def test_a_file_of_bad_rows_alone_is_told_in_full(write_dataset: Write) -> None:
+    path = write_dataset({"problem_id": 1}, {"nodes": []})
+    rollouts = write_dataset({"problem_id": "p", "response": "r"}, name="r.jsonl")
+    report, told = findings(path, rollouts, probes=True)
+    assert [one.line for one in told] == [1, 2]
+    assert report.fails()
+    assert report.probes is None
+
+
+def test_an_empty_file_is_no_dataset(write_dataset: Write) -> None:
+    with pytest.raises(DataError, match="is empty"):
+        findings(write_dataset())
+
+
+def rollouts_of(count: int, response: str, problem_id: str) -> list[dict[str, Any]]:
+    return [
+        {"problem_id": problem_id, "response": f"{response} (attempt {attempt})"}
+        for attempt in range(count)
+    ]
+
+
+def test_rollouts_show_nodes_that_strangers_hit_and_nodes_that_nobody_hits(
+    write_dataset: Write,
+) -> None:
+    # Rollouts of q hit "a common phrase" of p two times in twenty, and no rollout hits n2.
+    dataset = write_dataset(
+        problem(node("common", "therefore"), node("rare", "48-6=42", is_final=True)),
+        problem(*SOUND, problem_id="q"),
+        problem(*SOUND, problem_id="r", data_source="other"),
+    )
+    rows = [
+        *rollouts_of(2, "Therefore 48-6=42 and 12*4=48", "q"),
+        *rollouts_of(18, "12*4=48, then 48-6=42", "q"),
+        *rollouts_of(3, "Therefore it is so", "p"),
+        *rollouts_of(2, "No idea", "r"),
+        {"problem_id": "nobody", "response": "?"},
+    ]
+    path = write_dataset(*rows, name="rollouts.jsonl")
+    report, told = findings(dataset, path, max_unrelated=0.05, min_rollouts=3)
+    of_rollouts = [
+        (one.code, one.problem_id, one.node_id)
+        for one in told
+        if one.code in (Code.UNRELATED_MATCH, Code.NEVER_MATCHED)
+    ]
+    # The final node is the same in p and q: 20 of 20 strangers hit p's.  Of q's nodes only 3
+    # strangers were seen, too few; r has 2 rollouts, too few.
+    assert of_rollouts == [
+        (Code.UNRELATED_MATCH, "p", "common"),
+        (Code.UNRELATED_MATCH, "p", "rare"),
+        (Code.NEVER_MATCHED, "p", "rare"),
+    ]
+    assert (report.rollouts, report.unknown_rollouts) == (26, 1)
+    [common, _] = report.examples[Code.UNRELATED_MATCH]
+    assert "10.0 % of 20 rollouts" in common.message
+
+
+def test_probes_come_with_the_report(write_dataset: Write) -> None:
+    report, _ = findings(write_dataset(problem(*SOUND)), probes=True)
+    assert report.probes is not None
+    # 12 and 4 are in the text ("a dozen", "4 eggs"): 12*4=48, then 48-6 with the word six.
+    assert report.probes.attack("number_salad").overall.ncr == 1.0
+
+
+def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:
+    rows = [problem(*SOUND[1:], problem_id=f"p{n}") for n in range(7)]
+    report, told = findings(write_dataset(*rows), examples=2)
+    assert len(told) == report.counts[Code.NODE_COUNT] == 7
+    assert [one.problem_id for one in report.examples[Code.NODE_COUNT]] == ["p0", "p1"]
+    assert report.total(Severity.NOTE) == 7 and not report.fails(strict=True)
+
+
+def test_warnings_fail_only_where_strict(write_dataset: Write) -> None:
+    report, _ = findings(write_dataset(problem(node("x", "1/2"), FINAL)))
+    assert not report.fails() and report.fails(strict=True)
+
+
+def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:
+    report, _ = findings(write_dataset(problem(node("x", "12*4=49")), problem(problem_id="q")))
+    severities = [SEVERITY[code] for code, _, _ in report.by_code()]
+    assert severities == sorted(severities, key=list(Severity).index)
+    said = json.loads(json.dumps(report.to_json()))
+    assert said["findings"][0]["code"] == "false_equality"
+    assert said["severities"]["error"] == 1
+
+
+@pytest.mark.parametrize("settings", [{"max_unrelated": 1.5}, {"min_rollouts": 0}])
+def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be"):
+        ValidationSettings(**settings)

@@ -1,0 +1,36 @@
+"""Nodes looked for in rollouts of other problems."""
+
+from __future__ import annotations
+
+import pytest
+
+from consensusbench.probes import strangers
+from consensusbench.probes.sample import Stranger
+from consensusbench.probes.strangers import match_strangers
+
+SAMPLE = [
+    Stranger("p1", "so 2*3=6"),
+    Stranger("p2", "here 7+8=15, and 2*3=6"),
+    Stranger("p3", "nothing at all"),
+]
+PROBLEMS = [
+    ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
+    ("p2", [["7+8=15"]]),
+    ("p4", [["2*3=6"], ["7+8=15"], ["x=1"]]),
+]
+
+
+@pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
+def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "POOL_NODES", pool_nodes)
+    first, second, third = match_strangers(PROBLEMS, SAMPLE, threads=1)
+    # p1 sees the rollouts of p2 and p3, of which one hits its first node.
+    assert (first.num_strangers, first.rates) == (2, [0.5, 0.0])
+    assert (second.num_strangers, second.rates) == (2, [0.0])
+    assert third.num_strangers == 3
+    assert third.rates == pytest.approx([2 / 3, 1 / 3, 0.0])
+
+
+def test_without_rollouts_every_rate_is_0() -> None:
+    [found] = match_strangers(PROBLEMS[:1], [], threads=1)
+    assert (found.num_strangers, found.rates) == (0, [0.0, 0.0])

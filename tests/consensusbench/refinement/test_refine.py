@@ -1,0 +1,106 @@
+"""Stage 3: which candidates become nodes, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from consensusbench.extraction import Candidate, Extraction
+from consensusbench.refinement import RefineSettings, refine
+from consensuspr.data import Problem
+from consensuspr.errors import InputError
+
+PROBLEM = Problem(
+    "p", ground_truth="142", problem="A baker sells 12 trays; 5 + 9 = 14 rolls are on each."
+)
+
+
+def candidate(label: str, support: int = 5, position: float = 0.5, **more: object) -> Candidate:
+    values: dict[str, object] = {
+        "label": label, "type": "equation", "expressions": (label,), "derived": (),
+        "support": support, "num_models": 2, "position": position, "is_final": False,
+    }  # fmt: skip
+    return Candidate(**(values | more))  # type: ignore[arg-type]
+
+
+def refined(*candidates: Candidate, rollouts: int = 5, **settings: float) -> Extraction:
+    return refine(
+        PROBLEM,
+        Extraction(candidates),
+        rollouts,
+        RefineSettings(**settings),  # type: ignore[arg-type]
+    )
+
+
+def labels(extraction: Extraction) -> list[str]:
+    return [one.label for one in extraction.candidates]
+
+
+GOOD = candidate("12 * 14 = 168", position=0.3)
+FINAL = candidate("168 - 26 = 142", position=0.8, is_final=True)
+
+
+def test_nodes_come_in_order_of_position() -> None:
+    assert labels(refined(FINAL, GOOD)) == ["12 * 14 = 168", "168 - 26 = 142"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason", "detail"),
+    [
+        (candidate("31 + 7 = 38", support=1), "support", "reached by 1 of 5 rollouts, 2 are"),
+        (candidate("a + b = c", support=2), "support", "reached by 2 of 5 rollouts, 3 are needed"),
+        (candidate("5 + 9 = 14"), "restates the problem", "it stands in the text of the problem"),
+        (candidate("12 * 1 = 12"), "trivial", "an operation that changes nothing"),
+        (candidate("x = 3"), "not distinctive", "information 1.5, 2 are needed"),
+        (candidate("12 * 14 = 168 = 8 * 21", support=3), "implied", "implies or is implied by"),
+        (candidate("142 = 284 / 2", support=3, is_final=True), "restates the answer", "1 others"),
+    ],
+)
+def test_what_is_dropped(bad: Candidate, reason: str, detail: str) -> None:
+    extraction = refined(GOOD, FINAL, bad)
+    assert labels(extraction) == [GOOD.label, FINAL.label]
+    [dropped] = extraction.dropped
+    assert (dropped.stage, dropped.reason, dropped.label) == ("refine", reason, bad.label)
+    assert detail in dropped.detail
+
+
+def test_only_the_wordings_that_the_problem_has_are_taken_away() -> None:
+    one = candidate("70 / 5 = 14", expressions=("70 / 5 = 14", "5 + 9 = 14"))
+    [kept] = refined(one).candidates
+    assert kept.expressions == ("70 / 5 = 14",)
+
+
+def test_the_most_informative_stay_where_there_are_too_many() -> None:
+    many = [
+        candidate(f"{number} * 3 = {number * 3}", position=number / 100) for number in range(20, 33)
+    ]
+    extraction = refined(*many, candidate("2 + 3 = 5", position=0.9))
+    assert len(extraction.candidates) == 12
+    assert "2 + 3 = 5" not in labels(extraction)
+    assert {one.reason for one in extraction.dropped} == {"beyond the maximum"}
+
+
+def test_everything_that_came_in_is_accounted_for() -> None:
+    given = [GOOD, FINAL, candidate("x = 3"), candidate("12 * 1 = 12")]
+    extraction = refined(*given)
+    assert len(extraction.candidates) + len(extraction.dropped) == len(given)
+
+
+def test_nothing_gives_nothing() -> None:
+    assert refined() == Extraction(())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_nodes": 5, "max_nodes": 3}, "got 5 and 3"),
+        ({"min_nodes": 0, "max_nodes": 0}, "at least 1, got 0"),
+        ({"min_support": 0}, "at least 1, got 0"),
+        ({"min_share": 1.5}, "must be in \\[0, 1\\], got 1.5"),
+        ({"min_formula_share": -0.5}, "must be in \\[0, 1\\], got -0.5"),
+        ({"min_information": -1}, "at least 0, got -1"),
+        ({"max_finals": -1}, "at least 0, got -1"),
+    ],
+)
+def test_thresholds_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RefineSettings(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,201 @@
+"""A small dataset with rollouts of every kind, some of them hostile, and a page about them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from consensuspr.scoring.types import Status
+
+if TYPE_CHECKING:
+    from consensusbench.evaluation.scored import ScoredRollout
+    from consensusbench.report.gather import ReportSettings, WrittenReport
+
+# Set where the page is meant to be looked at: then a missing browser, or a missing package, fails.
+BROWSER_REQUIRED = os.environ.get("CONSENSUSPR_REQUIRE_BROWSER", "0") not in ("", "0")
+
+# What a policy, or whoever wrote its training data, might put into a response.
+HOSTILE = (
+    "</script><script>window.owned=1</script>",
+    '"><img src=x onerror="window.owned=2">',
+    "</details></div></style><style>body{display:none}</style>",
+    "<!-- ${7*7} {{7*7}} {% raw %} ]]> &lt;b&gt;",
+    '<iframe src="javascript:parent.owned=3"></iframe><base href="//example.org/">',
+    "<svg onload=window.owned=4></svg><meta http-equiv=refresh content='0;url=//example.org'>",
+    "zero\x00byte, escape \x1b[31m, bell \x07, line\u2028paragraph\u2029, \u202eleft\u202c",
+    "lone surrogate \ud800, emoji \U0001f9ee, combining e\u0301",
+)
+
+
+def problem(number: int, **changes: Any) -> dict[str, Any]:
+    """Return a problem whose nodes are ``N*2=…``, ``N*3=…`` and the sum as final answer."""
+    return {
+        "problem_id": f"p{number}",
+        "data_source": "odd" if number % 2 else "even",
+        "problem": f"What is twice {number} and three times {number} together?",
+        "ground_truth": str(5 * number),
+        "nodes": [
+            {"node_id": "n1", "label": "twice", "expressions": [f"{number}*2={2 * number}"]},
+            {"node_id": "n2", "label": "thrice", "expressions": [f"{number}*3={3 * number}"]},
+            {
+                "node_id": "n3",
+                "label": "together",
+                "expressions": [f"{2 * number}+{3 * number}={5 * number}"],
+                "is_final": True,
+            },
+        ],
+        "metadata": {"level": 1 + number % 5},
+        **changes,
+    }
+
+
+def response(number: int, *, nodes: int = 3, right: bool = True, tail: str = "") -> str:
+    """Return a response that reaches the first so many nodes."""
+    steps = [
+        f"First {number} * 2 = {2 * number}.",
+        f"Then {number} * 3 = {3 * number}.",
+        f"So {2 * number} + {3 * number} = {5 * number}.",
+    ]
+    answer = 5 * number if right else 5 * number + 1
+    return "\n".join([*steps[:nodes], tail, f"\\boxed{{{answer}}}"])
+
+
+def rollout(number: int, name: str, text: str, **changes: Any) -> dict[str, Any]:
+    """Return a row of a rollouts file."""
+    return {
+        "problem_id": f"p{number}",
+        "rollout_id": f"p{number}-{name}",
+        "model": "plain",
+        "response": text,
+        "num_tokens": max(1, len(text) // 4),
+        **changes,
+    }
+
+
+def ordinary_rollouts() -> list[dict[str, Any]]:
+    """Return rollouts of six problems by two models: right, almost, direct and wrong."""
+    rows = []
+    for number in range(11, 17):
+        rows += [
+            rollout(number, "sound", response(number)),
+            rollout(number, "almost", response(number, nodes=2, right=False)),
+            rollout(number, "direct", response(number, nodes=0), model="terse"),
+            rollout(number, "wrong", response(number, nodes=0, right=False), model="terse"),
+        ]
+    return rows
+
+
+def hostile_rollouts() -> list[dict[str, Any]]:
+    """Return rollouts whose text, name and model are hostile."""
+    return [
+        rollout(
+            17,
+            f"bad-{at} {text}",
+            response(17, nodes=at % 4, tail=text),
+            model=f"model {text}",
+            data_source=f"source {text}",
+        )
+        for at, text in enumerate(HOSTILE)
+    ]
+
+
+def hostile_problem() -> dict[str, Any]:
+    """Return a problem whose texts are hostile too."""
+    row = problem(17, problem=" ".join(HOSTILE[:6]), data_source=HOSTILE[0])
+    row["nodes"][0]["label"] = HOSTILE[1]
+    row["nodes"][1]["expressions"].append(HOSTILE[2])
+    return row
+
+
+@pytest.fixture
+def write_rows(tmp_path: Path) -> Callable[[str, list[dict[str, Any]]], Path]:
+    """Write rows as JSONL and return the file's path."""
+
+    def write(name: str, rows: list[dict[str, Any]]) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+class Written:
+    """A page on disk, what it was made of and what was said about it."""
+
+    def __init__(self, path: Path, report: WrittenReport) -> None:
+        self.path = path
+        self.report = report
+        self.html = path.read_text(encoding="utf-8")
+
+
+def write_page(
+    folder: Path,
+    problems: list[dict[str, Any]],
+    rollouts: list[dict[str, Any]],
+    settings: ReportSettings | None = None,
+) -> Written:
+    """Write files and the page about them; skip where the packages for it are missing."""
+    if not BROWSER_REQUIRED:
+        for package in ("jinja2", "sklearn"):
+            pytest.importorskip(package, reason="the extra consensusbench is not installed")
+    from consensusbench.evaluation.scored import score_files
+    from consensusbench.report.gather import write_report
+
+    for name, rows in (("problems.jsonl", problems), ("rollouts.jsonl", rollouts)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / name).write_text(lines, encoding="utf-8")
+    output = folder / "report.html"
+    dataset = folder / "problems.jsonl"
+    scored_set = score_files([folder / "rollouts.jsonl"], dataset, spans=True)
+    report = write_report(scored_set, dataset, output, settings)
+    return Written(output, report)
+
+
+@pytest.fixture(scope="session")
+def ordinary_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A page about ordinary rollouts."""
+    problems = [problem(number) for number in range(11, 17)]
+    return write_page(tmp_path_factory.mktemp("ordinary"), problems, ordinary_rollouts())
+
+
+@pytest.fixture(scope="session")
+def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A page in which all that a file can say is hostile."""
+    problems = [problem(number) for number in range(11, 17)] + [hostile_problem()]
+    rollouts = ordinary_rollouts() + hostile_rollouts()
+    return write_page(tmp_path_factory.mktemp("hostile"), problems, rollouts)
+
+
+def scored(
+    problem_id: str = "p1",
+    *,
+    acc: float | None = 1.0,
+    matched: tuple[bool, ...] = (),
+    row: int = 0,
+    **changes: Any,
+) -> ScoredRollout:
+    """Return a scored rollout without a file."""
+    from consensusbench.evaluation.scored import ScoredRollout
+
+    values: dict[str, Any] = {
+        "problem_id": problem_id,
+        "rollout_id": f"r{row}",
+        "model": "m",
+        "data_source": "s",
+        "status": Status.OK,
+        "acc": acc,
+        "matched": matched,
+        "spans": None,
+        "num_tokens": None,
+        "num_chars": 100,
+        "answer": None,
+        "answer_method": "",
+        "file": 0,
+        "row": row,
+    }
+    return ScoredRollout(**values | changes)

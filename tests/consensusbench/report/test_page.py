@@ -1,0 +1,236 @@
+"""The page as a file: complete, loading nothing, escaped, bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("jinja2", reason="the extra consensusbench is not installed")
+pytest.importorskip("sklearn", reason="the extra consensusbench is not installed")
+
+import re
+from base64 import b64encode
+from collections import Counter
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+
+from consensusbench.report.gather import ReportSettings
+from consensuspr.cli.console import printable
+from consensuspr.errors import InputError
+from tests.consensusbench.report.conftest import (
+    HOSTILE,
+    Written,
+    ordinary_rollouts,
+    problem,
+    response,
+    rollout,
+    write_page,
+)
+
+VOID = {"meta", "link", "br", "input", "img", "base"}
+URLS = {"src", "href", "action", "formaction", "data", "poster", "srcset", "background"}
+
+
+class Outline(HTMLParser):
+    """What a browser would make of the page: elements, their nesting, their text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.faults: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if len(attrs) != len(dict(attrs)):
+            self.faults.append(f"{tag} repeats an attribute")
+        self.elements.append((tag, dict(attrs)))
+        self.texts.setdefault(tag, []).append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> closes nothing")
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self.open):
+            self.texts[tag][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(params=["ordinary_page", "hostile_page"])
+def page(request: pytest.FixtureRequest) -> Written:
+    """Each of the two pages in turn."""
+    written = request.getfixturevalue(request.param)
+    assert isinstance(written, Written)
+    return written
+
+
+def test_the_page_is_well_formed(page: Written) -> None:
+    outline = Outline(page.html)
+    assert outline.faults == [] and outline.open == []
+    ids = Counter(a["id"] for _, a in outline.elements if "id" in a)
+    assert [name for name, times in ids.items() if times > 1] == []
+
+
+def test_the_page_loads_nothing(page: Written) -> None:
+    outline = Outline(page.html)
+    links = [
+        value
+        for _, attributes in outline.elements
+        for name, value in attributes.items()
+        if name in URLS
+    ]
+    assert [link for link in links if not str(link).startswith("#")] == ["data:,"]
+    assert not {"img", "iframe", "object", "embed", "base", "form action"} & {
+        tag for tag, _ in outline.elements
+    }
+    [style] = outline.texts["style"]
+    assert "url(" not in style and "@import" not in style
+
+
+def test_only_its_own_style_and_script_are_allowed(page: Written) -> None:
+    outline = Outline(page.html)
+    policies = [
+        str(meta["content"])
+        for meta in outline.all("meta")
+        if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
+    [policy] = policies
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    for tag, directive in (("style", "style-src"), ("script", "script-src")):
+        [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page.html, flags=re.DOTALL)
+        digest = b64encode(sha256(content.encode()).digest()).decode()
+        assert directives[directive] == f"'sha256-{digest}'"
+    assert directives["default-src"] == "'none'"
+    assert "unsafe" not in policy
+    # Handlers and style attributes would be refused by it, hence must not be needed.
+    names = {name for _, attributes in outline.elements for name in attributes}
+    assert [name for name in names if name.startswith("on") or name == "style"] == []
+
+
+def test_hostile_texts_are_all_there_as_text(hostile_page: Written) -> None:
+    outline = Outline(hostile_page.html)
+    assert len(outline.all("script")) == len(outline.all("style")) == 1
+    shown = "".join(outline.texts["details"])
+    for text in HOSTILE:
+        assert printable(text) in shown
+    assert "\x00" not in hostile_page.html and "\u202e" not in hostile_page.html
+    models = {rollout["data-model"] for rollout in rollouts_of(outline)}
+    assert {f"model {printable(text)}" for text in HOSTILE} <= models
+
+
+def rollouts_of(outline: Outline) -> list[dict[str, str | None]]:
+    return [a for a in outline.all("details") if a.get("class") == "rollout"]
+
+
+def test_every_rollout_carries_what_it_is_filtered_by(ordinary_page: Written) -> None:
+    rollouts = rollouts_of(Outline(ordinary_page.html))
+    assert len(rollouts) == ordinary_page.report.shown == 24
+    kinds = Counter((r["data-model"], r["data-side"], r["data-kind"]) for r in rollouts)
+    assert kinds == {
+        ("plain", "right", "sound"): 6,
+        ("plain", "wrong", "almost correct"): 6,
+        ("terse", "right", "direct answer"): 6,
+        ("terse", "wrong", "wrong"): 6,
+    }
+    assert {r["data-ncr"] for r in rollouts} == {"1.000000", "0.666667", "0.000000"}
+
+
+def test_hits_are_marked_where_they_are(ordinary_page: Written) -> None:
+    body = ordinary_page.html.split('id="rollout-')[1]
+    marks = re.findall(
+        r'<mark class="(n\d+)" title="([^"]+)" data-ends="(\d)">([^<]+)</mark>', body
+    )
+    assert marks == [
+        ("n1", "node 1: twice", "1", "11 * 2 = 22"),
+        ("n2", "node 2: thrice", "2", "11 * 3 = 33"),
+        ("n3", "node 3: together", "3", "22 + 33 = 55"),
+    ]
+
+
+def test_a_reader_finds_headings_captions_and_names(ordinary_page: Written) -> None:
+    outline = Outline(ordinary_page.html)
+    assert outline.texts["h2"] == [
+        "Results", "Distributions", "Rewards", "Reward hacking", "Diagnosis", "Problems",
+        "Rollouts",
+    ]  # fmt: skip
+    assert len(outline.all("caption")) == len(outline.all("table"))
+    assert all(table.get("scope") for table in outline.all("th"))
+    named = [svg for svg in outline.all("svg") if svg.get("aria-hidden") != "true"]
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in named)
+    assert outline.all("html")[0]["lang"] == "en"
+    rows = [text for text in outline.texts["tr"] if text.startswith("plain")]
+    assert rows[0].startswith("plain12650.0")  # 12 rollouts, 6 problems, half of them right
+    links = [str(a["href"])[1:] for a in outline.all("a")]
+    assert set(links) <= {str(a["id"]) for _, a in outline.elements if "id" in a}
+
+
+def test_statuses_are_loud(tmp_path: Path) -> None:
+    rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text")]
+    page = write_page(tmp_path, [problem(number) for number in range(11, 17)], rollouts)
+    [warning] = page.report.warnings
+    assert warning.startswith("1 rollouts have status UNKNOWN_PROBLEM: the dataset does not have")
+    assert page.html.index("UNKNOWN_PROBLEM") < page.html.index('<h2 id="results">')
+    kinds = {r["data-kind"] for r in rollouts_of(Outline(page.html))}
+    assert "UNKNOWN_PROBLEM" in kinds
+
+
+def test_the_size_is_bounded_and_said(tmp_path: Path) -> None:
+    long = response(11, tail="filler text " * 30_000)
+    rows = [rollout(11, f"long-{at}", long) for at in range(30)]
+    settings = ReportSettings(max_rollouts=10, max_chars=5000, max_page_chars=20_000, probes=False)
+    page = write_page(tmp_path, [problem(11)], rows, settings)
+    embedded = "".join(
+        re.findall(
+            r'<div class="response" lang="">(.*?)<div class="aside">', page.html, flags=re.DOTALL
+        )
+    )
+    assert len(re.sub(r"<[^>]*>", "", embedded)) < 25_000
+    assert page.report.size_bytes == page.path.stat().st_size < 300_000
+    assert "10 of 30 rollouts, chosen" in page.html
+    assert re.search(r"Of 10 long ones, [\d,]{9} characters are left out", page.html)
+
+
+def test_a_page_without_rollouts_is_a_page(tmp_path: Path) -> None:
+    settings = ReportSettings(max_rollouts=0, probes=False)
+    page = write_page(tmp_path, [problem(11)], [rollout(11, "one", response(11))], settings)
+    outline = Outline(page.html)
+    assert outline.faults == [] and rollouts_of(outline) == []
+    assert "Reward hacking" not in outline.texts["h2"]
+
+
+def test_equal_input_gives_an_equal_page(tmp_path: Path) -> None:
+    pages = []
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        problems = [problem(number) for number in range(11, 17)]
+        pages.append(write_page(folder, problems, ordinary_rollouts()).html)
+    assert pages[0] == pages[1]
+
+
+def test_a_problem_without_nodes_and_an_empty_response_are_shown(tmp_path: Path) -> None:
+    page = write_page(
+        tmp_path,
+        [problem(11, nodes=[]), problem(12)],
+        [rollout(11, "nodeless", response(11)), rollout(12, "empty", "", num_tokens=None)],
+        ReportSettings(probes=False),
+    )
+    assert Outline(page.html).faults == []
+    assert "No nodes were looked for." in page.html
+    assert "NO_NODES" in page.html
+
+
+@pytest.mark.parametrize("settings", [{"max_rollouts": -1}, {"max_chars": 0}])
+def test_settings_have_limits(settings: dict[str, int]) -> None:
+    with pytest.raises(InputError):
+        ReportSettings(**settings)  # type: ignore[arg-type]

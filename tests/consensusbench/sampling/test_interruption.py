@@ -1,0 +1,211 @@
+"""The command as a process of its own: killed, interrupted, and run twice at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from consensuspr.data import read_rollouts
+from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
+from tests.consensusbench.sampling.conftest import right
+
+pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
+
+Problems = Callable[..., Path]
+ModelsFile = Callable[..., Path]
+Start = Callable[..., subprocess.Popen[str]]
+CONCURRENCY = 4
+PROBLEMS = 8
+
+
+def respond(asked: Asked) -> Behaviour:
+    """Take a while; be wrong at times, depending on what is asked and on nothing else."""
+    wrong = (asked.seed or 0) % 3 == 1
+    return Say("Answer: 7" if wrong else right(asked), chunk_s=0.01)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start the command; what still runs when the test ends is killed."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def run(problems: Path, models: Path, *arguments: str) -> subprocess.Popen[str]:
+        output = problems.parent / "rollouts.jsonl"
+        command = [sys.executable, "-m", "consensusbench.cli", "sample", str(problems)]
+        command += ["--models", str(models), "--output", str(output)]
+        command += ["--seed", "0", "--no-progress", *arguments]
+        processes.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        return processes[-1]
+
+    yield run
+    for process in processes:
+        if process.stdout is not None and not process.stdout.closed:
+            process.kill()
+            process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "nothing happened for a minute"
+        time.sleep(0.005)
+
+
+def has_asked(server: OpenAIServer, count: int) -> bool:
+    return len(server.asked) > count
+
+
+def question(asked: Asked) -> tuple[str, str, int | None]:
+    return asked.model, asked.prompt, asked.seed
+
+
+def recorded(problems: Path) -> set[tuple[str, str, int]]:
+    """Return model, problem and number of every reply whose line in the journal is whole."""
+    text = (problems.parent / "rollouts.jsonl.journal").read_text(encoding="utf-8")
+    entries = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+    return {
+        (entry["record"]["model"], entry["record"]["problem_id"], int(entry["key"][33:]))
+        for entry in entries
+        if "reply" in entry.get("record", {})
+    }
+
+
+@pytest.mark.parametrize("mode", [(), ("--samples", "4")], ids=["correct", "samples"])
+def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
+    openai_server: OpenAIServer,
+    write_problems: Problems,
+    models_file: ModelsFile,
+    start: Start,
+    mode: tuple[str, ...],
+) -> None:
+    openai_server.respond = respond
+    problems = write_problems(PROBLEMS)
+    models = models_file("a", "b", more=f"concurrency = {CONCURRENCY // 2}")
+    lost: Counter[tuple[str, str, int | None]] = Counter()
+    for _ in range(3):
+        before = len(openai_server.asked)
+        process = start(problems, models, *mode)
+        wait_for(partial(has_asked, openai_server, before + 8), process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        while openai_server.at_once:  # until the server has noticed what was cut
+            time.sleep(0.01)
+        kept = recorded(problems)
+        for asked in openai_server.asked[before:]:
+            number = asked.prompt.partition("What is ")[2].partition(" ")[0]
+            if (asked.model, f"p{number}", asked.seed) not in kept:
+                lost[question(asked)] += 1
+    # Only what was in flight at a kill is lost: at most that many a kill.
+    assert sum(lost.values()) <= 3 * CONCURRENCY
+    process = start(problems, models, *mode)
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    # Everything that was asked more than once had been lost by a kill.
+    asked_often = Counter(map(question, openai_server.asked))
+    assert {q: n - 1 for q, n in asked_often.items() if n > 1} == dict(lost)
+    rows = list(read_rollouts(problems.parent / "rollouts.jsonl"))
+    assert len(rows) == len(asked_often)
+    if mode:
+        assert len(rows) == PROBLEMS * 2 * 4
+    else:
+        correct = Counter(row["problem_id"] for row in rows if row["correct"])
+        assert correct == {f"p{number}": 5 for number in range(PROBLEMS)}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_lets_what_is_in_flight_finish(
+    openai_server: OpenAIServer,
+    write_problems: Problems,
+    models_file: ModelsFile,
+    start: Start,
+    number: int,
+    code: int,
+) -> None:
+    openai_server.respond = lambda asked: Say(right(asked), chunk_s=0.1)
+    problems = write_problems(PROBLEMS)
+    models = models_file("a", more=f"concurrency = {CONCURRENCY}")
+    process = start(problems, models)
+    wait_for(lambda: len(openai_server.delivered) >= 6, process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    [sentence] = errors.splitlines()
+    name = signal.Signals(number).name
+    assert sentence.startswith(f"consensusbench: stopped by {name}: ")
+    assert f"of {PROBLEMS} problems are finished; run the same command again to go on" in sentence
+    # Nothing was cut off, and all of it is in the journal.
+    assert len(openai_server.asked) == len(openai_server.delivered) == len(recorded(problems))
+    assert not (problems.parent / "rollouts.jsonl").exists()
+    process = start(problems, models)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert set(Counter(map(question, openai_server.asked)).values()) == {1}
+    assert len(openai_server.asked) == 5 * PROBLEMS
+
+
+@pytest.mark.parametrize("way", ["second signal", "grace is over"])
+def test_a_silent_server_cannot_hold_up_the_end(
+    openai_server: OpenAIServer,
+    write_problems: Problems,
+    models_file: ModelsFile,
+    start: Start,
+    way: str,
+) -> None:
+    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
+    grace = "0.3" if way == "grace is over" else "600"
+    process = start(write_problems(3), models_file("a"), "--grace", grace)
+    wait_for(lambda: len(openai_server.asked) >= 3, process)
+    process.send_signal(signal.SIGINT)
+    if way == "second signal":
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "0 of 3 problems are finished" in errors
+
+
+def test_a_second_run_on_one_output_is_turned_away(
+    openai_server: OpenAIServer, write_problems: Problems, models_file: ModelsFile, start: Start
+) -> None:
+    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
+    problems, models = write_problems(4), models_file("a", more="concurrency = 2")
+    first = start(problems, models)
+    wait_for(lambda: len(openai_server.asked) == 2, first)
+    second = start(problems, models)
+    _, errors = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert "rollouts.jsonl.journal is in use by another run" in errors
+    assert first.poll() is None and len(openai_server.asked) == 2
+
+
+def test_a_kill_leaves_no_process_behind(
+    openai_server: OpenAIServer, write_problems: Problems, models_file: ModelsFile, start: Start
+) -> None:
+    # Answers that need the verifier's worker processes, which must not keep the lock.
+    openai_server.respond = lambda asked: Say(
+        r"\boxed{\sqrt{1000000 + 0 \cdot \pi^2} + \sin(\pi)}", chunk_s=0.01
+    )
+    problems, models = write_problems(4), models_file("a", more="concurrency = 2")
+    process = start(problems, models)
+    wait_for(lambda: len(openai_server.delivered) >= 4, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    openai_server.respond = lambda asked: Say(right(asked))
+    process = start(problems, models, "--max-attempts", "40")
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")

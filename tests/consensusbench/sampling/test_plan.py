@@ -1,0 +1,135 @@
+"""Who is asked next: nothing that is not needed, everybody in turn, bad ones give way."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensusbench.sampling.plan import Attempt, ProblemPlan, Result
+
+RIGHT, WRONG, REFUSED, LOST = Result.CORRECT, Result.WRONG, Result.REFUSED, Result.LOST
+
+
+def play(plan: ProblemPlan, result: Callable[[Attempt], Result]) -> list[Attempt]:
+    """Take attempts as far as they are given, settle the oldest, and go on to the end."""
+    made: list[Attempt] = []
+    open_ones: list[Attempt] = []
+    while True:
+        while (attempt := plan.take()) is not None:
+            open_ones.append(attempt)
+        if not open_ones:
+            return made
+        attempt = open_ones.pop(0)
+        plan.settle(attempt, result(attempt))
+        made.append(attempt)
+
+
+def shares(made: list[Attempt]) -> dict[int, int]:
+    return dict(Counter(attempt.model for attempt in made))
+
+
+@pytest.mark.parametrize(
+    ("models", "target", "turn", "expected"),
+    [
+        (1, 5, 0, {0: 5}),
+        (5, 5, 3, {0: 1, 1: 1, 2: 1, 3: 1, 4: 1}),
+        (2, 5, 0, {0: 3, 1: 2}),
+        (2, 5, 1, {0: 2, 1: 3}),
+        (3, 5, 2, {0: 2, 1: 1, 2: 2}),
+        (7, 5, 5, {5: 1, 6: 1, 0: 1, 1: 1, 2: 1}),
+    ],
+)
+def test_good_models_take_turns(
+    models: int, target: int, turn: int, expected: dict[int, int]
+) -> None:
+    assert shares(play(ProblemPlan(models, 10, target, turn), lambda _: RIGHT)) == expected
+
+
+def test_a_model_that_fails_gives_way_and_the_others_fill_up() -> None:
+    made = shares(play(ProblemPlan(2, 10, 5), lambda one: WRONG if one.model else RIGHT))
+    # Two were in flight from the beginning, and a third went out when the first came back.
+    assert made == {0: 5, 1: 3}
+
+
+def test_it_is_asked_again_where_the_others_cannot_fill_up() -> None:
+    made = shares(play(ProblemPlan(2, 4, 6), lambda one: WRONG if one.model else RIGHT))
+    assert made == {0: 4, 1: 4}
+
+
+def test_a_refusal_and_a_loss_end_a_models_part() -> None:
+    refused = ProblemPlan(2, 10, 4)
+    assert shares(play(refused, lambda one: REFUSED if one.model else RIGHT)) == {0: 4, 1: 2}
+    assert not refused.is_short
+    lost = ProblemPlan(1, 10, 4)
+    play(lost, lambda one: LOST if one.index == 2 else RIGHT)
+    # What was in flight with the lost one came in; a later run brings the rest.
+    assert lost.is_short and lost.correct == 3
+
+
+def test_every_sample_is_drawn_where_samples_are_counted() -> None:
+    made = play(ProblemPlan(2, 4, None), lambda one: WRONG if one.model else RIGHT)
+    assert sorted((one.model, one.index) for one in made) == [
+        (model, index) for model in range(2) for index in range(4)
+    ]
+
+
+def test_a_plan_goes_on_where_an_earlier_run_stopped() -> None:
+    plan = ProblemPlan(1, 10, 3)
+    for index, result in ((0, RIGHT), (3, WRONG), (4, RIGHT)):
+        plan.settle(Attempt(0, index), result)
+    assert (plan.at_least, plan.at_most) == (1, 7)
+    # The numbers that a kill lost are used again.
+    assert play(plan, lambda _: RIGHT) == [Attempt(0, 1)]
+
+
+@given(
+    models=st.integers(1, 4),
+    attempts_each=st.integers(1, 6),
+    target=st.none() | st.integers(1, 8),
+    turn=st.integers(0, 2**32),
+    seed=st.integers(0, 2**32),
+    odds=st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 1), st.integers(0, 1)),
+)
+def test_whatever_happens_a_plan_keeps_its_word(
+    models: int,
+    attempts_each: int,
+    target: int | None,
+    turn: int,
+    seed: int,
+    odds: tuple[int, int, int, int],
+) -> None:
+    chance = random.Random(seed)
+    weights = odds if any(odds) else (1, 0, 0, 0)
+    plan = ProblemPlan(models, attempts_each, target, turn)
+    open_ones: list[Attempt] = []
+    made: list[Attempt] = []
+    out: set[int] = set()
+    while True:
+        while (attempt := plan.take()) is not None:
+            assert attempt.model not in out
+            open_ones.append(attempt)
+            made.append(attempt)
+            if target is not None:
+                assert plan.correct + plan.in_flight <= target
+        if not open_ones:
+            break
+        attempt = open_ones.pop(chance.randrange(len(open_ones)))
+        [result] = chance.choices((RIGHT, WRONG, REFUSED, LOST), weights)
+        plan.settle(attempt, result)
+        if result in (REFUSED, LOST):
+            out.add(attempt.model)
+    assert len(made) == len(set(made))
+    used = Counter(attempt.model for attempt in made)
+    assert all(count <= attempts_each for count in used.values())
+    assert all(attempt.index < attempts_each for attempt in made)
+    assert plan.at_least == 0
+    if target is None or plan.correct < target:
+        # All that could be tried was tried.
+        assert all(model in out or used[model] == attempts_each for model in range(models))
+    else:
+        assert plan.correct == target and not plan.is_short

@@ -1,0 +1,101 @@
+"""The sampler inside: bounded in what it holds, and nothing lost when something breaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from consensusbench.models import Budget, ChatModel, Journal, ModelSettings
+from consensusbench.sampling import SampleSettings, journal_path
+from consensusbench.sampling.checking import Checker
+from consensusbench.sampling.records import Records
+from consensusbench.sampling.sampler import Sampler
+from consensuspr.data import Problem, Row
+from consensuspr.errors import ConsensusPRError, VerifierUnavailable
+from consensuspr.scoring import AnswerVerifier
+from tests.consensusbench.openai_server import Say
+
+if TYPE_CHECKING:
+    from tests.consensusbench.openai_server import OpenAIServer
+    from tests.consensusbench.sampling.conftest import Sample
+
+
+async def test_problems_are_read_only_as_others_are_finished(
+    openai_server: OpenAIServer, tmp_path: Path
+) -> None:
+    pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
+    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
+    read = 0
+
+    def problems() -> Iterator[Problem]:
+        nonlocal read
+        for number in range(1_000_000):
+            read += 1
+            yield Problem(f"p{number}", "1", problem=f"What is {number}?")
+
+    settings = SampleSettings((ModelSettings("m", base_url=openai_server.url, concurrency=4),))
+    records = Records(journal_path(tmp_path / "r.jsonl"), settings)
+    budget = Budget()
+    async with ChatModel(settings.models[0], budget) as model:
+        with Checker(records, settings) as checker:
+            sampler = Sampler(settings, [model], budget, records, checker)
+            work = asyncio.ensure_future(sampler.sample(problems()))
+            while len(openai_server.asked) < 4:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            assert (read, len(openai_server.asked)) == (5, 4)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+    records.close()
+
+
+@pytest.mark.parametrize("what", ["disk", "verifier"])
+def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
+    sample: Sample,
+    write_problems: Callable[..., Path],
+    openai_server: OpenAIServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    what: str,
+) -> None:
+    problems = write_problems(10)
+    append, verify, calls = Journal.append, AnswerVerifier.verify, 0
+
+    def full(journal: Journal, key: str, record: Row, *, durable: bool = True) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 12:
+            raise ConsensusPRError("r.jsonl.journal: cannot be written: No space left on device")
+        append(journal, key, record, durable=durable)
+
+    def broken(verifier: AnswerVerifier, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 6:
+            raise VerifierUnavailable("the worker processes cannot be started")
+        return verify(verifier, *arguments)
+
+    if what == "disk":
+        monkeypatch.setattr(Journal, "append", full)
+    else:
+        monkeypatch.setattr(AnswerVerifier, "verify", broken)
+    assert sample(problems, "--seed", 0, "--concurrency", 2) == 1
+    error = capsys.readouterr().err
+    expected = "No space left on device" if what == "disk" else "processes cannot be started"
+    assert expected in error and "of 10 problems are finished" in error
+    assert not (tmp_path / "rollouts.jsonl").exists()
+    assert len(openai_server.asked) < 30
+    first = len(openai_server.asked)
+    kept = (tmp_path / "rollouts.jsonl.journal").read_text().count('"reply"')
+    # Only replies that found no room are lost.
+    assert kept == first if what == "verifier" else 6 <= kept < first
+    monkeypatch.undo()
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
+    assert sample(problems, "--seed", 0) == 0
+    assert len(openai_server.asked) == first + 50 - kept

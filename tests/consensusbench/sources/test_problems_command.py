@@ -1,0 +1,97 @@
+"""``consensusbench problems`` as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from consensusbench.cli import main
+from tests.consensusbench.sources.conftest import WriteRows, dapo, math500
+
+
+@pytest.fixture
+def named(write_rows: WriteRows) -> list[str]:
+    training = write_rows(
+        dapo("1", "Find $x$.", "1"),
+        dapo("2", "Find $y$.", "2"),
+        dapo("3", "Find $y$.", "3"),
+        dapo("4", "Find z", "4"),
+        name="dapo.jsonl",
+    )
+    test = write_rows(math500(1, "Find $z$.", "4"), name="math.jsonl")
+    return [f"dapo-math-17k={training}", f"math-500={test}"]
+
+
+def test_the_table_says_what_became_of_the_problems(
+    named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, report = tmp_path / "out.jsonl", tmp_path / "report.json"
+    arguments = ["--output", str(output), "--report", str(report), "--no-progress"]
+    assert main(["problems", *named, *arguments]) == 0
+    shown = capsys.readouterr().out
+    cells = [line.replace("│", " ").split() for line in shown.splitlines() if "│" in line]
+    assert cells == [
+        ["dapo-math-17k", "4", "0", "2", "1", "1"],
+        ["math-500", "1", "0", "0", "0", "1"],
+        ["all", "5", "0", "2", "1", "2"],
+    ]
+    assert "1 texts have two answers and are left out, for example 2 (dapo17k-2)" in shown
+    assert "1 rows of dapo-math-17k hold 1 problems of math-500 and are left out" in shown
+    assert f"{output}: 2 problems" in shown
+    assert json.loads(report.read_text())["leaks"][0]["problem_id"] == "dapo17k-4"
+
+
+def test_the_same_as_json(
+    named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "out.parquet")
+    assert (
+        main(["problems", *named, "--keep-leaked", "--limit", "9", "--output", output, "--json"])
+        == 0
+    )
+    said = json.loads(capsys.readouterr().out)
+    assert (said["written"], said["output"]) == (3, output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gsm9k"], "'gsm9k' is no known source"),
+        (["gsm8k="], "'gsm8k=' names no file after the '='"),
+        (["gsm8k=none.jsonl"], "none.jsonl: no such file"),
+        (["gsm8k=none.jsonl", "--revision", "gsm8k=x"], "hub id, split or revision do not apply"),
+        (["gsm8k", "--revision", "main"], "--revision must be NAME=VALUE with a source of this"),
+        (["gsm8k", "--split", "math-500=x"], "(gsm8k), got 'math-500=x'"),
+        (["gsm8k", "--hub-id", "gsm8k=a", "--hub-id", "gsm8k=b"], "--hub-id is given twice"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_code_2(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["problems", *arguments, "--output", str(tmp_path / "out.jsonl")]) == 2
+    [*_, error] = capsys.readouterr().err.splitlines()
+    assert error.startswith("consensusbench: error: ") and sentence in error
+
+
+def test_a_hub_that_is_away_is_one_sentence_and_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra is not installed")
+
+    def load_dataset(*arguments: object, **options: object) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert main(["problems", "gsm8k", "--output", str(tmp_path / "o"), "--no-progress"]) == 1
+    assert capsys.readouterr().err == (
+        "consensusbench: error: openai/gsm8k: the hub cannot be reached (no route to host); "
+        "download the file elsewhere and give it as NAME=PATH\n"
+    )
+
+
+def test_help_teaches_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["problems", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "consensusbench problems gsm8k math-500 aime-2024 aime-2025 dapo-math-17k" in shown

@@ -1,0 +1,204 @@
+"""A folder for the hub: the library reads it, the card says what is in it, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from consensusbench.cli import main
+from consensusbench.export import CardText, Export, LeftOut, export_hub
+from consensusbench.export.making import MAX_DISTINCT, Making
+from consensuspr.data import Problem, read_problems
+from consensuspr.errors import InputError
+from consensuspr.scoring.index import DatasetIndex
+from tests.consensusbench.conftest import problem
+
+if TYPE_CHECKING:
+    from tests.consensusbench.conftest import WriteDataset
+
+TRAIN = "data/train-00000-of-00001.parquet"
+TEST = "data/test-00000-of-00001.parquet"
+
+
+@pytest.fixture
+def load_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The library's own function, with a cache of this test."""
+    datasets = pytest.importorskip("datasets", reason="the extra consensusbench is not installed")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    yield datasets.load_dataset
+    datasets.enable_progress_bars()
+
+
+def card_of(folder: Path) -> tuple[dict[str, Any], str]:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    _, header, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    return yaml.safe_load(header), text
+
+
+def rich_rows() -> list[dict[str, Any]]:
+    construction = {
+        "layout": 1,
+        "correct_rollouts": 3,
+        "rollouts": [
+            {"rollout_id": "r1", "model": "small|one", "sampling": {"temperature": 2.0}},
+            {"rollout_id": "r2", "model": "large"},
+        ],
+        "provenance": {"consensuspr": "0.1.0", "selection": {"n": 5, "n_min": 3}},
+    }
+    odd = problem(1, split="train", note="kept", tags=["a", 1], answer_rule="dapo")
+    odd["metadata"] = {"level": 5, "construction": construction}
+    odd["nodes"][0] |= {"label": "sum", "type": "equation", "support": 3, "position": 0.25}
+    odd["nodes"][1] |= {"is_final": True, "derived": [], "position": 1, "models": ["x"]}
+    other = problem(2, split="test", metadata={"construction": construction}, weight=2**60)
+    other["nodes"][0].pop("derived")
+    return [odd, other, problem(3, split="test", data_source="", weight=None)]
+
+
+def test_the_library_reads_it(
+    load_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    export_hub(Export(write_dataset(*rich_rows()), tmp_path / "out"), CardText())
+    loaded = load_dataset(str(tmp_path / "out"))
+    assert {split: rows.num_rows for split, rows in loaded.items()} == {"train": 1, "test": 2}
+    assert loaded["train"].features == loaded["test"].features
+    [row] = loaded["train"]
+    assert (row["problem_id"], row["ground_truth"], row["split"]) == ("p1", "2", "train")
+    first, second = row["nodes"]
+    assert (first["label"], first["support"], first["position"]) == ("sum", 3, 0.25)
+    assert (second["is_final"], second["derived"], second["models"]) == (True, [], '["x"]')
+    assert (row["note"], row["tags"]) == ("kept", '["a", 1]')
+
+
+def test_nothing_is_lost_and_scores_stay_the_same(
+    write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    rows = [row | {"split": "test"} for row in rich_rows()]
+    path = write_dataset(*rows)
+    export_hub(Export(path, tmp_path / "out"), CardText())
+
+    def shown(one: Problem) -> dict[str, Any]:
+        nodes = [
+            (n.node_id, n.label, n.type, n.expressions, n.derived, n.support, n.is_final)
+            for n in one.nodes
+        ]
+        extra = {key: value for key, value in one.extra.items() if value is not None}
+        return {
+            "id": (one.problem_id, one.problem, one.ground_truth, one.data_source),
+            "nodes": nodes,
+            "other": (one.metadata, one.answer_rule, extra),
+        }
+
+    assert [shown(one) for one in read_problems(tmp_path / "out" / TEST)] == [
+        shown(one) for one in read_problems(path)
+    ]
+    digest = DatasetIndex.load(path).digest
+    assert DatasetIndex.load(tmp_path / "out" / TEST).digest == digest
+    assert digest in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_card_is_made_for_the_hub_and_for_people(
+    write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    text = CardText('Nodes: "mine"', "cc-by-4.0", ("en", "zh"))
+    export_hub(Export(write_dataset(*rich_rows()), tmp_path), text)
+    header, body = card_of(tmp_path)
+    assert header["license"] == "cc-by-4.0"
+    assert header["pretty_name"] == 'Nodes: "mine"'
+    assert header["language"] == ["en", "zh"]
+    assert header["size_categories"] == ["n<1K"]
+    assert header["configs"] == [
+        {
+            "config_name": "default",
+            "data_files": [
+                {"split": "train", "path": "data/train-*"},
+                {"split": "test", "path": "data/test-*"},
+            ],
+        }
+    ]
+    info = header["dataset_info"]
+    assert [split["num_examples"] for split in info["splits"]] == [1, 2]
+    sizes = [(tmp_path / name).stat().st_size for name in (TRAIN, TEST)]
+    assert info["download_size"] == sum(sizes)
+    assert "| arithmetic | train | 1 | 2.00 |" in body
+    assert "| **Total** | test | 2 | 2.00 |" in body
+    assert "2 of 3 problems say in" in body
+    assert "| large | 2 |" in body and r"| small\|one | 2 |" in body
+    assert "| selection.n_min | 3 |" in body and "| temperature | 2.0 |" in body
+
+
+def test_the_features_are_those_that_the_library_would_write(
+    load_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    import pyarrow.parquet as pq
+    from datasets import Features
+
+    export_hub(Export(write_dataset(*rich_rows()), tmp_path), CardText())
+    header, _ = card_of(tmp_path)
+    wanted = Features.from_arrow_schema(pq.read_schema(tmp_path / TRAIN).remove_metadata())
+    assert header["dataset_info"]["features"] == wanted._to_yaml_list()
+
+
+def test_a_benchmark_has_a_test_split_alone(
+    load_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    path = write_dataset(problem(1, split="test"), problem(2, split="test", nodes=[]))
+    report = export_hub(Export(path, tmp_path / "out"), CardText())
+    assert report.left_out == {LeftOut.NO_NODES: 1}
+    assert list(load_dataset(str(tmp_path / "out"))) == ["test"]
+    header, body = card_of(tmp_path / "out")
+    assert "license" not in header
+    assert "The rows do not say how their nodes were made." in body
+    # Another export must not leave the old split beside the new one.
+    again = write_dataset(problem(5), name="again.jsonl")
+    with pytest.raises(InputError, match=r"test-00000-of-00001.parquet is there from before"):
+        export_hub(Export(again, tmp_path / "out"), CardText())
+
+
+def test_a_problem_without_split_is_for_training(
+    write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    path = write_dataset(*[problem(number) for number in range(60)])
+    export_hub(Export(path, tmp_path / "all"), CardText())
+    assert not (tmp_path / "all" / TEST).exists()
+    export_hub(Export(path, tmp_path / "some", val_fraction=0.5), CardText())
+    assert {one.split for one in read_problems(tmp_path / "some" / TEST)} == {"test"}
+
+
+def test_a_card_of_somebody_else_is_left_alone(write_dataset: WriteDataset, tmp_path: Path) -> None:
+    path = write_dataset(problem(1))
+    (tmp_path / "README.md").write_text("# Mine\n")
+    with pytest.raises(InputError, match=r"README.md is there and was not written by an export"):
+        export_hub(Export(path, tmp_path), CardText())
+    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == []
+    (tmp_path / "README.md").unlink()
+    for _ in range(2):
+        export_hub(Export(path, tmp_path), CardText())
+
+
+def test_what_a_card_counts_is_bounded() -> None:
+    making = Making()
+    for number in range(MAX_DISTINCT + 9):
+        provenance = {"seed": number}
+        making.note({"construction": {"provenance": provenance, "rollouts": ["odd"]}})
+    making.note({"construction": "by hand"})
+    assert (making.problems, making.recorded) == (MAX_DISTINCT + 10, MAX_DISTINCT + 9)
+    assert (len(making.builds), len(making.models)) == (MAX_DISTINCT, 0)
+
+
+def test_the_command(
+    write_dataset: WriteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_dataset(problem(1, split="train"), problem(2, split="test"))
+    options = ["--license", "mit", "--title", "Mine", "--language", "de", "--no-progress"]
+    assert main(["export", str(path), "--format", "hf", "--output", str(tmp_path), *options]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / TRAIN}: 1 rows (arithmetic 1)",
+        f"{tmp_path / TEST}: 1 rows (arithmetic 1)",
+    ]
+    header, body = card_of(tmp_path)
+    assert (header["license"], header["language"]) == ("mit", ["de"])
+    assert "# Mine\n" in body

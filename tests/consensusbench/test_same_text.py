@@ -1,0 +1,81 @@
+"""Texts that are one problem, and texts that are not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensusbench.same_text import rough_key, text_key
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Find  $x$.\n", " Find $x$."),
+        ("Find $x$.", r"Find \(x\)."),
+        ("Solve $$x=1$$ now.", "Solve\n\\[x = 1\\]\nnow."),
+        ("If $a,b$ are", "If $a,\\, b$ are"),
+        ("$x + 1 = 2$", "$x+1=2$"),
+        (r"$\dfrac{1}{2}$ and $\tfrac12$", r"$\frac{1}{2}$ and $\frac12$"),
+        (r"$\left( 1, 2 \right]$", "$(1,2]$"),
+        ("number $c,$ the graphs", "number $c$, the graphs"),
+        ("It costs $5.", r"It costs \$5."),
+        ("Ann’s “half”", 'Ann\'s "half"'),
+        (r"a\quad b~c\;d", "a b c d"),
+    ],
+)
+def test_typesetting_makes_no_other_problem(one: str, other: str) -> None:
+    assert text_key(one) == text_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Find $x$.", "Find $X$."),
+        ("Add 1 2 and 3.", "Add 12 and 3."),
+        ("$z^4 + z^2 + 1$", "$z^4 - z^2 + 1$"),
+        ("Is a < b?", "Is a > b?"),
+        (r"$\frac{1}{23}$", r"$\frac{12}{3}$"),
+        (r"$\overline{r}_1$", r"$\overline{r_1}$"),
+        (r"$\leftarrow$", r"$\arrow$"),
+        (r"rows a\\,b", "rows a,b"),
+        ("x_1", "x 1"),
+        ("Which of 2.5", "Which of 25"),
+    ],
+)
+def test_what_a_problem_says_is_not_ignored(one: str, other: str) -> None:
+    assert text_key(one) != text_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (r"$\overline{r}_1$ of A.", r"$\overline{r_1}$ of a", True),
+        ("(Two are prime.)", "Two are prime", True),
+        ("$z^4 + z^2 + 1$", "$z^4 - z^2 + 1$", False),
+        ("Is a < b?", "Is a > b?", False),
+        ("已知 x=1，求 y。", "已知 x=1, 求 y.", True),
+        ("?:", ":?", False),
+    ],
+)
+def test_the_rough_key_keeps_letters_digits_and_signs(one: str, other: str, same: bool) -> None:
+    assert (rough_key(text_key(one)) == rough_key(text_key(other))) is same
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_texts_of_one_key_have_one_rough_key(one: str, other: str) -> None:
+    if text_key(one) == text_key(other):
+        assert rough_key(text_key(one)) == rough_key(text_key(other))
+
+
+@given(st.lists(st.sampled_from(["x", "1", "+", "$", r"\(", r"\left", " ", "=", "frac"])))
+def test_white_space_around_never_matters(parts: list[str]) -> None:
+    text = " ".join(parts)
+    assert text_key(f" \n{text}\t") == text_key(text.replace(" ", "  "))
+
+
+def test_a_long_text_takes_no_long_time() -> None:
+    """Linear: a hostile megabyte is done in a moment, where a quadratic scan would take hours."""
+    assert len(text_key("\\" * 1_000_000)) == 1_000_000
+    assert text_key(" ," * 500_000) == "," * 500_000
