@@ -120,7 +120,7 @@ def _chains(piece: str) -> Iterator[Chain]:
     relations: list[str] = []
     for side, relation in _sides(piece):
         side = side.strip(".?! ")
-        if not side:
+        if not side or side[0] in "*/^" or side[-1] in "+-*/^":  # an operand is missing
             yield from _chain(sides, relations)
             sides, relations = [], []
             continue

@@ -25,6 +25,8 @@ from consensusbench.extraction.rules.chains import Chain, Link, links_of, prose_
         ("252*2 = 252*2 = 504", ["252*2=504"]),  # a side repeated is one side
         ("= 60 - 20", []),  # no left side
         ("3 + 4 =", []),
+        ("1/2 = 4/(D km)", []),
+        ("x = -3", ["x=-3"]),
         ("x \\ne 3 and y = 4", ["y=4"]),
         ("5 apples and 7 pears", []),
         ("7^2 \\equiv 1 \\pmod{8}", ["7^2≡1 mod 8"]),
