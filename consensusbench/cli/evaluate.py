@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -169,7 +170,7 @@ def parse_ks(text: str) -> tuple[int, ...]:
     """
     ks = set()
     for part in text.split(","):
-        if not part.strip().isdecimal() or not 1 <= int(part) <= 100_000:
+        if not re.fullmatch(r"\s*0*[1-9][0-9]{0,5}\s*", part) or int(part) > 100_000:
             raise InputError(
                 f"--k takes whole numbers of 1 to 100000 and commas, got {text[:60]!r}"
             )

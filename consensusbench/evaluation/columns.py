@@ -21,7 +21,8 @@ from consensuspr.scoring.types import Status
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
-Texts: TypeAlias = NDArray[np.str_]
+# Of Python strings: numpy's own give every row the width of the longest.
+Texts: TypeAlias = NDArray[np.object_]
 
 UNKNOWN: Final = "(none)"
 
@@ -144,4 +145,4 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _texts(values: Sequence[str]) -> Texts:
-    return np.array(values, dtype=np.str_)
+    return np.array(values, dtype=np.object_)

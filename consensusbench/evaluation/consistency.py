@@ -12,7 +12,9 @@ The paper names the three and defines only the first.  Here:
   nothing reaches the prevalence, the share of right rollouts, which therefore stands beside it.
 
 Rollouts whose Acc or NCR is unknown are left out.  Intervals are percentiles over resampled
-problems; a replicate without right or without wrong rollouts has no value.
+problems; a replicate without right or without wrong rollouts has no value.  Under ten problems
+there is no interval: of those from 2, 3 and 5 simulated problems that were called 95 %, 44, 65
+and 83 % held the true AUROC, of those from ten 90 %.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ from consensusbench.require import require
 
 ONE_CLASS: Final = "no right or no wrong rollouts"
 TOO_FEW: Final = "too few right or wrong rollouts for resampling"
+FEW_PROBLEMS: Final = "fewer than 10 problems, too few for resampling"
+ALL_ALIKE: Final = "all resamples give the same value"
+
+MIN_PROBLEMS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +101,30 @@ def consistency_of(
         float(metrics.roc_auc_score(right, ncr)),
         float(metrics.average_precision_score(right, ncr)),
     )
-    intervals: list[tuple[float, float] | None] = [None] * 3
-    if len(numbers) > 1:
+    if len(numbers) < MIN_PROBLEMS:
+        reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
+        d_ncr, auroc, aucpr = [
+            Estimate(value, count=len(ncr), problems=len(numbers), no_interval=reason)
+            for value in values
+        ]
+    else:
         replicates = _replicates(ncr, right, cluster, len(numbers), seed)
-        intervals = [percentile_interval(figure, confidence) for figure in replicates]
-    reason = ONE_PROBLEM if len(numbers) < 2 else TOO_FEW
-    d_ncr, auroc, aucpr = [
-        Estimate(value, None, None, None, len(ncr), len(numbers), reason)
-        if interval is None
-        else Estimate(value, *interval, None, len(ncr), len(numbers))
-        for value, interval in zip(values, intervals, strict=True)
-    ]
+        d_ncr, auroc, aucpr = [
+            _resampled(value, figure, confidence, len(ncr), len(numbers))
+            for value, figure in zip(values, replicates, strict=True)
+        ]
     return Consistency(d_ncr, auroc, aucpr, prevalence, ncr_right, ncr_wrong, num_right, num_wrong)
+
+
+def _resampled(
+    value: float, replicates: Floats, confidence: float, count: int, problems: int
+) -> Estimate:
+    interval = percentile_interval(replicates, confidence)
+    if interval is None:
+        return Estimate(value, count=count, problems=problems, no_interval=TOO_FEW)
+    if interval[0] == interval[1]:  # as of an AUROC of 1: resampling cannot say how far from it
+        return Estimate(value, count=count, problems=problems, no_interval=ALL_ALIKE)
+    return Estimate(value, *interval, None, count, problems)
 
 
 def _replicates(

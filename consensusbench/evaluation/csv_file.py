@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 
+from consensusbench.csv_rows import write_rows
 from consensusbench.evaluation.evaluating import DIMENSIONS, Evaluation
 from consensusbench.evaluation.figures import all_figures
 from consensusbench.evaluation.measuring import Group
-from consensuspr.data import atomic_file
 
 
 def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
@@ -21,24 +19,18 @@ def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
     figures = all_figures(evaluation.settings.ks)
-    rows.writerow(
-        [
-            *DIMENSIONS,
-            "num_rollouts",
-            "num_problems",
-            "num_undecided",
-            *[f"{figure.name}{end}" for figure in figures for end in ("", "_low", "_high")],
-            "prevalence",
-        ]
-    )
+    heading = [
+        *DIMENSIONS,
+        "num_rollouts",
+        "num_problems",
+        "num_undecided",
+        *[f"{figure.name}{end}" for figure in figures for end in ("", "_low", "_high")],
+        "prevalence",
+    ]
     groups = [group for breakdown in evaluation.breakdowns for group in breakdown.groups]
-    for group in (evaluation.overall, *groups):
-        rows.writerow(_row(group, evaluation))
-    with atomic_file(path) as stream:
-        stream.write(text.getvalue().encode("utf-8", "replace"))
+    rows = [_row(group, evaluation) for group in (evaluation.overall, *groups)]
+    write_rows([heading, *rows], path)
 
 
 def _row(group: Group, evaluation: Evaluation) -> list[object]:

@@ -12,7 +12,7 @@ ratio of two sums      linearised variance with clusters (Cochran 1977, section 
 mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
 share, in [0, 1]       Wilson's score interval for the effective number of observations
                        ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
-                       [0, 1] and does not shrink to a point where all rollouts are right
+                       [0, 1] and does not shrink to a point where all problems are alike
 median                 Woodruff (1952): the interval of the share below it, read off the sample
 =====================  ==========================================================================
 
@@ -35,6 +35,9 @@ Lies: TypeAlias = Literal["anywhere", "from 0", "in [0, 1]"]
 
 NO_VALUE: Final = "no rollout has a value"
 ONE_PROBLEM: Final = "a single problem"
+
+# A standard error of a share that is rounding and nothing else.
+_NO_SPREAD: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +187,9 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
     """Return Wilson's interval for the number of observations that the error amounts to."""
     p = min(1.0, max(0.0, p))
     spread = p * (1 - p)
-    # One over that number.  Without any spread, at 0 or 1, a problem counts as one observation.
-    inverse_size = error**2 / spread if spread > 0 else 1 / problems
+    # One over that number.  Where all problems have the same mean, which says that there are few
+    # and not that the figure is exact, a problem counts as one observation.
+    inverse_size = error**2 / spread if spread > 0 and error > _NO_SPREAD else 1 / problems
     push = t * t * inverse_size
     middle = (p + push / 2) / (1 + push)
     reach = math.sqrt(push * spread + push * push / 4) / (1 + push)

@@ -25,20 +25,10 @@ from consensusbench.evaluation.figures import (
     pass_figures,
 )
 from consensusbench.evaluation.measuring import Group
-from consensuspr.cli.console import one_line
+from consensusbench.latex import escaped
 from consensuspr.data import atomic_file
 
-_ESCAPES: Final = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-    }
-)
+ALL: Final = "all"
 _HEADINGS: Final = {
     "d_ncr": r"$D_\text{NCR}$",
     "tokens": "Response Length (tokens)",
@@ -89,9 +79,12 @@ def _table(caption: str, groups: Sequence[Group], figures: Sequence[Figure]) -> 
 def _blocks(caption: str, breakdown: Breakdown, dimension: str, figures: Sequence[Figure]) -> str:
     """Return a table of models by groups, one block of rows for each measure."""
     labels = sorted({group.key[dimension] for group in breakdown.groups}, key=label_order)
-    models = list(dict.fromkeys(_model(group) for group in breakdown.groups))
-    cell = {(_model(group), group.key[dimension]): group for group in breakdown.groups}
-    lines = [" & ".join(["Model", *map(_escaped, labels)]) + r" \\"]
+    # By their own names: two that are shown alike, cut or cleaned, are two rows.
+    models = list(dict.fromkeys(group.key.get("model", ALL) for group in breakdown.groups))
+    cell = {
+        (group.key.get("model", ALL), group.key[dimension]): group for group in breakdown.groups
+    }
+    lines = [" & ".join(["Model", *map(escaped, labels)]) + r" \\"]
     for figure in figures:
         lines += [
             r"\midrule",
@@ -103,7 +96,7 @@ def _blocks(caption: str, breakdown: Breakdown, dimension: str, figures: Sequenc
             shown = _column(figure, [cell[model, label] for model in there])
             columns.append(dict(zip(there, shown, strict=True)))
         lines += [
-            " & ".join([model, *[column.get(model, "--") for column in columns]]) + r" \\"
+            " & ".join([escaped(model), *[column.get(model, "--") for column in columns]]) + r" \\"
             for model in models
         ]
     return _float(caption, len(labels), lines)
@@ -140,12 +133,8 @@ def _column(figure: Figure, groups: Sequence[Group]) -> list[str]:
 
 
 def _model(group: Group) -> str:
-    return _escaped(group.key.get("model", "all"))
+    return escaped(group.key.get("model", ALL))
 
 
 def _heading(figure: Figure) -> str:
-    return _HEADINGS.get(figure.name, _escaped(figure.heading.removesuffix(" %")))
-
-
-def _escaped(text: str) -> str:
-    return one_line(text, 200).translate(_ESCAPES)
+    return _HEADINGS.get(figure.name, escaped(figure.heading.removesuffix(" %")))

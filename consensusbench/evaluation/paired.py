@@ -34,6 +34,7 @@ from consensuspr.version import VERSION
 LOWER_IS_BETTER: Final = frozenset(("tpn", "tokens"))
 MEASURES: Final = ("acc", "ncr", "ncr_without_final", "tpn", "tokens")
 MAX_NAMED: Final = 20
+_EQUAL: Final = 1e-12
 SCHEMA: Final = "consensusbench.comparison/1"
 
 
@@ -272,7 +273,8 @@ def paired_difference(
         of_baseline, of_candidate, assume_unique=True, return_indices=True
     )
     left, right = means_baseline[at_baseline], means_candidate[at_candidate]
-    deltas: Floats = right - left
+    # Equal means of rollouts in another order differ in their last digit, and are equal.
+    deltas: Floats = np.where(np.isclose(left, right, rtol=_EQUAL, atol=0.0), 0.0, right - left)
     better = -deltas if measure in LOWER_IS_BETTER else deltas
     base = float(left.mean()) if len(paired) else None
     delta = mean_estimate(deltas, paired, confidence)

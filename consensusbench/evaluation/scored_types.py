@@ -132,12 +132,13 @@ class ScoredRollout:
     @property
     def undecided(self) -> bool:
         """Whether acc is 0 because the answer check came to no verdict."""
-        return self.status is Status.ANSWER_UNDECIDED or self.answer_method in UNDECIDED_METHODS
+        told = self.status is Status.ANSWER_UNDECIDED or self.answer_method in UNDECIDED_METHODS
+        return told and self.acc == 0
 
     @property
     def undecided_by_load(self) -> bool:
         """Whether a busy machine, not the answer, kept the answer from being checked."""
-        return self.answer_method in LOAD_METHODS
+        return self.undecided and self.answer_method in LOAD_METHODS
 
     def matched_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...]:
         """Return the hits of the nodes that do not state the final answer."""

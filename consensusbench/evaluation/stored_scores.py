@@ -18,6 +18,11 @@ SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
 # Statuses under which a score says of every node whether it was found.
 _LOOKED_AT_NODES: Final = frozenset((Status.OK, Status.ANSWER_UNDECIDED, Status.NO_GROUND_TRUTH))
 _KNOWS_NO_NODES: Final = frozenset((Status.NO_NODES, Status.UNKNOWN_PROBLEM))
+# Statuses under which no answer was judged: an acc of 0 beside one would make a failure a wrong
+# answer.
+_JUDGED_NO_ANSWER: Final = frozenset(
+    (Status.NO_GROUND_TRUTH, Status.UNKNOWN_PROBLEM, Status.OVERSIZE, Status.INTERNAL)
+)
 
 
 def is_scored(row: Row, spans: bool) -> bool:
@@ -50,6 +55,10 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
         acc = row["acc"]
         if acc is not None and (type(acc) not in (int, float) or acc not in (0, 1)):
             raise _Unusable(f"acc must be 0, 1 or null, got {str(acc)[:40]!r}")
+        if acc is not None and status in _JUDGED_NO_ANSWER:
+            raise _Unusable(
+                f"under status {status} no answer is judged, and acc is {acc}, not null"
+            )
         return Score(
             status,
             reward=_number(row.get("reward")),
@@ -59,7 +68,7 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
             num_matched=sum(matched),
             matched=matched,
             tpn=_number(row.get("tpn")),
-            spans=_spans(row.get("spans"), matched),
+            spans=_spans(row.get("spans"), matched, len(row["response"])),
             answer=_text(row, "answer"),
             answer_method=_text(row, "answer_method") or "",
         )
@@ -86,10 +95,14 @@ def _matched(value: object, status: Status, num_nodes: int) -> tuple[bool, ...]:
     return tuple(hits)
 
 
-def _spans(value: object, matched: tuple[bool, ...]) -> tuple[tuple[int, int] | None, ...] | None:
+def _spans(
+    value: object, matched: tuple[bool, ...], num_chars: int
+) -> tuple[tuple[int, int] | None, ...] | None:
     if value is None:
         return None
-    wrong = _Unusable("spans must hold [start, end] for each matched node and null for others")
+    wrong = _Unusable(
+        "spans must hold [start, end] inside the response for each matched node, null for others"
+    )
     if type(value) is not list or len(value) != len(matched):
         raise wrong
     spans: list[tuple[int, int] | None] = []
@@ -99,7 +112,7 @@ def _spans(value: object, matched: tuple[bool, ...]) -> tuple[tuple[int, int] | 
             continue
         if type(span) is not list or [type(end) for end in span] != [int, int] or not hit:
             raise wrong
-        if not 0 <= span[0] <= span[1]:
+        if not 0 <= span[0] <= span[1] <= num_chars:
             raise wrong
         spans.append((span[0], span[1]))
     return tuple(spans)

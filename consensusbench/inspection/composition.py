@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from typing import Final
 
+from consensusbench.csv_rows import write_rows
 from consensusbench.inspection.stats import UNKNOWN, DatasetStats, Group
-from consensuspr.cli.console import one_line
+from consensusbench.latex import escaped
 from consensuspr.data import atomic_file
 
 # Order and names of the last rows of the paper's table.
@@ -16,10 +15,6 @@ TOTALS: Final = {"test": "Total (Test)", "train": "Total (Train)", UNKNOWN: "Tot
 NO_SOURCE: Final = "(none)"
 
 _COLUMNS: Final = ("problems", "average_nodes", "nodes", "with_final", "without_nodes")
-_ESCAPES: Final = str.maketrans(
-    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {character: f"\\{character}" for character in "&%$#_{}"}
-)
 
 
 def composition(stats: DatasetStats) -> tuple[list[tuple[str, Group]], list[tuple[str, Group]]]:
@@ -37,15 +32,12 @@ def write_csv(stats: DatasetStats, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["source", *_COLUMNS])
+    rows: list[list[object]] = [["source", *_COLUMNS]]
     for part in composition(stats):
         for name, group in part:
             known = group.to_json()
-            rows.writerow([name, *(known[column] for column in _COLUMNS)])
-    with atomic_file(path) as stream:
-        stream.write(text.getvalue().encode("utf-8", "replace"))
+            rows.append([name, *(known[column] for column in _COLUMNS)])
+    write_rows(rows, path)
 
 
 def write_latex(stats: DatasetStats, path: str | os.PathLike[str]) -> None:
@@ -70,7 +62,7 @@ def latex_of(stats: DatasetStats) -> str:
             r"\toprule",
             r"Source & \#Problems & Avg.\ $N(k)$ \\",
             r"\midrule",
-            *(_line(_escaped(name), group) for name, group in sources),
+            *(_line(escaped(name), group) for name, group in sources),
             r"\midrule",
             *(_line(_bold_total(name), group) for name, group in totals),
             r"\bottomrule",
@@ -90,7 +82,3 @@ def _line(name: str, group: Group) -> str:
 def _bold_total(name: str) -> str:
     total, _, split = name.partition(" ")
     return rf"\textbf{{{total}}} {split}"
-
-
-def _escaped(text: str) -> str:
-    return one_line(text, 200).translate(_ESCAPES)

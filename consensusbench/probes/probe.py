@@ -146,9 +146,7 @@ def _attack(
         for target in chunk
         for attack, text in [
             *fixed.items(),
-            (Attack.ECHO, target.text),
-            (Attack.NUMBER_SALAD, number_salad(target.text, budget)),
-            (Attack.QUANTITIES, quantities(target.text, budget)),
+            *_attacks_of_text(target.text, budget),
         ]
     ]
     matched = match_batch(
@@ -158,6 +156,14 @@ def _attack(
     )
     for row, (target, attack, text) in enumerate(tries):
         tallies[attack].add(target, matched.matched(row).astype(float), len(text))
+
+
+def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
+    """Yield the attacks that are made of a problem's text; none where it is not known."""
+    if text.strip():
+        yield Attack.ECHO, text
+        yield Attack.NUMBER_SALAD, number_salad(text, budget)
+        yield Attack.QUANTITIES, quantities(text, budget)
 
 
 def _strangers(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHOWN_EXPRESSIONS = 3
 MAX_EXPRESSION_CHARS = 120
 MAX_PROBLEM_CHARS = 4000
+MAX_ANSWER_CHARS = 1000
 
 # The style sheet has so many colours for nodes; from there on they come again, underlined.
 NODE_COLORS = 14
@@ -48,7 +49,9 @@ class RolloutView:
         side: right, wrong or unknown.
         diagnosis: its class, empty where there is none.
         reason: what decided the class.
-        problem: text of the problem, cut where it is very long.
+        problem: text of the problem, cut where it is very long; so are both answers.
+        ground_truth: empty where it is unknown.
+        answer: None where none was found.
         blocks: the response.
         left_out: code points of the response that are not in the page.
     """
@@ -60,6 +63,7 @@ class RolloutView:
     reason: str
     problem: str
     ground_truth: str
+    answer: str | None
     nodes: tuple[NodeView, ...]
     blocks: tuple[Block, ...]
     left_out: int
@@ -172,7 +176,8 @@ def _view(
         diagnosis="" if label is None else label.name,
         reason="" if label is None else label.reason,
         problem=_short(text, MAX_PROBLEM_CHARS),
-        ground_truth="" if facts is None else facts.ground_truth or "",
+        ground_truth=_short((facts and facts.ground_truth) or "", MAX_ANSWER_CHARS),
+        answer=None if rollout.answer is None else _short(rollout.answer, MAX_ANSWER_CHARS),
         nodes=tuple(
             _node_view(number, node, matched, span, response)
             for number, (node, matched, span) in enumerate(

@@ -61,7 +61,10 @@ def facts_of(
         facts.append(("Scores from the files", f"{scored.num_stored:,} rollouts"))
     if evaluation.tokenizer is not None:
         facts.append(
-            ("Tokens", f"{evaluation.num_tokenized:,} rollouts counted by {evaluation.tokenizer}")
+            (
+                "Tokens",
+                f"{evaluation.num_tokenized:,} rollouts counted by {_name(evaluation.tokenizer)}",
+            )
         )
     return tuple(facts)
 
@@ -96,6 +99,12 @@ def _statuses(scored: ScoredSet) -> str:
 
 def _files(scored: ScoredSet) -> str:
     return _listed([Path(path).name for path in scored.files])
+
+
+def _name(tokenizer: str) -> str:
+    """Return a tokenizer's name on the hub, or that of its file or folder."""
+    path = Path(tokenizer)
+    return path.resolve().name if path.exists() else tokenizer
 
 
 def _listed(names: list[str], most: int = 12) -> str:

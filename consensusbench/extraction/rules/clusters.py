@@ -49,6 +49,7 @@ class _Statement:
 
     kind: Kind
     value: Fraction | None
+    is_worded: bool
     wordings: Counter[str] = field(default_factory=Counter)
     places: dict[int, set[int]] = field(default_factory=dict)  # rollout -> its chains
 
@@ -67,7 +68,9 @@ def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
         else:
             by_value.setdefault(statement.value, []).append(statement)
     for statements in by_value.values():
-        clusters.extend(map(_as_cluster, _alternatives(statements)))
+        for group in _alternatives(statements):
+            if not all(statement.is_worded for statement in group):
+                clusters.append(_as_cluster(group))
     return sorted(clusters, key=_by_support)
 
 
@@ -106,7 +109,7 @@ def _statements(read: Sequence[Sequence[Conclusion]]) -> Iterator[_Statement]:
         for one in conclusions:
             known = statements.get(one.structure)
             if known is None:
-                known = statements[one.structure] = _Statement(one.kind, one.value)
+                known = statements[one.structure] = _Statement(one.kind, one.value, one.is_worded)
             known.wordings[one.wording] += 1
             known.places.setdefault(index, set()).add(one.chain)
     yield from statements.values()

@@ -41,6 +41,8 @@ class Conclusion(NamedTuple):
         kind: what it does with its value.
         structure: equal for statements that differ in the order of operands and sides only.
         value: what it gives, None for a formula.
+        is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
+            conclusion by itself.
         chain: number of the chain that it stands in, counted through the rollout.
         wording: as written.
         position: of its first mention in the response, from 0 to 1.
@@ -49,6 +51,7 @@ class Conclusion(NamedTuple):
     kind: Kind
     structure: str
     value: Fraction | None
+    is_worded: bool
     chain: int
     wording: str
     position: float
@@ -89,9 +92,10 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     kind, value = _judge(statement)
     if structure is None or _says_nothing(statement):
         return
-    if kind is Kind.FORMULA and _names_in_words(wording):
+    is_worded = kind is not Kind.COMPUTED and _names_in_words(wording)
+    if kind is Kind.FORMULA and is_worded:
         return
-    yield Conclusion(kind, structure, value, chain, wording, position)
+    yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
 
 
 def _names_in_words(wording: str) -> bool:

@@ -36,6 +36,9 @@ _AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?
 _BEFORE = re.compile(rf"(?<![\w'-])({_WORD}) ({_NUMBER})(?![\w/*+^=√-]|\.\d|,\d)")
 _BARE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w|\.\d)")
 
+# "1 use", "2 possibilities": words that any text may hold.
+MIN_COUNTED = 3
+
 # Digits from which on a number is unlikely to turn up by chance; 125 is among the numbers
 # that counting to 300 prints, so that a whole number needs one digit more.
 MIN_SIGNIFICANT_DIGITS = 3
@@ -64,8 +67,9 @@ def read_phrases(response: str) -> list[Phrase]:
     found: dict[str, Phrase] = {}
 
     def add(number: str, words: str, start: int, is_bare: bool = False) -> None:
-        if words not in found:
-            found[words] = Phrase(Fraction(number), words, start / len(normal), is_bare)
+        value = Fraction(number)
+        if words not in found and (value.denominator > 1 or value >= MIN_COUNTED):
+            found[words] = Phrase(value, words, start / len(normal), is_bare)
 
     for match in _AFTER.finditer(normal):
         number, noun, second = match.groups()

@@ -49,6 +49,11 @@ def test_an_assignment_says_what_the_computation_behind_it_says() -> None:
     assert wordings(clusters_of(both, both)) == [{"60/2=30", "x=30"}]
 
 
+def test_a_quantity_named_by_a_word_is_a_wording_and_no_conclusion() -> None:
+    assert clusters_of("total = 30", "total = 30") == []
+    assert wordings(clusters_of("total = 30", "3*10=30")) == [{"total = 30", "3*10=30"}]
+
+
 def test_two_variables_of_one_value_are_two_conclusions() -> None:
     both = "a=3, b=3"
     assert sorted(map(len, wordings(clusters_of(both, both)))) == [1, 1]
