@@ -38,12 +38,15 @@ test: $(VENV)/.installed-dev ## run the tests
 	@$(BIN)/pytest -q
 
 # Trainers bring two gigabytes, so that they have an environment of their own.
-TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples \
-  consensusbench/test_verl_reads.py consensusbench/construction/test_ray_engine.py)
+TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples)
+# On a cluster of their own, and a process is connected to one cluster at a time.
+BENCH_TRAINER_TESTS := $(addprefix tests/consensusbench/, \
+  test_verl_reads.py construction/test_ray_engine.py)
 .PHONY: test-verl
 test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1 and Ray
 	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q \
 	  $(TRAINER_TESTS) tests/http/test_real_clients.py
+	@.venv-verl-0.9.1/bin/pytest -q $(BENCH_TRAINER_TESTS)
 
 # Not installed: only the client function of each is loaded from its wheel.
 build/openrlhf/.downloaded: | .venv-verl-0.9.1/.installed

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.construction.measure import VARIANTS, Figures, attack_figures, measure
-from benchmarks.construction.report import attacks_table, figures_table
+from benchmarks.construction.measure import VARIANTS, Figures, measure, measure_whole
+from benchmarks.construction.report import agreement_table, attacks_table, figures_table
 from benchmarks.construction.sets import SETS
 from benchmarks.quality.report import write_block
 
@@ -36,7 +36,8 @@ def main() -> int:
             _tell(figures_table(rows[-1:]))
     blocks = {"construction": figures_table(rows)}
     if SETS[0] in wanted:
-        blocks["attacks"] = attacks_table(attack_figures(SETS[0], arguments.shared, _tell))
+        whole = measure_whole(SETS[0], arguments.shared, _tell)
+        blocks |= {"attacks": attacks_table(whole), "agreement": agreement_table(whole)}
     print(*blocks.values(), sep="\n\n")
     if arguments.write:
         for name, text in blocks.items():
@@ -59,7 +60,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", metavar="SET", help="one set, by its name")
     parser.add_argument("--write", type=Path, metavar="FILE", help="bring its tables up to date")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.only and arguments.write:
+        parser.error("--write needs all sets; leave --only out")
+    return arguments
 
 
 if __name__ == "__main__":

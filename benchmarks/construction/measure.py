@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.construction.sets import Fold, RolloutSet, folds_of, read_set
+from benchmarks.quality.gold import read_gold, write_dataset
 from consensusbench.construction import (
     Job,
     Means,
@@ -19,6 +20,7 @@ from consensusbench.construction import (
     build,
 )
 from consensusbench.construction.paper_refiner import PaperRefiner
+from consensusbench.evaluation.agreement import Agreement, agreement_of_files
 from consensusbench.evaluation.consistency import Consistency, consistency_of
 from consensusbench.evaluation.scored import ScoredSet, score_files
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
@@ -98,22 +100,39 @@ def measure(
     return pool.figures(len({row["problem_id"] for row in rows}))
 
 
-def attack_figures(
+@dataclass(frozen=True, slots=True)
+class WholeFigures:
+    """What nodes are worth that all rollouts of a set make.
+
+    Attributes:
+        variant: how they were made.
+        probes: what cheap texts earn.
+        agreement: with the steps that people annotated.
+    """
+
+    variant: Variant
+    probes: ProbeReport
+    agreement: Agreement
+
+
+def measure_whole(
     one: RolloutSet, shared: Path, report: Callable[[str], None]
-) -> list[tuple[Variant, ProbeReport]]:
-    """Probe the nodes that all rollouts of a set make, with formulas only and with all."""
-    probed = []
+) -> list[WholeFigures]:
+    """Probe the nodes of a GSM8K set and compare them with its gold steps, by variant."""
+    figures = []
     with tempfile.TemporaryDirectory(prefix="construction-") as name:
-        rollouts = Path(name) / "rollouts.jsonl"
+        rollouts, gold = Path(name) / "rollouts.jsonl", Path(name) / "gold.jsonl"
+        write_dataset(gold, read_gold(shared))
         with open_writer(rollouts) as out:
             for row in read_set(one, shared):
                 out.write(row)
-        for number, variant in enumerate((VARIANTS[0], VARIANTS[-1])):
-            report(f"{one.name}, {variant.name}: attacks")
+        for number, variant in enumerate(VARIANTS):
+            report(f"{one.name}, {variant.name}: as a whole")
             dataset = Path(name) / f"dataset-{number}.jsonl"
             _build(one, variant, rollouts, dataset)
-            probed.append((variant, probe_dataset(dataset, [rollouts])))
-    return probed
+            probes = probe_dataset(dataset, [rollouts])
+            figures.append(WholeFigures(variant, probes, agreement_of_files(dataset, gold)))
+    return figures
 
 
 def _build(one: RolloutSet, variant: Variant, rollouts: Path, dataset: Path) -> None:

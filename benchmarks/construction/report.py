@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from benchmarks.construction.measure import Figures, Variant
+from benchmarks.construction.measure import Figures, WholeFigures
 from consensusbench.evaluation.estimates import Estimate
-from consensusbench.probes import ProbeReport
 
 _HEADINGS = (
     "set", "nodes made from", "problems", "nodes (final)", "held out: right, wrong",
@@ -41,15 +40,28 @@ def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:
     return "\n".join(lines)
 
 
-def attacks_table(reports: Sequence[tuple[Variant, ProbeReport]]) -> str:
+def attacks_table(figures: Sequence[WholeFigures]) -> str:
     """Return a row for each attack: the NCR that it earns."""
     lines = [
-        _row(["text", *(f"NCR, {variant.name}" for variant, _ in reports)]),
-        _row(["---", *["---:"] * len(reports)]),
+        _row(["text", *(one.variant.name for one in figures)]),
+        _row(["---", *["---:"] * len(figures)]),
     ]
-    for index, attack in enumerate(reports[0][1].attacks):
-        shares = [f"{report.attacks[index].overall.ncr:.1%}" for _, report in reports]
-        lines.append(_row([attack.description, *shares]))
+    for index, attack in enumerate(figures[0].probes.attacks):
+        earned = [one.probes.attacks[index].overall.ncr for one in figures]
+        lines.append(_row([attack.description, *(f"{ncr:.1%}" for ncr in earned)]))
+    return "\n".join(lines)
+
+
+def agreement_table(figures: Sequence[WholeFigures]) -> str:
+    """Return a row for each variant: consistency, recall and precision."""
+    lines = [
+        _row(["nodes made from", "problems", "consistency", "recall", "precision"]),
+        _row(["---", *["---:"] * 4]),
+    ]
+    for one in figures:
+        shares = (one.agreement.consistency, one.agreement.recall, one.agreement.precision)
+        cells = [f"{_share(share.value)}{_interval(share)}" for share in shares]
+        lines.append(_row([one.variant.name, f"{len(one.agreement.problems)}", *cells]))
     return "\n".join(lines)
 
 

@@ -24,6 +24,7 @@ from consensusbench.diagnosis import (
 from consensusbench.diagnosis.diagnose import scored_count, share
 from consensusbench.diagnosis.readings import rows_of
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
+from consensusbench.output_files import check_outputs
 from consensuspr.cli.console import ColorMode, make_console, one_line
 from consensuspr.cli.explanation import marker_for
 from consensuspr.cli.marking import Mark, mark_response
@@ -126,6 +127,7 @@ def diagnose_rollouts(
         redundant_length,
         redundant_tail,
     )
+    check_outputs((output,), (*rollouts, dataset))
     total = count_rollouts(rollouts) if on_error is OnErrorChoice.STOP else None
     with count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to:
         scored = score_files(

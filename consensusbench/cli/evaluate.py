@@ -15,6 +15,7 @@ from consensusbench.evaluation.latex import write_latex
 from consensusbench.evaluation.measuring import Settings
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
 from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
+from consensusbench.output_files import check_outputs
 from consensuspr.cli.console import ColorMode, make_console
 from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
 from consensuspr.cli.progress import NoProgress, count_progress
@@ -110,6 +111,7 @@ def evaluate_rollouts(
     settings = Settings(parse_ks(k), confidence, seed)
     dimensions = parse_dimensions(by)
     check(dimensions, settings)
+    check_outputs((csv, latex, scored_output), (*rollouts, dataset))
     scored = score_with_progress(
         rollouts,
         dataset,

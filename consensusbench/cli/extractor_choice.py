@@ -92,7 +92,7 @@ def _by_model(
     options: ModelOptions, min_support: int, output: Path, stack: ExitStack
 ) -> AsyncExtraction:
     from consensusbench.extraction.llm import LlmExtractor, LlmSettings
-    from consensusbench.models import Budget, ChatModel, Journal, ModelSettings, Reply, Spent
+    from consensusbench.models import Budget, ChatModel, Journal, ModelSettings, Reply, spent_on
 
     if options.model is None:
         raise InputError("--extractor llm needs --model NAME")
@@ -114,9 +114,7 @@ def _by_model(
     budget = Budget(options.max_cost, options.max_requests)
 
     def charge(key: str, record: Row) -> None:
-        reply = Reply.from_row(record)
-        tokens = (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)
-        budget.charge_earlier(Spent(reply.cost or 0.0, reply.attempts, tokens))
+        budget.charge_earlier(spent_on(Reply.from_row(record)))
 
     model = ChatModel(model_settings, budget)
     journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies", {}, charge)

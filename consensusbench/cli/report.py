@@ -16,6 +16,7 @@ from consensusbench.cli.evaluate import (
     TokenizerName,
     parse_ks,
 )
+from consensusbench.output_files import check_outputs
 from consensusbench.require import require
 from consensuspr.cli.console import ColorMode, make_console
 from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
@@ -88,6 +89,7 @@ def report(
         evaluation=Settings(parse_ks(k), confidence, seed),
     )
     check(DIMENSIONS, settings.evaluation)
+    check_outputs((output,), (*rollouts, dataset))
     # A bad row at the end of a long file is found before anything is scored.
     total = count_rollouts(rollouts) if on_error is OnErrorChoice.STOP else None
     with count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from consensusbench.inspection.composition import composition, write_csv, write_latex
 from consensusbench.inspection.stats import DatasetStats, Group, read_stats
+from consensusbench.output_files import check_outputs
 from consensuspr.cli.console import ColorMode, make_console, one_line
 from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
 from consensuspr.cli.progress import NoProgress, count_progress
@@ -54,6 +55,7 @@ def stats(
     Problems are those with nodes, and Avg. N(k) is over them; problems without nodes are counted
     beside them. Nothing is scored, and no rollouts are needed.
     """
+    check_outputs((csv, latex), datasets)
     with count_progress("counting", None, "problems", hidden=no_progress) as advance_to:
         counted = read_stats(datasets, on_error.value, advance_to)
     if csv is not None:

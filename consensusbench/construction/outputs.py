@@ -17,6 +17,7 @@ from consensusbench.construction.provenance import construction_row
 from consensusbench.construction.refiner import Refiner
 from consensusbench.construction.values import Excluded, Finished, Group, Result, Stage
 from consensusbench.extraction.types import Dropped
+from consensusbench.output_files import check_outputs
 from consensuspr.data import Node, Problem, Row, RowWriter, open_writer, problem_to_row
 from consensuspr.errors import InputError
 
@@ -39,10 +40,7 @@ class OutputPaths:
     candidates: Path | None = None
 
     def __post_init__(self) -> None:
-        given = [path.resolve() for path in self.all()]
-        for path in given:
-            if given.count(path) > 1:
-                raise InputError(f"{path} cannot hold two outputs at once")
+        check_outputs(self.all(), ())
 
     def all(self) -> list[Path]:
         """Return those that are written."""
@@ -50,12 +48,7 @@ class OutputPaths:
 
     def refuse_inputs(self, *inputs: Path | None) -> None:
         """Raise InputError where an output is one of the files that are read."""
-        for path in self.all():
-            for source in inputs:
-                if source is None or not path.exists() or not source.exists():
-                    continue
-                if path.samefile(source):
-                    raise InputError(f"{path} is read by this command; write elsewhere")
+        check_outputs(self.all(), inputs)
 
 
 class Outputs:

@@ -13,6 +13,7 @@ from consensusbench.evaluation.estimates import Estimate
 from consensusbench.evaluation.measuring import Group
 
 ABSENT: Final = "–"
+ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from consensusbench.evaluation.columns import label_order
 from consensusbench.evaluation.evaluating import Breakdown, Evaluation
 from consensusbench.evaluation.figures import (
     ACC,
+    ALL,
     CHARS,
     CONSISTENCY,
     NCR,
@@ -28,7 +29,6 @@ from consensusbench.evaluation.measuring import Group
 from consensusbench.latex import escaped
 from consensuspr.data import atomic_file
 
-ALL: Final = "all"
 _HEADINGS: Final = {
     "d_ncr": r"$D_\text{NCR}$",
     "tokens": "Response Length (tokens)",
@@ -70,7 +70,7 @@ def _table(caption: str, groups: Sequence[Group], figures: Sequence[Figure]) -> 
     heading = " & ".join(["Model", *map(_heading, figures)]) + r" \\"
     columns = [_column(figure, groups) for figure in figures]
     lines = [
-        " & ".join([_model(group), *[column[at] for column in columns]]) + r" \\"
+        " & ".join([escaped(_model(group)), *[column[at] for column in columns]]) + r" \\"
         for at, group in enumerate(groups)
     ]
     return _float(caption, len(figures), [heading, r"\midrule", *lines])
@@ -80,10 +80,8 @@ def _blocks(caption: str, breakdown: Breakdown, dimension: str, figures: Sequenc
     """Return a table of models by groups, one block of rows for each measure."""
     labels = sorted({group.key[dimension] for group in breakdown.groups}, key=label_order)
     # By their own names: two that are shown alike, cut or cleaned, are two rows.
-    models = list(dict.fromkeys(group.key.get("model", ALL) for group in breakdown.groups))
-    cell = {
-        (group.key.get("model", ALL), group.key[dimension]): group for group in breakdown.groups
-    }
+    models = list(dict.fromkeys(map(_model, breakdown.groups)))
+    cell = {(_model(group), group.key[dimension]): group for group in breakdown.groups}
     lines = [" & ".join(["Model", *map(escaped, labels)]) + r" \\"]
     for figure in figures:
         lines += [
@@ -133,7 +131,7 @@ def _column(figure: Figure, groups: Sequence[Group]) -> list[str]:
 
 
 def _model(group: Group) -> str:
-    return escaped(group.key.get("model", ALL))
+    return group.key.get("model", ALL)
 
 
 def _heading(figure: Figure) -> str:

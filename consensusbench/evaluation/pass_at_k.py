@@ -61,6 +61,8 @@ def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
     """
     # C(n-c, k) / C(n, k) as a product of k factors in [0, 1]: no factorial overflows, nothing
     # cancels, and the factor that is 0 where n - c < k makes the result exactly 1.
+    if k > samples.max(initial=0):
+        return np.full(len(samples), np.nan)
     all_wrong = np.ones(len(samples))
     for drawn in range(k):
         wrong_left = np.maximum(samples - right - drawn, 0)

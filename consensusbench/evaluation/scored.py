@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from consensusbench.evaluation.scored_types import ProblemFacts, ScoredRollout, ScoredSet
 from consensusbench.evaluation.stored_scores import is_scored, stored_score
 from consensusbench.evaluation.tokens import CountTokens, open_tokenizer
+from consensusbench.output_files import check_outputs
 from consensuspr.cli.connection import Connection, connect
 from consensuspr.cli.file_scoring import chunks
 from consensuspr.data import (
@@ -73,7 +74,7 @@ def score_files(
         DataError: a file or a row of one is bad, or its scores are of another dataset.
         RewardServiceError: the server failed, or changed in between.
     """
-    paths = _distinct(rollouts, scored_output)
+    paths = _distinct(rollouts, dataset, scored_output)
     problems = {p.problem_id: ProblemFacts.of(p) for p in read_problems(dataset)}
     count_tokens = None if tokenizer is None else open_tokenizer(tokenizer)
     found = ScoredSet(problems, [], files=paths, on_error=on_error, tokenizer=tokenizer)
@@ -105,7 +106,9 @@ def count_rollouts(rollouts: Sequence[str | os.PathLike[str]]) -> int:
 
 
 def _distinct(
-    rollouts: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None
+    rollouts: Sequence[str | os.PathLike[str]],
+    dataset: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None,
 ) -> tuple[str, ...]:
     if not rollouts:
         raise InputError("at least one file of rollouts is needed")
@@ -115,8 +118,7 @@ def _distinct(
         if real in seen:
             raise InputError(f"{os.fspath(path)} is given twice; its rollouts would count twice")
         seen.add(real)
-    if output is not None and os.path.realpath(output) in seen:
-        raise InputError(f"{os.fspath(output)} is a file of rollouts itself; write elsewhere")
+    check_outputs((output,), (*rollouts, dataset))
     return tuple([os.fspath(path) for path in rollouts])
 
 

@@ -56,9 +56,7 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
         if acc is not None and (type(acc) not in (int, float) or acc not in (0, 1)):
             raise _Unusable(f"acc must be 0, 1 or null, got {str(acc)[:40]!r}")
         if acc is not None and status in _JUDGED_NO_ANSWER:
-            raise _Unusable(
-                f"under status {status} no answer is judged, and acc is {acc}, not null"
-            )
+            raise _Unusable(f"acc must be null under status {status}, got {acc}")
         return Score(
             status,
             reward=_number(row.get("reward")),

@@ -8,11 +8,13 @@ from typing import Final, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
+from consensusbench.evaluation.consistency import ONE_CLASS
 from consensusbench.evaluation.estimates import ONE_PROBLEM
 from consensusbench.evaluation.evaluating import Evaluation
 from consensusbench.evaluation.figures import (
     ABSENT,
     ACC,
+    ALL,
     CHARS,
     CONSISTENCY,
     CONSISTENCY_WITHOUT_FINAL,
@@ -25,8 +27,6 @@ from consensusbench.evaluation.figures import (
 from consensusbench.evaluation.measuring import Group
 from consensuspr.cli.console import one_line
 from consensuspr.scoring.types import Status
-
-ALL: Final = "all"
 
 # Groups past which only the first table has those of two dimensions.
 MAX_ROWS: Final = 24
@@ -179,3 +179,6 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
         yield "no intervals: a single problem says nothing about others"
     else:
         yield f"in brackets: {level} intervals, clustered by problem"
+        reason = overall.nodes.consistency.auroc.no_interval
+        if reason and reason != ONE_CLASS:
+            yield f"AUROC of {ALL} has no interval: {reason}"

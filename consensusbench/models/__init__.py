@@ -6,7 +6,7 @@ was killed goes on where it was.  What is asked, and what a reply means, is the 
 """
 
 from consensusbench.models.asking import ask_once, write_down
-from consensusbench.models.budget import Budget, Spent
+from consensusbench.models.budget import Budget, Spent, spent_on
 from consensusbench.models.client import ChatModel
 from consensusbench.models.journal import Journal, ask_key, digest
 from consensusbench.models.models_file import read_models
@@ -36,5 +36,6 @@ __all__ = [
     "ask_once",
     "digest",
     "read_models",
+    "spent_on",
     "write_down",
 ]

@@ -14,6 +14,7 @@ import asyncio
 import math
 from dataclasses import dataclass
 
+from consensusbench.models.settings import Reply
 from consensuspr.errors import BudgetSpent, InputError
 
 
@@ -36,6 +37,11 @@ class Spent:
         self.cost += sign * other.cost
         self.requests += sign * other.requests
         self.tokens += sign * other.tokens
+
+
+def spent_on(reply: Reply) -> Spent:
+    """Return what a reply took, the attempts before it that failed included."""
+    return Spent(reply.spent_cost, reply.attempts, reply.spent_tokens)
 
 
 class Budget:

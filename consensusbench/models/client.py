@@ -117,11 +117,12 @@ class ChatModel:
         body = self._body(messages, temperature, json_schema, seed)
         most = self._most(messages)
         attempts = 0
+        spent = Spent()
         while True:
             attempts += 1
             try:
                 async with self._slots:
-                    reply = await self._paid_attempt(body, messages, most, attempts)
+                    reply = await self._paid_attempt(body, messages, most, spent)
                     if keep is not None:
                         await keep(reply)
                     return reply
@@ -168,9 +169,9 @@ class ChatModel:
         return Spent(cost, 1, prompt + completion)
 
     async def _paid_attempt(
-        self, body: dict[str, Any], messages: Sequence[Message], most: Spent, attempts: int
+        self, body: dict[str, Any], messages: Sequence[Message], most: Spent, spent: Spent
     ) -> Reply:
-        """Make one attempt within pace and budget."""
+        """Make one attempt within pace and budget; what it takes is added to ``spent``."""
         guess = self._expected(messages)
         await self.budget.pause(self._pace.book(guess))
         await self.budget.reserve(most)
@@ -184,6 +185,7 @@ class ChatModel:
             # Also where the attempt failed or was cancelled: what was generated is paid for.
             taken = self._taken(assembly, messages)
             self.budget.settle(most, taken)
+            spent.add(taken)
             self._pace.correct(guess, taken.tokens)
         counted = assembly.prompt_tokens is not None and assembly.completion_tokens is not None
         return Reply(
@@ -195,7 +197,9 @@ class ChatModel:
             cost=self.settings.cost(prompt, completion) if counted else None,
             request_id=request_id or assembly.reply_id,
             reasoning=assembly.reasoning,
-            attempts=attempts,
+            attempts=spent.requests,
+            spent_cost=spent.cost,
+            spent_tokens=spent.tokens,
             seconds=round(time.monotonic() - began, 3),
         )
 

@@ -153,6 +153,9 @@ class Reply:
         request_id: the server's name for it.
         reasoning: what it thought first, where the server sends that apart from the text.
         attempts: requests that it took.
+        spent_cost: US dollars that the budget was charged for all of them, by estimate where the
+            server did not count; 0 without prices.
+        spent_tokens: the same for tokens.
         seconds: how long the last of them took.
     """
 
@@ -165,6 +168,8 @@ class Reply:
     request_id: str | None = None
     reasoning: str | None = None
     attempts: int = 1
+    spent_cost: float = 0.0
+    spent_tokens: int = 0
     seconds: float = 0.0
 
     def to_row(self) -> Row:

@@ -100,10 +100,12 @@ async def read_events(body: AsyncIterator[bytes], assembly: Assembly) -> None:
     """
     rest = bytearray()
     async for block in body:
-        rest += block
-        *lines, tail = rest.split(b"\n")
-        rest = bytearray(tail)
-        for line in lines:
+        # Only the block is searched: a line that comes in a thousand pieces is not read anew
+        # with each.
+        first, *others = block.split(b"\n")
+        rest += first
+        for other in others:
+            line, rest = rest, bytearray(other)
             if _take_line(line, assembly):
                 await _drain(body)
                 return

@@ -8,10 +8,12 @@ step names what it drops, so that the audit file accounts for every candidate.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from consensusbench.extraction.types import Candidate, Dropped, Extraction
+from consensusbench.extraction.support import find_mentions
+from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensusbench.refinement.information import gives_number, information_of, is_identity
 from consensusbench.refinement.settings import RefineSettings
 from consensuspr.core import Matcher
@@ -121,23 +123,36 @@ def _without_pieces(candidates: Sequence[Candidate], dropped: list[Dropped]) -> 
         candidates: best first.
         dropped: taken-away candidates are added.
     """
-    kept: list[Candidate] = []
-    for one in candidates:
+    implied = _implied(candidates)
+    kept: list[int] = []
+    for index, one in enumerate(candidates):
         whole = next(
-            (other for other in kept if _implies(one, other) or _implies(other, one)), None
+            (other for other in kept if other in implied[index] or index in implied[other]), None
         )
         if whole is None:
-            kept.append(one)
+            kept.append(index)
         else:
-            detail = f"implies or is implied by {whole.label!r}"
+            detail = f"implies or is implied by {candidates[whole].label!r}"
             dropped.append(_dropped(one, "implied", detail))
-    return kept
+    return [candidates[index] for index in kept]
 
 
-def _implies(one: Candidate, other: Candidate) -> bool:
-    """Tell whether all wordings of ``one`` hold the other."""
-    matcher = Matcher([[*other.expressions, *other.derived]])
-    return all(matcher.match(text)[0] for text in one.expressions)
+def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
+    """Return for each candidate the indices of those that stand in all of its wordings.
+
+    Every wording is read once, for all candidates together: a matcher for each pair of several
+    hundred candidates would take a minute.
+    """
+    owners = [index for index, one in enumerate(candidates) for _ in one.expressions]
+    wordings = [CorrectRollout("", "", text) for one in candidates for text in one.expressions]
+    found = find_mentions([(*one.expressions, *one.derived) for one in candidates], wordings)
+    implied: list[set[int]] = [set() for _ in candidates]
+    for part, mentions in enumerate(found):
+        holding = Counter(owners[mention.rollout] for mention in mentions)
+        for index, count in holding.items():
+            if count == len(candidates[index].expressions):
+                implied[index].add(part)
+    return implied
 
 
 def _few_finals(ranked: Sequence[Candidate], limit: int, dropped: list[Dropped]) -> list[Candidate]:

@@ -60,12 +60,8 @@ def facts_of(
     if scored.num_stored:
         facts.append(("Scores from the files", f"{scored.num_stored:,} rollouts"))
     if evaluation.tokenizer is not None:
-        facts.append(
-            (
-                "Tokens",
-                f"{evaluation.num_tokenized:,} rollouts counted by {_name(evaluation.tokenizer)}",
-            )
-        )
+        tokenizer = _tokenizer_name(evaluation.tokenizer)
+        facts.append(("Tokens", f"{evaluation.num_tokenized:,} rollouts counted by {tokenizer}"))
     return tuple(facts)
 
 
@@ -101,7 +97,7 @@ def _files(scored: ScoredSet) -> str:
     return _listed([Path(path).name for path in scored.files])
 
 
-def _name(tokenizer: str) -> str:
+def _tokenizer_name(tokenizer: str) -> str:
     """Return a tokenizer's name on the hub, or that of its file or folder."""
     path = Path(tokenizer)
     return path.resolve().name if path.exists() else tokenizer

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from consensusbench.construction.verification import VerifyingJudge
 from consensusbench.models import Reply
 from consensusbench.sampling.records import Correct, Question, Records
 from consensusbench.sampling.settings import SampleSettings
@@ -33,6 +34,8 @@ class Checker:
         self._settings = settings
         workers = max(1, os.cpu_count() or 1)
         self._verifier = AnswerVerifier(workers=workers)
+        # Asks again what a busy machine left open: the verdict is on record for good.
+        self._judge = VerifyingJudge(self._verifier)
         # Of its own: replies waiting for a slow answer must not hold up those on their way
         # to the journal.
         self._threads = ThreadPoolExecutor(2 * workers, "answer-check")
@@ -70,9 +73,8 @@ class Checker:
         found = self._records.reply(question, index) if reply is None else reply
         correct: Correct = False
         if isinstance(found, Reply) and found.finish_reason != CUT:
-            verdict = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._verifier.verify, problem.ground_truth, found.text, rule
+            [correct] = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._judge.judge, [problem.ground_truth], [found.text], rule
             )
-            correct = verdict.correct
         await self._records.add_verdict(question, index, rule, correct)
         return correct

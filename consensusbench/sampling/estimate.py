@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from consensusbench.models import ModelSettings
 from consensusbench.models.tokens import most_tokens
 from consensusbench.sampling.records import Records
-from consensusbench.sampling.sampler import is_askable, questions_of, restored_plan
+from consensusbench.sampling.sampler import questions_of, restored_plan, why_not_asked
 from consensusbench.sampling.settings import SampleSettings
 from consensuspr.data import Problem, Row
 
@@ -23,7 +23,7 @@ class Estimate:
 
     Attributes:
         problems: looked at.
-        not_asked: of these, without a text or a ground truth.
+        not_asked: of these, cannot be asked.
         recorded: replies that the journal has already.
         least_requests: if every answer is correct.
         most_requests: if none is.
@@ -53,7 +53,7 @@ async def estimate(
     total = Estimate(spent=records.earlier.cost)
     for problem in problems:
         total.problems += 1
-        if not is_askable(problem, settings):
+        if why_not_asked(problem, settings) is not None:
             total.not_asked += 1
             continue
         questions = questions_of(problem, settings)

@@ -16,7 +16,7 @@ from pathlib import Path
 from consensusbench.models import Reply
 from consensusbench.sampling.checking import CUT, Checker
 from consensusbench.sampling.records import Correct, Question, Records
-from consensusbench.sampling.sampler import is_askable, questions_of
+from consensusbench.sampling.sampler import questions_of, why_not_asked
 from consensusbench.sampling.settings import SampleSettings
 from consensuspr.data import Problem, Row, atomic_file, open_writer
 from consensuspr.version import VERSION
@@ -66,7 +66,7 @@ class Report:
         models: by name.
         few: ids of problems below the minimum, or with fewer samples than asked for, and how
             many they have.
-        not_asked: ids of problems without a text or a ground truth, with the reason.
+        not_asked: ids of problems that cannot be asked, with the reason.
         refused: problem, model and reason of each refusal.
     """
 
@@ -182,9 +182,9 @@ class _Writer:
         self._report = report
 
     async def rows_of(self, problem: Problem) -> list[Row]:
-        if not is_askable(problem, self._settings):
+        reason = why_not_asked(problem, self._settings)
+        if reason is not None:
             self._report.problems["not asked"] += 1
-            reason = "no ground truth" if problem.problem.strip() else "no text"
             self._report.not_asked[problem.problem_id] = reason
             return []
         rows: list[Row] = []

@@ -23,9 +23,9 @@ from consensusbench.models import (
     Spent,
     ask_key,
     digest,
+    spent_on,
     write_down,
 )
-from consensusbench.models.tokens import likely_tokens
 from consensusbench.sampling.settings import SampleSettings
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
@@ -176,14 +176,6 @@ class Records:
 
 def _model_setting(model: ModelSettings) -> Row:
     return {f"sampling of {model.name}": model.sampling()}
-
-
-def spent_on(reply: Reply) -> Spent:
-    """Return what a recorded reply took, tokens estimated where the server did not count."""
-    completion = reply.completion_tokens
-    if completion is None:
-        completion = likely_tokens(reply.text + (reply.reasoning or ""))
-    return Spent(reply.cost or 0.0, reply.attempts, (reply.prompt_tokens or 0) + completion)
 
 
 def _attempt_key(question: Question, index: int) -> str:

@@ -98,7 +98,7 @@ class Sampler:
 
     async def _problem(self, problem: Problem) -> None:
         """Draw what one problem needs."""
-        if not is_askable(problem, self._settings):
+        if why_not_asked(problem, self._settings) is not None:
             self.run.finished += 1
             return
         try:
@@ -202,11 +202,17 @@ class Sampler:
         return next(iter(self.run.gone.values()), "no reply")
 
 
-def is_askable(problem: Problem, settings: SampleSettings) -> bool:
-    """Say whether a problem can be sampled: it has a text, and an answer to filter by."""
-    return bool(problem.problem.strip()) and (
-        settings.samples is not None or problem.ground_truth is not None
-    )
+def why_not_asked(problem: Problem, settings: SampleSettings) -> str | None:
+    """Return why a problem cannot be sampled; None where it can."""
+    if not problem.problem.strip():
+        return "no text"
+    try:
+        problem.problem.encode()
+    except UnicodeEncodeError:
+        return "a text with characters that no request can carry"
+    if settings.samples is None and problem.ground_truth is None:
+        return "no ground truth"  # to filter by
+    return None
 
 
 def questions_of(problem: Problem, settings: SampleSettings) -> list[Question]:

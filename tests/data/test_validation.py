@@ -95,6 +95,7 @@ BAD_PROBLEMS = [
     ({"ground_truth": 42}, "ground_truth must be a string, got 42"),
     ({"ground_truth": math.nan}, "ground_truth must be a string, got nan"),
     ({"data_source": ["a"]}, "data_source must be a string, got a list of 1"),
+    ({"data_source": "s" * 1025}, "data_source has 1025 characters, the limit is 1024"),
     ({"problem": {}}, "problem must be a string, got an object"),
     ({"split": "valid"}, "split must be train or test or null, got 'valid'"),
     ({"split": 1}, "split must be train or test or null, got 1"),
@@ -183,6 +184,13 @@ BAD_ROLLOUTS = [
     ({"problem_id": "p"}, "response is missing"),
     ({"problem_id": "p", "response": None}, "response is missing"),
     ({"problem_id": "p", "response": 5}, "response must be a string, got 5"),
+    *[
+        (
+            {"problem_id": "p", "response": "r", key: "n" * 1025},
+            f"{key} has 1025 characters, the limit is 1024",
+        )
+        for key in ("rollout_id", "data_source", "model")
+    ],
     (
         {"problem_id": "p", "response": "r", "rollout_id": 5},
         "rollout_id must be a string, got 5",

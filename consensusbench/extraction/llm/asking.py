@@ -51,7 +51,9 @@ class Asker:
         self._model = model
         self._settings = settings
         self._journal = journal
-        self._sends_schema = settings.structured != "off"
+        self._sends_schema = True
+        # A server that took it once refuses a question for something else.
+        self._schema_taken = False
 
     async def ask(self, turn: Turn) -> tuple[Reply, bool]:
         """Return the reply, and whether the model was asked for it now.
@@ -60,17 +62,25 @@ class Asker:
             ModelError: the model gave no reply.
             ConsensusPRError: the journal cannot be written.
         """
-        may_do_without = self._settings.structured == "auto"
-        # Where only a reply without the schema is on record, the server did not take it.
-        if not self._sends_schema or (may_do_without and self._knows(turn, None)):
+        structured = self._settings.structured
+        if structured != "auto":
+            return await self._ask(turn, None if structured == "off" else REPLY_SCHEMA)
+        # What is on record counts, in whichever way it was asked for.
+        if not self._knows(turn, REPLY_SCHEMA) and (
+            not self._sends_schema or self._knows(turn, None)
+        ):
             return await self._ask(turn, None)
         try:
-            return await self._ask(turn, REPLY_SCHEMA)
+            reply, fresh = await self._ask(turn, REPLY_SCHEMA)
         except ModelRefused:
-            if not may_do_without:
-                raise
+            return await self._ask_without(turn)
+        self._schema_taken = self._schema_taken or fresh
+        return reply, fresh
+
+    async def _ask_without(self, turn: Turn) -> tuple[Reply, bool]:
+        """Ask a refused question for plain JSON, and the later ones if the schema is at fault."""
         answer = await self._ask(turn, None)
-        if self._sends_schema:
+        if self._sends_schema and not self._schema_taken:
             self._sends_schema = False
             logger.warning(
                 "%s refuses the JSON schema; from now on it is asked for plain JSON",

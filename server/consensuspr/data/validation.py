@@ -31,6 +31,7 @@ _NODE_KEYS = frozenset(
     ("node_id", "label", "type", "expressions", "derived", "support", "is_final")
 )
 _ALL_TEXT = frozenset((str,))
+_ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
 _ROLLOUT_TEXTS = ("rollout_id", "data_source", "problem", "ground_truth", "model")
 
 
@@ -86,11 +87,13 @@ def _problem(row: Row) -> Problem:
     parsed = tuple([_node(raw, position) for position, raw in enumerate(nodes)])
     _check_unique(parsed)
     ground_truth = _text(row, "ground_truth", None)
+    data_source = _text(row, "data_source", "") or ""
+    _check_name(row, "data_source")
     return Problem(
         problem_id=problem_id,
         ground_truth=ground_truth if ground_truth and not ground_truth.isspace() else None,
         nodes=parsed,
-        data_source=_text(row, "data_source", "") or "",
+        data_source=data_source,
         problem=_text(row, "problem", "") or "",
         split=_choice(row, "split", SPLITS),
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
@@ -140,6 +143,8 @@ def _rollout(row: Row) -> None:
         _wrong("response", "a string", row["response"])
     for key in _ROLLOUT_TEXTS:
         _text(row, key, None)
+    for key in _ROLLOUT_NAMES:
+        _check_name(row, key)
     num_tokens = row.get("num_tokens")
     if num_tokens is not None and type(num_tokens) is not int:
         if type(num_tokens) is not float or not num_tokens.is_integer():
@@ -148,6 +153,13 @@ def _rollout(row: Row) -> None:
     correct = row.get("correct")
     if correct is not None and type(correct) is not bool:
         _wrong("correct", "true or false", correct)
+
+
+def _check_name(row: Row, key: str) -> None:
+    """Refuse a name that no table could show, and that memory holds once for each rollout."""
+    name = row.get(key)
+    if name is not None and len(name) > MAX_ID_CHARS:
+        _refuse(f"{key} has {len(name)} characters, the limit is {MAX_ID_CHARS}")
 
 
 def _required_id(row: Row) -> str:

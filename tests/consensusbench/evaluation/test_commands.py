@@ -170,6 +170,8 @@ def rows(path: Path, values: list[dict[str, Any]]) -> Path:
         (["evaluate", "r", "--dataset", "d", "--k", "0"], "--k takes whole numbers of 1 to"),
         (["evaluate", "r", "--dataset", "d", "--k", "1,,2"], "got '1,,2'"),
         (["evaluate", "r", "--dataset", "d", "--k", "9999999"], "of 1 to 100000"),
+        (["evaluate", "r", "--dataset", "d", "--k", "1" * 5000], "of 1 to 100000"),
+        (["evaluate", "r", "--dataset", "d", "--k", "٣"], "got '٣'"),
         (["evaluate", "r", "--dataset", "d", "--by", "shoe"], "not by 'shoe'"),
         (["evaluate", "r", "--dataset", "d", "--confidence", "1"], "below 1, got 1.0"),
         (["evaluate", "r"], "Missing option '--dataset'"),

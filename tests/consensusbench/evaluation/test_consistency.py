@@ -12,6 +12,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from consensusbench.evaluation.bootstrap import percentile_interval, problem_weights
 from consensusbench.evaluation.consistency import (
+    ALL_ALIKE,
+    FEW_PROBLEMS,
     ONE_CLASS,
     TOO_FEW,
     consistency_of,
@@ -51,9 +53,20 @@ def test_too_few_problems_have_figures_without_intervals() -> None:
     ncr, acc = np.array([1.0, 0.0]), np.array([1.0, 0.0])
     single = consistency_of(ncr, acc, np.zeros(2, dtype=int), 0.95, 0)
     assert (single.auroc.value, single.auroc.no_interval) == (1.0, ONE_PROBLEM)
-    # Half of the samples of these two problems lack right or lack wrong rollouts.
-    pair = consistency_of(ncr, acc, np.arange(2), 0.95, 0)
-    assert (pair.auroc.value, pair.auroc.low, pair.auroc.no_interval) == (1.0, None, TOO_FEW)
+    few = consistency_of(np.tile(ncr, 9), np.tile(acc, 9), np.arange(18) // 2, 0.95, 0)
+    assert (few.auroc.value, few.auroc.low, few.auroc.no_interval) == (1.0, None, FEW_PROBLEMS)
+    # A third of the samples of these twelve problems lack the only right rollout.
+    ncr, acc = np.eye(12)[0] + 0.1 * np.arange(12), np.eye(12)[0]
+    rare = consistency_of(ncr, acc, np.arange(12), 0.95, 0)
+    assert rare.auroc.value == pytest.approx(9.5 / 11)
+    assert (rare.auroc.low, rare.auroc.no_interval) == (None, TOO_FEW)
+
+
+def test_a_perfect_sample_is_not_certain_to_be_perfect() -> None:
+    acc = np.tile([1.0, 0.0], 20)
+    found = consistency_of(0.5 * acc + 0.25, acc, np.arange(40) // 2, 0.95, 0)
+    for figure, value in ((found.auroc, 1.0), (found.aucpr, 1.0), (found.d_ncr, 0.5)):
+        assert (figure.value, figure.low, figure.no_interval) == (value, None, ALL_ALIKE)
 
 
 LEVELS = [0.0, 0.25, 1 / 3, 0.5, 1.0]

@@ -103,6 +103,15 @@ def test_all_right_is_not_certain_to_be_right() -> None:
     assert found.low == pytest.approx(1 / (1 + t * t / 10))
 
 
+def test_problems_that_are_alike_are_not_certain() -> None:
+    # Two problems of which half of the rollouts are right: no spread, and next to no knowledge.
+    found = mean_estimate(floats(1, 0, 1, 0), ints(0, 0, 1, 1), 0.95, lies="in [0, 1]")
+    assert found.value == 0.5 and found.low is not None and found.high is not None
+    assert found.low < 0.1 and found.high > 0.9
+    many = mean_estimate(floats(*[1, 0] * 400), ints(*np.arange(800) // 2), 0.95, lies="in [0, 1]")
+    assert many.low == pytest.approx(0.45, abs=0.005)
+
+
 def test_a_length_is_not_negative() -> None:
     found = mean_estimate(floats(1, 100), ints(0, 1), 0.95, lies="from 0")
     assert found.low == 0.0

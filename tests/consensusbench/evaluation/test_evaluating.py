@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consensusbench.evaluation.columns import columns_of
 from consensusbench.evaluation.csv_file import write_csv
 from consensusbench.evaluation.evaluating import SCHEMA, evaluate
 from consensusbench.evaluation.latex import latex_of, write_latex
@@ -199,6 +200,56 @@ def test_latex_has_the_papers_tables(tmp_path: Path) -> None:
     assert r"\multicolumn{4}{c}{Response Length (tokens)} \\" in lines
 
 
+def test_names_are_no_formulas_in_csv(tmp_path: Path) -> None:
+    names = ["=HYPERLINK(1)", "+1", "-1", "@sum", " =1", "plain-1"]
+    scored = scored_set([EASY], *[rollout("p1", 1.0, [1, 1], model=name) for name in names])
+    write_csv(evaluate(scored, by=("model",)), tmp_path / "figures.csv")
+    with (tmp_path / "figures.csv").open(newline="") as stream:
+        models = {row["model"] for row in csv.DictReader(stream)}
+    assert models == {"", "plain-1", *["'" + name for name in names[:-1]]}
+
+
+def test_latex_takes_no_name_for_an_argument_and_none_for_another() -> None:
+    # A bracket or a star after the break of the line before would be read as its argument.
+    twins = ["*" + "x" * 300, "*" + "x" * 300 + "y"]
+    scored = scored_set(
+        [EASY],
+        rollout("p1", 1.0, [1, 1], model="[m]"),
+        rollout("p1", 1.0, [1, 1], model=twins[0]),
+        rollout("p1", 0.0, [0, 0], model=twins[1]),
+    )
+    lines = latex_of(evaluate(scored, by=("model", "difficulty"))).splitlines()
+    assert r"{[}m{]} & \textbf{100.0} & \textbf{100.0} & \textbf{100.0} & -- \\" in lines
+    assert not [line for line in lines if line.startswith(("[", "*"))]
+    blocks = [line for line in lines if line.startswith("{*}x") and line.count("&") == 1]
+    # Acc, NCR and length of either, although both are shown alike.
+    assert [line.rsplit(" & ")[1] for line in blocks] == [
+        r"\textbf{100.0} \\", r"0.0 \\", r"\textbf{100.0} \\", r"0.0 \\",
+        r"100.0 \\", r"100.0 \\",
+    ]  # fmt: skip
+
+
+def test_undecided_answers_that_have_no_acc_are_not_counted_as_wrong() -> None:
+    scored = scored_set(
+        [EASY],
+        rollout("p1", 1.0, [1, 1]),
+        rollout("p1", None, [1, 1], status=Status.NO_GROUND_TRUTH, answer_method="load"),
+    )
+    found = evaluate(scored).overall
+    assert (found.num_undecided, found.num_undecided_by_load) == (0, 0)
+    assert found.acc_if_undecided_were_right == 1.0
+
+
+def test_one_long_name_does_not_widen_every_row() -> None:
+    scored = scored_set(
+        [EASY],
+        *[rollout("p1", 1.0, [1, 1], model="m" * (10**6 if at == 0 else 1)) for at in range(2000)],
+    )
+    columns, _ = columns_of(scored)
+    assert columns.model.nbytes < 10**5
+    assert columns_of(scored)[0].model.tolist()[1] == "m"
+
+
 def test_latex_of_one_unnamed_model_has_one_row() -> None:
     scored = scored_set([EASY], rollout("p1", 1.0, [1, 1]), rollout("p1", 0.0, [1, 0]))
     text = latex_of(evaluate(scored))
@@ -211,6 +262,7 @@ def test_notes_say_what_the_tables_do_not() -> None:
     assert "INTERNAL 1" in notes and "ANSWER_UNDECIDED 1" in notes
     assert "1 answers stayed undecided and count as wrong" in notes and "66.7 %" in notes
     assert "1 rollouts have no Acc" in notes
+    assert "AUROC of all has no interval: fewer than 10 problems" in notes
     assert "1 problems of the dataset have no rollout" in notes
     assert "pass@2 of all leaves out 1 of 3 problems, which have fewer than 2 samples: p3" in notes
     assert "2 rollouts have no length in tokens" in notes

@@ -35,6 +35,15 @@ def test_a_difference_by_hand() -> None:
     assert found.p_value == 0.5
 
 
+def test_the_order_of_rollouts_is_no_difference() -> None:
+    # 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last digit, on every problem alike.
+    problem = np.repeat(np.arange(40), 3)
+    sides = (np.tile([0.1, 0.2, 0.3], 40), problem), (np.tile([0.3, 0.2, 0.1], 40), problem)
+    found = paired_difference("ncr", *sides, 0.95, 0)
+    assert (found.wins, found.ties, found.losses, found.p_value) == (0, 40, 0, 1.0)
+    assert (found.delta.value, found.relative) == (0.0, 0.0)
+
+
 def test_of_tpn_less_is_better() -> None:
     problem = np.arange(3)
     sides = (np.array([10.0, 20, 30]), problem), (np.array([5.0, 20, 60]), problem)

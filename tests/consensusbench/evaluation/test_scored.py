@@ -212,6 +212,13 @@ SCORED = {
         ({"spans": [[1, 0], None]}, "spans must hold"),
         ({"spans": [[0, 1], [2, 3]]}, "spans must hold"),
         ({"spans": [None, None]}, "spans must hold"),
+        ({"spans": [[0, 2], None]}, "inside the response"),
+        (
+            {"status": "INTERNAL", "matched": [], "acc": 0.0},
+            "acc must be null under status INTERNAL, got 0.0",
+        ),
+        ({"status": "OVERSIZE", "matched": [], "acc": 0}, "acc must be null under status OVERSIZE"),
+        ({"status": "NO_GROUND_TRUTH", "acc": 0}, "acc must be null under status NO_GROUND_TRUTH"),
     ],
 )
 def test_scores_of_another_dataset_are_refused(
@@ -342,5 +349,5 @@ def test_files_that_would_count_twice_are_refused(
         score_files([rollouts, link], dataset)
     with pytest.raises(InputError, match="at least one file"):
         score_files([], dataset)
-    with pytest.raises(InputError, match="is a file of rollouts itself"):
+    with pytest.raises(InputError, match="is read by this command; write elsewhere"):
         score_files([rollouts], dataset, scored_output=link)

@@ -12,6 +12,7 @@ import pytest
 
 from consensusbench.inspection import DatasetStats, read_stats
 from consensusbench.inspection.composition import latex_of, write_csv
+from consensuspr.data import Problem
 from consensuspr.errors import DataError
 
 Write = Callable[..., Path]
@@ -119,6 +120,15 @@ def test_latex_is_the_table_of_the_paper(stats: DatasetStats) -> None:
         r"\end{tabular}",
         r"\end{table}",
     ]
+
+
+def test_a_source_is_neither_a_formula_nor_a_command(tmp_path: Path) -> None:
+    stats = DatasetStats()
+    stats.add(Problem(problem_id="p", data_source="=1|[a]<b>"))
+    write_csv(stats, tmp_path / "s.csv")
+    assert "\n'=1|[a]<b>," in (tmp_path / "s.csv").read_text(encoding="utf-8")
+    stats.add(Problem(problem_id="q", data_source="[a]<b>|"))
+    assert r"{[}a{]}\textless{}b\textgreater{}\textbar{} & 0 & -- \\" in latex_of(stats)
 
 
 def test_csv_has_a_row_for_each_source_and_total(stats: DatasetStats, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from consensusbench.models import (
     ModelSettings,
     ModelUnavailable,
     Reply,
+    spent_on,
 )
 from consensuspr.errors import InputError
 from tests.consensusbench.models.conftest import HELLO
@@ -275,6 +276,17 @@ async def test_what_was_cut_off_is_charged_to_the_budget(
     assert budget.spent.requests == 3
     # 80 characters of the first and 16 of the last.
     assert budget.spent.tokens >= (80 + 16) // 4 and budget.in_flight == 0
+
+
+async def test_a_reply_says_what_the_budget_was_charged_for_it(
+    make_model: MakeModel, openai_server: OpenAIServer
+) -> None:
+    openai_server.script(Say("x" * 160, cut_after=5), Refuse(500), Say("x" * 16, usage=False))
+    budget = Budget()
+    reply = await ask(make_model(budget, price_in=1.0, price_out=2.0))
+    assert reply.cost is None and reply.attempts == 3
+    assert spent_on(reply) == budget.spent
+    assert spent_on(Reply.from_row(reply.to_row())).cost > 0
 
 
 async def test_stopping_ends_waits_but_not_what_is_in_flight(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from email.utils import formatdate
 
@@ -31,6 +32,14 @@ def assembled(*parts: bytes) -> Assembly:
 
 def event(**choice: object) -> bytes:
     return b"data: " + json.dumps({"choices": [choice]}, ensure_ascii=False).encode() + b"\r\n\r\n"
+
+
+def test_a_long_line_in_small_blocks_is_not_read_anew_with_each() -> None:
+    line = event(delta={"content": "x" * (6 << 20)}, finish_reason="stop")
+    started = time.process_time()
+    reply = assembled(*(line[at : at + 512] for at in range(0, len(line), 512)))
+    assert len(reply.text) == 6 << 20
+    assert time.process_time() - started < 2.0
 
 
 @given(

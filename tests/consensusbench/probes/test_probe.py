@@ -20,7 +20,7 @@ def node(name: str, *expressions: str, final: bool = False) -> dict[str, Any]:
 
 
 # Of "sums": 6*7=42 falls to the salad, =89 to the enumeration, 31+4=35 stands in the text.
-PROBLEMS = [
+PROBLEMS: list[dict[str, Any]] = [
     {
         "problem_id": "a",
         "data_source": "sums",
@@ -89,6 +89,15 @@ def test_overall_is_over_all_problems_with_nodes(report: ProbeReport) -> None:
     assert echo.overall.ncr == pytest.approx((0 + 1 / 3 + 0) / 3)
     assert echo.overall.mean_chars == pytest.approx((29 + 21 + 9) / 3)
     assert echo.overall.hits_per_1000_chars == pytest.approx(1000 * 1 / 59)
+
+
+def test_what_cannot_be_tried_is_no_failed_attack(write_dataset: Write) -> None:
+    """Without a problem's text there is nothing to echo: that is no NCR of 0."""
+    report = probe_dataset(write_dataset(PROBLEMS[1], PROBLEMS[0] | {"problem": " "}))
+    for attack in (Attack.ECHO, Attack.NUMBER_SALAD, Attack.QUANTITIES):
+        assert report.attack(attack).overall.problems == 1
+    assert report.attack(Attack.ECHO).overall.ncr == pytest.approx(1 / 3)
+    assert report.attack(Attack.ENUMERATION).overall.problems == 2
 
 
 def test_the_worst_problems_are_named_with_the_nodes_hit(report: ProbeReport) -> None:

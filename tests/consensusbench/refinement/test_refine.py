@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from consensusbench.extraction import Candidate, Extraction
@@ -83,6 +85,17 @@ def test_everything_that_came_in_is_accounted_for() -> None:
     given = [GOOD, FINAL, candidate("x = 3"), candidate("12 * 1 = 12")]
     extraction = refined(*given)
     assert len(extraction.candidates) + len(extraction.dropped) == len(given)
+
+
+def test_hundreds_of_candidates_take_no_time_for_each_pair() -> None:
+    sums = ["+".join(map(str, range(first, first + 9))) for first in range(1000, 1400)]
+    many = [
+        candidate(f"{text}={first}", derived=tuple(f"{first}={text}-{n}" for n in range(100)))
+        for first, text in enumerate(sums, 9036)
+    ]
+    started = time.process_time()
+    assert len(refined(*many).candidates) == 12
+    assert time.process_time() - started < 4.0
 
 
 def test_nothing_gives_nothing() -> None:

@@ -14,7 +14,10 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
+from consensusbench.evaluation.evaluating import evaluate
+from consensusbench.evaluation.scored import ScoredSet
 from consensusbench.report.gather import ReportSettings
+from consensusbench.report.heading import facts_of
 from consensuspr.cli.console import printable
 from consensuspr.errors import InputError
 from tests.consensusbench.report.conftest import (
@@ -24,6 +27,7 @@ from tests.consensusbench.report.conftest import (
     problem,
     response,
     rollout,
+    scored,
     write_page,
 )
 
@@ -198,6 +202,24 @@ def test_the_size_is_bounded_and_said(tmp_path: Path) -> None:
     assert page.report.size_bytes == page.path.stat().st_size < 300_000
     assert "10 of 30 rollouts, chosen" in page.html
     assert re.search(r"Of 10 long ones, [\d,]{9} characters are left out", page.html)
+
+
+def test_stored_answers_are_bounded_too(tmp_path: Path) -> None:
+    """What a file says about itself is as long as its writer wants."""
+    nodes = len(problem(11)["nodes"])
+    score = {"acc": 0.0, "ncr": 0.0, "matched": [False] * nodes, "spans": [None] * nodes}
+    row = rollout(11, "stored", "x") | score | {"status": "OK", "answer": "7" * 400_000}
+    settings = ReportSettings(probes=False)
+    page = write_page(tmp_path, [problem(11, ground_truth="8" * 50_000)], [row], settings)
+    assert "7" * 999 + "…" in page.html and "7" * 1001 not in page.html
+    assert "8" * 999 + "…" in page.html and "8" * 1001 not in page.html
+
+
+def test_a_page_tells_no_folder_of_its_tokenizer(tmp_path: Path) -> None:
+    for told, shown in ((str(tmp_path), tmp_path.name), ("maker/model", "maker/model")):
+        made = ScoredSet({}, [scored()], tokenizer=told, num_tokenized=3)
+        facts = dict(facts_of(made, evaluate(made), "/x/d.jsonl", "abc"))
+        assert facts["Tokens"] == f"3 rollouts counted by {shown}"
 
 
 def test_a_page_without_rollouts_is_a_page(tmp_path: Path) -> None:

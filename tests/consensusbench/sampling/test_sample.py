@@ -188,6 +188,25 @@ def test_exactly_k_samples_are_drawn_and_more_are_added_later(
     assert (len(rollouts()), len(openai_server.asked)) == (6, 24)
 
 
+def test_fewer_samples_than_a_broken_run_was_to_draw_are_complete(
+    sample: Sample,
+    write_problems: Problems,
+    models_file: ModelsFile,
+    rollouts: Rows,
+    openai_server: OpenAIServer,
+) -> None:
+    def respond(asked: Asked) -> Behaviour:
+        return Refuse(500) if asked.seed in (0, 1) else Say(right(asked))
+
+    problems, models = write_problems(1), models_file("m", more="max_retries = 0")
+    openai_server.respond = respond
+    assert sample(problems, "--samples", 6, "--seed", 0, models=models) == 1
+    assert [row["rollout_id"][-1] for row in rollouts()] == ["2", "3", "4", "5"]
+    openai_server.respond = answer_right
+    assert sample(problems, "--samples", 3, "--seed", 0, models=models) == 0
+    assert [row["rollout_id"][-1] for row in rollouts()] == ["0", "1", "2"]
+
+
 def test_samples_need_no_ground_truth_and_correct_ones_do(
     sample: Sample,
     write_problems: Problems,
@@ -207,6 +226,17 @@ def test_samples_need_no_ground_truth_and_correct_ones_do(
         "p2": "no text",
     }
     assert len(openai_server.asked) == 2 + 4
+
+
+def test_a_text_that_no_request_can_carry_stops_no_other_problem(
+    sample: Sample, write_problems: Problems, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems = write_problems(2, p0={"problem": "What is \ud800 0 + 1000?"})
+    assert sample(problems, "--dry-run") == 0
+    assert "requests: 5 if" in capsys.readouterr().out
+    assert sample(problems) == 0
+    assert "1 not asked (first: 'p0', a text with characters that" in capsys.readouterr().out
+    assert provenance(tmp_path)["counts"]["rows"] == 5
 
 
 def test_a_second_run_asks_nothing_and_writes_the_same(
@@ -409,6 +439,25 @@ def test_limits_on_cost_and_tokens_are_never_exceeded(
     prompts = sum(map(prompt_tokens, openai_server.charged))
     spent = charged * 2 / 1e6 if limit == "--max-cost" else charged + prompts
     assert 0.5 * value < spent <= value
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_a_limit_on_cost_holds_over_several_runs(
+    sample: Sample,
+    write_problems: Problems,
+    models_file: ModelsFile,
+    openai_server: OpenAIServer,
+    usage: bool,
+) -> None:
+    models = models_file("a", more="price_in = 1000\nprice_out = 1000\nmax_tokens = 50")
+    openai_server.respond = lambda asked: (
+        Refuse(500) if asked.number % 3 == 0 else Say(right(asked), usage=usage)
+    )
+    problems = write_problems(30)
+    assert sample(problems, "--max-cost", 2, models=models) == 1
+    asked = len(openai_server.asked)
+    assert sample(problems, "--max-cost", 2, models=models) == 1
+    assert len(openai_server.asked) <= asked + 1
 
 
 def test_a_limit_on_cost_needs_prices(

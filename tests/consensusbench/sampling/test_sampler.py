@@ -16,7 +16,7 @@ from consensusbench.sampling.records import Records
 from consensusbench.sampling.sampler import Sampler
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
-from consensuspr.scoring import AnswerVerifier
+from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
 from tests.consensusbench.openai_server import Say
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     what: str,
 ) -> None:
     problems = write_problems(10)
-    append, verify, calls = Journal.append, AnswerVerifier.verify, 0
+    append, verify, calls = Journal.append, AnswerVerifier.verify_batch, 0
 
     def full(journal: Journal, key: str, record: Row, *, durable: bool = True) -> None:
         nonlocal calls
@@ -84,7 +84,7 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     if what == "disk":
         monkeypatch.setattr(Journal, "append", full)
     else:
-        monkeypatch.setattr(AnswerVerifier, "verify", broken)
+        monkeypatch.setattr(AnswerVerifier, "verify_batch", broken)
     assert sample(problems, "--seed", 0, "--concurrency", 2) == 1
     error = capsys.readouterr().err
     expected = "No space left on device" if what == "disk" else "processes cannot be started"
@@ -99,3 +99,25 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
     assert sample(problems, "--seed", 0) == 0
     assert len(openai_server.asked) == first + 50 - kept
+
+
+def test_an_answer_that_a_busy_machine_left_open_is_checked_again(
+    sample: Sample,
+    write_problems: Callable[..., Path],
+    openai_server: OpenAIServer,
+    rollouts: Callable[[], list[dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = Verdict(None, "x", AnswerStatus.UNDECIDED, "load")
+    verify_batch, looks = AnswerVerifier.verify_batch, 0
+
+    def at_the_second_look(*arguments: Any) -> list[Verdict]:
+        nonlocal looks
+        looks += 1
+        return [busy] if looks % 2 else verify_batch(*arguments)
+
+    monkeypatch.setattr(AnswerVerifier, "verify", lambda *_: busy)
+    monkeypatch.setattr(AnswerVerifier, "verify_batch", at_the_second_look)
+    assert sample(write_problems(1), "--concurrency", 1) == 0
+    assert [row["correct"] for row in rollouts()] == [True] * 5
+    assert len(openai_server.asked) == 5

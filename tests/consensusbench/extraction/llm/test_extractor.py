@@ -314,6 +314,33 @@ async def test_a_journal_remembers_that_the_schema_was_refused(
     assert len(openai_server.asked) == 2
 
 
+async def test_a_reply_with_the_schema_is_not_paid_for_again_where_it_is_refused_later(
+    openai_server: OpenAIServer, model_settings: MakeSettings, tmp_path: Path
+) -> None:
+    another = replace(PENS, problem_id="another")
+    openai_server.script(Say(GOOD), Refuse(400), then=Say(GOOD))
+    with Journal(tmp_path / "replies.jsonl", "extraction", {}) as journal:
+        async with ChatModel(model_settings()) as model:
+            await LlmExtractor(model, journal=journal).extract(PENS, ROLLOUTS)
+            later = LlmExtractor(model, journal=journal)
+            await later.extract(another, ROLLOUTS)
+            assert len(openai_server.asked) == 3
+            assert labels(await later.extract(PENS, ROLLOUTS)) == GOOD_LABELS
+    assert len(openai_server.asked) == 3
+
+
+async def test_one_refused_question_does_not_end_the_schema_for_the_others(
+    openai_server: OpenAIServer, model_settings: MakeSettings
+) -> None:
+    openai_server.script(Say(GOOD), Refuse(400, "moderated"), then=Say(GOOD))
+    async with ChatModel(model_settings()) as model:
+        extractor = LlmExtractor(model)
+        for _ in range(3):
+            await extractor.extract(PENS, ROLLOUTS)
+    sent = ["response_format" in asked.body for asked in openai_server.asked]
+    assert sent == [True, True, False, True]
+
+
 async def test_problems_with_one_text_do_not_share_a_reply(
     openai_server: OpenAIServer, model_settings: MakeSettings, tmp_path: Path
 ) -> None:
