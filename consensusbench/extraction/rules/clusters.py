@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from consensusbench.extraction.rules.conclusions import Conclusion, Kind
-from consensusbench.extraction.rules.phrases import Phrase
+from consensusbench.extraction.rules.phrases import Phrase, is_small
 
 # Of the rollouts that make the rarer of two statements, the share that may make both before
 # they count as two steps.
 MAX_TOGETHER = 0.25
+
+# Rollouts that must write a digit with a word.
+MIN_WRITTEN = 2
 
 # Ways to one value that are compared with each other; a rollout of tool output holds hundreds.
 MAX_ALTERNATIVES = 64
@@ -78,6 +81,7 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
     """Give each phrase to the cluster of its value, and return clusters of what is left.
 
     Where several clusters give a value, the best supported one is the likeliest to be meant.
+    A digit with a word needs two rollouts: "7 days" may be any week.
 
     Args:
         clusters: of :func:`cluster`, best supported first; changed.
@@ -91,8 +95,11 @@ def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -
         if known.value is not None:
             owners.setdefault(known.value, known)
     alone: dict[Fraction, Cluster] = {}
+    written = Counter(phrase.words for phrases in read for phrase in phrases)
     for index, phrases in enumerate(read):
         for phrase in phrases:
+            if is_small(phrase.value) and written[phrase.words] < MIN_WRITTEN:
+                continue
             owner = owners.get(phrase.value)
             if owner is not None:
                 owner.phrases[phrase.words] += 1

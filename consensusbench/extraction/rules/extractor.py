@@ -19,6 +19,7 @@ from consensusbench.extraction.types import (
     Extraction,
     NodeType,
 )
+from consensuspr.core import Matcher
 from consensuspr.data import Problem, Row
 
 
@@ -42,7 +43,7 @@ class RulesExtractor:
         clusters = cluster([read_conclusions(one, self.settings) for one in rollouts])
         clusters += self._phrased(clusters, problem, rollouts)
         counted, rare = self._promising(clusters)
-        drafts = [self._expressions(one) for one in counted]
+        drafts = [_beyond(problem.problem, *self._expressions(one)) for one in counted]
         groups = [(*written, *derived) for written, derived in drafts]
         num_models = len({one.model for one in rollouts})
         candidates: list[Candidate] = []
@@ -117,6 +118,21 @@ class RulesExtractor:
             written,
             support,
         )
+
+
+def _beyond(
+    text: str, written: tuple[str, ...], derived: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the forms that the problem's text does not hold, so that none counts as support.
+
+    A conclusion whose label it holds is returned whole: refinement drops it and says why.
+    """
+    held = Matcher([[form] for form in (*written, *derived)]).match(text)
+    if held[0]:
+        return written, derived
+    own = tuple(form for form, is_held in zip(written, held, strict=False) if not is_held)
+    rest = zip(derived, held[len(written) :], strict=True)
+    return own, tuple(form for form, is_held in rest if not is_held)
 
 
 def _distinct(wordings: Iterable[tuple[str, int]], limit: int) -> tuple[str, ...]:

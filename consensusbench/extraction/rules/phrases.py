@@ -78,12 +78,17 @@ def read_phrases(response: str) -> list[Phrase]:
         elif noun == "per" and second is not None:
             add(number, f"{number} {noun} {second}", match.start())
     for match in _BEFORE.finditer(normal):
-        if match[1] not in _STOP_WORDS:
+        if match[1] not in _STOP_WORDS and not is_small(Fraction(match[2])):
             add(match[2], match[0], match.start())
     for match in _BARE.finditer(normal):
         if is_distinctive(match[1]):
             add(match[1], match[1], match.start(), is_bare=True)
     return list(found.values())
+
+
+def is_small(value: Fraction) -> bool:
+    """Tell whether a number is a digit, which stands beside many a word by chance."""
+    return value.denominator == 1 and value < 10
 
 
 def is_distinctive(number: str) -> bool:

@@ -53,6 +53,20 @@ def test_shared_conclusions_become_candidates_in_order() -> None:
     assert bakes.type == left.type == "equation"
 
 
+def test_what_the_problem_says_itself_supports_nothing() -> None:
+    problem = Problem("echo", ground_truth="142", problem="Show that 150 - 8 = 142.")
+    solutions = [
+        ("ada", "168 - 26 = 142, done."),
+        ("bob", "So 168 - 26 = 142, as was to be shown."),
+        ("cem", "168-26=142."),
+        ("ada", "Indeed 150 - 8 = 142."),
+        ("bob", "It is plain that 150 - 8 = 142!"),
+    ]
+    [left] = extract(solutions, problem).candidates
+    assert (left.label, left.support) == ("168 - 26 = 142", 3)
+    assert not Matcher([[*left.expressions, *left.derived]]).match(problem.problem)[0]
+
+
 def test_wordings_are_those_that_were_seen() -> None:
     bakes, left = extract(SOLUTIONS).candidates
     assert {"12 * 14 = 168", "140 + 28 = 168", "168 rolls"} <= set(bakes.expressions)
