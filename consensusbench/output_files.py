@@ -1,7 +1,7 @@
-"""Outputs that would destroy an input, refused before anything is done.
+"""Outputs that cannot be meant, refused before anything is done.
 
 Every output replaces the file of its name as a whole.  A slip of the hand must not replace the
-rollouts that were paid for by the table made of them.
+rollouts that were paid for by the table made of them, nor be found out when all work is done.
 """
 
 from __future__ import annotations
@@ -9,23 +9,50 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from consensuspr.errors import InputError
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
+# What tables and pages are called; rows under such a name would be taken for one.
+_NOT_ROWS: Final = frozenset((".csv", ".tsv", ".xlsx", ".html"))
 
-def check_outputs(outputs: Iterable[AnyPath | None], inputs: Iterable[AnyPath | None]) -> None:
-    """Refuse outputs that are one file, or a file that is read.
+
+def check_row_outputs(outputs: Iterable[AnyPath | None]) -> None:
+    """Refuse names that promise another format than rows are written in.
+
+    Args:
+        outputs: files of rows that will be written, None for those that were not asked for.
+
+    Raises:
+        InputError: a name ends with the suffix of a table or a page, gzip'd or not.
+    """
+    for path in (Path(path) for path in outputs if path is not None):
+        suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+        if suffix in _NOT_ROWS:
+            raise InputError(
+                f"{path} would hold no {suffix.removeprefix('.')}: rows are written to .jsonl, "
+                ".jsonl.gz or .parquet"
+            )
+
+
+def check_outputs(
+    outputs: Iterable[AnyPath | None],
+    inputs: Iterable[AnyPath | None],
+    *,
+    makes_folders: bool = False,
+) -> None:
+    """Refuse outputs that are one file, or a file that is read, or lie nowhere.
 
     Args:
         outputs: files that will be written, None for those that were not asked for.
         inputs: files that are read, likewise.
+        makes_folders: whether the caller makes the folders that are missing.
 
     Raises:
         InputError: two of the outputs are the same file, or one of them is an input, links
-            followed.
+            followed, or its folder is missing.
     """
     read = [Path(path) for path in inputs if path is not None]
     written: set[Path] = set()
@@ -34,5 +61,7 @@ def check_outputs(outputs: Iterable[AnyPath | None], inputs: Iterable[AnyPath | 
         if resolved in written:
             raise InputError(f"{path} cannot hold two outputs at once")
         written.add(resolved)
+        if not makes_folders and not resolved.parent.exists():
+            raise InputError(f"{path.parent} does not exist: make it first")
         if path.exists() and any(one.exists() and path.samefile(one) for one in read):
             raise InputError(f"{path} is read by this command; write elsewhere")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Annotated
 
 import typer
@@ -19,7 +19,7 @@ from consensusbench.cli.evaluate import (
     parse_dimensions,
     score_with_progress,
 )
-from consensusbench.evaluation.columns import Columns, columns_of
+from consensusbench.evaluation.columns import columns_of
 from consensusbench.evaluation.paired import (
     Comparison,
     Difference,
@@ -27,6 +27,7 @@ from consensusbench.evaluation.paired import (
     check_comparison,
     compare,
 )
+from consensusbench.evaluation.scored import model_names
 from consensuspr.cli.console import ColorMode, make_console, one_line
 from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
 from consensuspr.cli.progress import NoProgress
@@ -91,11 +92,15 @@ def compare_models(
         raise InputError("--baseline and --candidate go together")
     if baseline is None and len(rollouts) != 2:
         raise InputError(
-            f"give two files, or name two models with --baseline and --candidate; got "
-            f"{len(rollouts)} files"
+            "give two files, or name two models with --baseline and --candidate; got "
+            + ("1 file" if len(rollouts) == 1 else f"{len(rollouts)} files")
         )
+    if baseline is not None and baseline == candidate:
+        raise InputError(f"--baseline and --candidate are both {one_line(baseline)!r}")
     dimensions = parse_dimensions(by)
     check_comparison(dimensions, confidence, seed)
+    if baseline is not None and candidate is not None:
+        _check_models((baseline, candidate), model_names(rollouts, on_error.value))
     scored = score_with_progress(
         rollouts,
         dataset,
@@ -110,7 +115,7 @@ def compare_models(
         sides = columns.where(columns.file == 0), columns.where(columns.file == 1)
     else:
         names = baseline, candidate
-        sides = _of_model(columns, baseline), _of_model(columns, candidate)
+        sides = columns.where(columns.model == baseline), columns.where(columns.model == candidate)
     comparison = compare(
         *sides, problem_ids, names=names, by=dimensions, confidence=confidence, seed=seed
     )
@@ -120,12 +125,12 @@ def compare_models(
         _print(comparison, color)
 
 
-def _of_model(columns: Columns, model: str) -> Columns:
-    found = columns.where(columns.model == model)
-    if not len(found):
-        known = ", ".join(one_line(name) for name in sorted(set(columns.model.tolist()))[:20])
-        raise InputError(f"no rollout is of model {model!r}; there are {known}")
-    return found
+def _check_models(named: Sequence[str], known: Set[str]) -> None:
+    """Refuse a model that wrote nothing, before anything is scored."""
+    for model in named:
+        if model not in known:
+            shown = ", ".join(one_line(name) for name in sorted(known)[:20])
+            raise InputError(f"no rollout is of model {model!r}; there are {shown}")
 
 
 def _print(comparison: Comparison, color: ColorMode) -> None:

@@ -23,8 +23,9 @@ from consensusbench.diagnosis import (
 )
 from consensusbench.diagnosis.diagnose import scored_count, share
 from consensusbench.diagnosis.readings import rows_of
+from consensusbench.evaluation.coverage import dataset_warning
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
-from consensusbench.output_files import check_outputs
+from consensusbench.output_files import check_outputs, check_row_outputs
 from consensuspr.cli.console import ColorMode, make_console, one_line
 from consensuspr.cli.explanation import marker_for
 from consensuspr.cli.marking import Mark, mark_response
@@ -127,6 +128,7 @@ def diagnose_rollouts(
         redundant_length,
         redundant_tail,
     )
+    check_row_outputs((output,))
     check_outputs((output,), (*rollouts, dataset))
     total = count_rollouts(rollouts) if on_error is OnErrorChoice.STOP else None
     with count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to:
@@ -139,6 +141,8 @@ def diagnose_rollouts(
             on_error=on_error.value,
             progress=advance_to,
         )
+    if (warning := dataset_warning(scored, dataset)) is not None:
+        typer.echo(f"warning: {warning}", err=True)
     readings = None
     if answer_rule is not None or not _read_leniently(scored):
         count = len(scored.rollouts)

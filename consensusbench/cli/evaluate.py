@@ -9,13 +9,14 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from consensusbench.evaluation.coverage import dataset_warning
 from consensusbench.evaluation.csv_file import write_csv
 from consensusbench.evaluation.evaluating import DIMENSIONS, Evaluation, check, evaluate
 from consensusbench.evaluation.latex import write_latex
 from consensusbench.evaluation.measuring import Settings
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
 from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
-from consensusbench.output_files import check_outputs
+from consensusbench.output_files import check_outputs, check_row_outputs
 from consensuspr.cli.console import ColorMode, make_console
 from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
 from consensuspr.cli.progress import NoProgress, count_progress
@@ -111,6 +112,7 @@ def evaluate_rollouts(
     settings = Settings(parse_ks(k), confidence, seed)
     dimensions = parse_dimensions(by)
     check(dimensions, settings)
+    check_row_outputs((scored_output,))
     check_outputs((csv, latex, scored_output), (*rollouts, dataset))
     scored = score_with_progress(
         rollouts,
@@ -130,7 +132,7 @@ def evaluate_rollouts(
     if not overall.acc.count and not overall.nodes.ncr.count:
         typer.echo(
             f"warning: none of the {overall.num_rollouts:,} rollouts could be scored; their "
-            "statuses say why, and UNKNOWN_PROBLEM hints at another dataset",
+            "statuses say why",
             err=True,
         )
     if as_json:
@@ -149,11 +151,11 @@ def score_with_progress(
     scored_output: Path | None = None,
     no_progress: bool,
 ) -> ScoredSet:
-    """Score files of rollouts while a bar shows how far it is."""
+    """Score files of rollouts while a bar shows how far it is; warn of another dataset's."""
     # A bad row at the end of a long file is found before anything is scored.
     total = count_rollouts(rollouts) if on_error is OnErrorChoice.STOP else None
     with count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to:
-        return score_files(
+        scored = score_files(
             rollouts,
             dataset,
             address=address,
@@ -162,6 +164,9 @@ def score_with_progress(
             scored_output=scored_output,
             progress=advance_to,
         )
+    if (warning := dataset_warning(scored, dataset)) is not None:
+        typer.echo(f"warning: {warning}", err=True)
+    return scored
 
 
 def parse_ks(text: str) -> tuple[int, ...]:

@@ -130,6 +130,8 @@ def export(
             case ExportFormat.HF:
                 card = CardText(title, license, tuple(language or ("en",)))
                 report = export_hub(chosen, card, advance_to)
+    if (sentence := report.split_sentence()) is not None:
+        typer.echo(f"warning: {sentence}", err=True)
     if as_json:
         print(json.dumps({"format": format.value, **report.to_json()}))
     else:

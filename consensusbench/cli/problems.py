@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from consensusbench.output_files import check_outputs, check_row_outputs
 from consensusbench.sources import (
     SOURCES,
     Collection,
@@ -100,6 +101,8 @@ def problems(
     logging.getLogger("huggingface_hub").propagate = False
     chosen = _choices(sources, revision, hub_id, config, split)
     inputs = [_input(named, chosen, limit) for named in sources]
+    check_row_outputs((output,))
+    check_outputs((output, report), [origin.path for origin in inputs])
     with count_progress("reading", None, "problems", hidden=no_progress) as advance_to:
         result = collect_problems(
             Collection(inputs, output, keep_leaked, on_error.value), advance_to

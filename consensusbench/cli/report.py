@@ -75,6 +75,7 @@ def report(
     score, answers left undecided, rows passed over.
     """
     require("jinja2", "writing a report")
+    from consensusbench.evaluation.coverage import dataset_warning
     from consensusbench.evaluation.evaluating import DIMENSIONS, check
     from consensusbench.evaluation.measuring import Settings
     from consensusbench.evaluation.scored import count_rollouts, score_files
@@ -102,6 +103,8 @@ def report(
             on_error=on_error.value,
             progress=advance_to,
         )
+    if (warning := dataset_warning(scored, dataset)) is not None:
+        typer.echo(f"warning: {warning}", err=True)
     problems = len(scored.problems)
     with count_progress(
         "probing", problems, "problems", hidden=no_progress or no_probes

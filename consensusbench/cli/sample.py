@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from consensusbench.output_files import check_outputs
 from consensusbench.sampling.settings import (
     MAX_ATTEMPTS,
     MINIMUM,
@@ -159,6 +160,7 @@ def sample(
         "max_tokens": max_tokens,
         "concurrency": concurrency,
     }
+    check_outputs((output,), (problems, models))
     job = Job(
         problems,
         Output(output, only_correct, with_reasoning),

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consensusbench.cli.probes_table import print_probes
-from consensusbench.output_files import check_outputs
+from consensusbench.output_files import check_outputs, check_row_outputs
 from consensuspr.cli.console import ColorMode, make_console, one_line
 from consensuspr.cli.core_note import load_core
 from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
@@ -100,6 +100,7 @@ def validate(
         on_error=on_error.value,
     )
 
+    check_row_outputs((output,))
     check_outputs((output,), (dataset, *(rollouts or ())))
 
     def progress(what: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:

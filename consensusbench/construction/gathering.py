@@ -48,8 +48,8 @@ def gather(
 
     Raises:
         DataError: a file is bad.
-        InputError: a model that is excluded or asked for wrote none of the rollouts, or the
-            labels are to be trusted and no row has one.
+        InputError: a model that is excluded or asked for wrote none of the rollouts, or no
+            model is left, or the labels are to be trusted and no row has one.
     """
     counts = RolloutCounts()
     models: set[str] = set()
@@ -67,6 +67,10 @@ def gather(
         counts.skipped += report.skipped
     progress(counts.read)
     _check_models(settings, models)
+    if counts.read and counts.other_model == counts.read:
+        raise InputError(
+            f"--exclude-model and --only-model leave none of the {counts.read:,} rollouts"
+        )
     if settings.trust_labels and not labelled:
         raise InputError(
             f"no row of {', '.join(str(path) for path in paths)} has the column correct; leave the "

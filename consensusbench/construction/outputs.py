@@ -17,7 +17,7 @@ from consensusbench.construction.provenance import construction_row
 from consensusbench.construction.refiner import Refiner
 from consensusbench.construction.values import Excluded, Finished, Group, Result, Stage
 from consensusbench.extraction.types import Dropped
-from consensusbench.output_files import check_outputs
+from consensusbench.output_files import check_outputs, check_row_outputs
 from consensuspr.data import Node, Problem, Row, RowWriter, open_writer, problem_to_row
 from consensuspr.errors import InputError
 
@@ -32,7 +32,7 @@ class OutputPaths:
         candidates: the problems as stage 2 left them.
 
     Raises:
-        InputError: two of them are one file.
+        InputError: two of them are one file, or a name or folder cannot be meant.
     """
 
     dataset: Path | None = None
@@ -40,6 +40,7 @@ class OutputPaths:
     candidates: Path | None = None
 
     def __post_init__(self) -> None:
+        check_row_outputs(self.all())
         check_outputs(self.all(), ())
 
     def all(self) -> list[Path]:
@@ -157,6 +158,7 @@ def open_outputs(paths: OutputPaths, refiner: Refiner | None) -> Iterator[Output
                 f"{count:,} {reason} (first: {counts.examples[reason]})"
                 for reason, count in counts.excluded.most_common()
             )
+            reasons = reasons or "no rollout that counts names one"
             raise InputError(f"no problem is left, nothing was written: {reasons}")
 
 

@@ -51,12 +51,12 @@ class SelectionSettings:
         most = MAX_ROLLOUTS if self.rollouts_per_problem is None else self.rollouts_per_problem
         if not 1 <= most <= MAX_ROLLOUTS:
             raise InputError(
-                f"rollouts per problem must be from 1 to {MAX_ROLLOUTS}, or all, got {most}"
+                f"--rollouts-per-problem must be from 1 to {MAX_ROLLOUTS}, or all, got {most}"
             )
         if not 1 <= self.min_rollouts <= most:
             raise InputError(
-                f"the smallest number of correct rollouts must be from 1 to {most}, the number "
-                f"that is looked at, got {self.min_rollouts}"
+                f"--min-rollouts must be from 1 to {most}, the --rollouts-per-problem, "
+                f"got {self.min_rollouts}"
             )
         both = sorted(set(self.exclude_models) & set(self.only_models))
         if both:

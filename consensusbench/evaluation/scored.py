@@ -10,10 +10,12 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Final
 
+from consensusbench.evaluation.columns import UNKNOWN
 from consensusbench.evaluation.scored_types import ProblemFacts, ScoredRollout, ScoredSet
 from consensusbench.evaluation.stored_scores import is_scored, stored_score
 from consensusbench.evaluation.tokens import CountTokens, open_tokenizer
 from consensusbench.output_files import check_outputs
+from consensusbench.quiet import quiet_readers
 from consensuspr.cli.connection import Connection, connect
 from consensuspr.cli.file_scoring import chunks
 from consensuspr.data import (
@@ -33,7 +35,7 @@ from consensuspr.scoring.types import Identity, Rollout, Score, Status
 if TYPE_CHECKING:  # at run time this would load gRPC
     from consensuspr.client import ScoredBatch
 
-__all__ = ["ProblemFacts", "ScoredRollout", "ScoredSet", "count_rollouts", "score_files"]
+__all__ = ["ProblemFacts", "ScoredRollout", "ScoredSet", "count_rollouts", "model_names", "score_files"]
 
 # What is written beyond the columns of scored rollouts, so that reading it back loses nothing.
 _OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
@@ -103,6 +105,20 @@ def count_rollouts(rollouts: Sequence[str | os.PathLike[str]]) -> int:
         DataError: a row is bad.
     """
     return sum(scan_rollouts(path).rows for path in rollouts)
+
+
+def model_names(rollouts: Sequence[str | os.PathLike[str]], on_error: OnError) -> set[str]:
+    """Read files through and return who wrote their rollouts, as the column model says.
+
+    Raises:
+        DataError: a file cannot be read, or a row is bad and that is to stop.
+    """
+    with quiet_readers():  # scoring tells of bad rows
+        return {
+            row.get("model") or UNKNOWN
+            for path in rollouts
+            for row in read_rollouts(path, on_error)
+        }
 
 
 def _distinct(

@@ -36,6 +36,8 @@ Count: TypeAlias = tuple[str, Callable[[Group], str]]
 _SIZES: Final[tuple[Count, ...]] = (
     ("Rollouts", lambda group: f"{group.num_rollouts:,}"),
     ("Problems", lambda group: f"{group.num_problems:,}"),
+    ("With Acc", lambda group: f"{group.acc.count:,}"),
+    ("With NCR", lambda group: f"{group.nodes.ncr.count:,}"),
 )
 _CLASSES: Final[tuple[Count, ...]] = (
     ("Right", lambda group: f"{group.nodes.consistency.num_right:,}"),
@@ -143,6 +145,12 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
     unjudged = overall.num_rollouts - overall.acc.count
     if unjudged:
         yield f"{unjudged:,} rollouts have no Acc and are in no mean of it: their status says why"
+    with_nodes = overall.nodes.ncr.count
+    if with_nodes < overall.acc.count:
+        yield (
+            f"Acc is over {overall.acc.count:,} rollouts, NCR over the {with_nodes:,} of them whose "
+            "problems have nodes"
+        )
     if evaluation.skipped_rows:
         yield f"{evaluation.skipped_rows:,} bad rows skipped"
     if evaluation.num_problems_without_rollouts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,11 +32,12 @@ def open_tokenizer(name: str) -> CountTokens:
     if not local and (path.suffix == ".json" or path.is_absolute() or Path(name).is_dir()):
         raise InputError(f"{path}: no such file, so there is no tokenizer to count with")
     try:
-        tokenizer = (
-            tokenizers.Tokenizer.from_file(str(path))
-            if local
-            else tokenizers.Tokenizer.from_pretrained(name)
-        )
+        with _quiet_hub():
+            tokenizer = (
+                tokenizers.Tokenizer.from_file(str(path))
+                if local
+                else tokenizers.Tokenizer.from_pretrained(name)
+            )
     except Exception as error:  # the package raises bare Exception
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"the tokenizer {name!r} cannot be loaded: {reason}") from None
@@ -49,6 +52,18 @@ def open_tokenizer(name: str) -> CountTokens:
         return [len(one.ids) for one in encoded]
 
     return count
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Keep back the hub's warnings of every attempt: the error that ends them says it once."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        hub.setLevel(level)
 
 
 def _encodable(text: str) -> str:

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from consensusbench.export.parquet_file import ParquetFile
 from consensusbench.export.report import ExportReport
 from consensusbench.export.selection import LeftOut, Side, SidePolicy, TextCensus, text_digest
+from consensusbench.output_files import check_outputs
 from consensuspr.data import OnError, Problem, ReadReport, Row, atomic_file, read_problems
 from consensuspr.errors import InputError
 
@@ -125,6 +126,7 @@ def _problems(export: Export, report: ExportReport) -> Iterator[tuple[Side, Prob
         fraction = 0.0 if export.val_datasets else DEFAULT_VAL_FRACTION
     policy = SidePolicy(fraction, export.seed)
     for problem in read_problems(export.dataset, export.on_error, report.read):
+        report.without_split += problem.split is None
         yield policy.side_of(problem), problem
     for path in export.val_datasets:
         # Of its own, since a file without one good row is an error.
@@ -240,7 +242,7 @@ def _files(
     """Return the path of each file that is to be written; their folders are made.
 
     Raises:
-        InputError: one of them would be empty, or a folder cannot be made.
+        InputError: one of them would be empty or replace an input, or a folder cannot be made.
     """
     files = {side: Path(export.output) / name for side, name in layout.files.items()}
     for side in Side:
@@ -262,6 +264,7 @@ def _files(
             f"no problem of {export.dataset} is left for {_NAME[side]}"
             + (f"; {left_out}" if left_out else f", of {report.read.rows:,} read")
         )
+    check_outputs(files.values(), [export.dataset, *export.val_datasets], makes_folders=True)
     for path in files.values():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

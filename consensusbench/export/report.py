@@ -20,6 +20,7 @@ class ExportReport:
 
     Attributes:
         read: rows read and bad rows skipped, over all input files.
+        without_split: problems that do not say their side, validation datasets apart.
         written: rows by side and data source.
         left_out: problems that were not written, by reason.
         examples: the first problem id of each reason.
@@ -29,6 +30,7 @@ class ExportReport:
     """
 
     read: ReadReport = field(default_factory=ReadReport)
+    without_split: int = 0
     written: dict[Side, Counter[str]] = field(
         default_factory=lambda: {side: Counter() for side in Side}
     )
@@ -65,12 +67,22 @@ class ExportReport:
             parts.append(f"{self.read.skipped:,} bad rows (first: {self.read.reasons[0]})")
         return f"left out: {'; '.join(parts)}" if parts else None
 
+    def split_sentence(self) -> str | None:
+        """Return one sentence on problems whose side was not given; None where all say it."""
+        if not self.without_split:
+            return None
+        return (
+            f"{self.without_split:,} problems have no split and count as training problems but "
+            "for the --val-fraction: give a test set with --val-dataset"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain values."""
         return {
             "rows": {side.value: self.rows(side) for side in Side},
             "by_data_source": {side.value: dict(self.written[side]) for side in Side},
             "left_out": {reason.name.lower(): count for reason, count in self.left_out.items()},
+            "without_split": self.without_split,
             "skipped_rows": self.read.skipped,
             "files": {side.value: str(path) for side, path in self.files.items()},
         }

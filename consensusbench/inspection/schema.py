@@ -21,10 +21,16 @@ _SOUND_NODE: Row = {"expressions": ["1+1=2"]}
 
 @dataclass(slots=True)
 class RowCounts:
-    """Rows of a dataset: good ones, and ones with a fault of their own or between rows."""
+    """Rows of a dataset: good ones, and ones with a fault of their own or between rows.
+
+    Of the bad ones, ``unreadable`` are no rows at all, and ``unreadable_because`` is what is
+    wrong with the first of these.
+    """
 
     good: int = 0
     bad: int = 0
+    unreadable: int = 0
+    unreadable_because: str = ""
 
 
 def checked_problems(
@@ -42,6 +48,8 @@ def checked_problems(
         problem = None
         if isinstance(row, DataError):
             faults = [row.reason]
+            counts.unreadable += 1
+            counts.unreadable_because = counts.unreadable_because or row.reason
         else:
             try:
                 problem = parse_problem(row, name, line)

@@ -163,6 +163,13 @@ def validate_dataset(
         _check_nodes(dataset, report, settings, found, advance_to)
     if report.rows.good + report.rows.bad == 0:
         raise DataError(os.fspath(dataset), None, "holds no rows")
+    if report.rows.unreadable == report.rows.good + report.rows.bad:
+        raise DataError(
+            os.fspath(dataset),
+            None,
+            f"is no dataset: none of its {report.rows.unreadable:,} lines is a row (the first "
+            f"{report.rows.unreadable_because})",
+        )
     if report.rows.good and (rollouts or settings.probes):
         _check_with_rollouts(dataset, rollouts, report, settings, found, progress)
     return report

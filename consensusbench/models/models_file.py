@@ -38,6 +38,12 @@ from consensuspr.errors import DataError, InputError
 NOT_SENT = "default"
 
 _NAME_AND_URL = re.compile(r"(?P<name>.+?)(?:@(?P<url>https?://.+))?", re.DOTALL)
+# After the last "@": a port, a path, a dotted or a numeric host.  A version (model@v2) is none,
+# nor is what follows a slash (workers/@cf/model).
+_ADDRESS = re.compile(
+    r".*[^/]@(?P<address>[^@]*(?::[0-9]|/)[^@]*|localhost|(?:[\w-]+\.)+[A-Za-z]{2,}|[0-9]+(?:\.[0-9]+){3})",
+    re.DOTALL,
+)
 _KEYS = tuple(one.name for one in fields(ModelSettings))
 _TEXTS = ("model", "base_url", "api_key_env", "label", "max_tokens_field")
 _NOT_SENT = ("temperature", "top_p", "max_tokens")
@@ -55,7 +61,8 @@ def read_models(
         defaults: values of attributes for models that do not say; None says nothing either.
 
     Raises:
-        InputError: there is no model, two have one name, or a name or value is wrong.
+        InputError: there is no model, two have one name, an address has no scheme, or a name or
+            value is wrong.
         DataError: the file cannot be read, or holds something else.
     """
     models = [_settings(_named(name), defaults, f"--model {name}") for name in names]
@@ -78,6 +85,11 @@ def _named(text: str) -> Row:
     match = _NAME_AND_URL.fullmatch(text)
     if match is None:
         raise InputError("a model has an empty name")
+    address = _ADDRESS.fullmatch(text)
+    if match["url"] is None and address is not None:
+        raise InputError(
+            f"--model {text}: the address {address['address']} must begin with http:// or https://"
+        )
     return {"model": match["name"], **({"base_url": match["url"]} if match["url"] else {})}
 
 

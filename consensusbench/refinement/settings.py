@@ -41,27 +41,23 @@ class RefineSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.min_nodes <= self.max_nodes:
             raise InputError(
-                f"the least number of nodes must be from 0 to the greatest, got "
-                f"{self.min_nodes} and {self.max_nodes}"
+                f"--min-nodes must be from 0 to --max-nodes, got {self.min_nodes} and "
+                f"{self.max_nodes}"
             )
         if self.max_nodes < 1:
-            raise InputError(
-                f"the greatest number of nodes must be at least 1, got {self.max_nodes}"
-            )
+            raise InputError(f"--max-nodes must be at least 1, got {self.max_nodes}")
         if self.min_support < 1:
-            raise InputError(f"the least support must be at least 1, got {self.min_support}")
-        for share in (self.min_share, self.min_formula_share):
+            raise InputError(f"--min-support must be at least 1, got {self.min_support}")
+        for option, share in (
+            ("--min-share", self.min_share),
+            ("--min-formula-share", self.min_formula_share),
+        ):
             if not 0 <= share <= 1:
-                raise InputError(f"the least share of rollouts must be in [0, 1], got {share}")
+                raise InputError(f"{option} must be from 0 to 1, got {share:g}")
         if self.min_information < 0:
-            raise InputError(
-                f"the least information must be at least 0, got {self.min_information}"
-            )
+            raise InputError(f"--min-information must be at least 0, got {self.min_information:g}")
         if self.max_finals < 0:
-            raise InputError(
-                f"the number of nodes with the final answer must be at least 0, "
-                f"got {self.max_finals}"
-            )
+            raise InputError(f"--max-finals must be at least 0, got {self.max_finals}")
 
     def provenance(self) -> Row:
         """Return version and thresholds."""

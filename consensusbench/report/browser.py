@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
+from consensusbench.report.charts.svg import element
 from consensusbench.report.excerpt import Block, Hit, Kind, cut
 from consensusbench.report.selection import Label, Place
 from consensusbench.report.sides import Side, side_of
@@ -15,7 +18,7 @@ from consensuspr.data import Node, OnError, ReadReport, read_problems
 from consensuspr.scoring.types import Status
 
 if TYPE_CHECKING:
-    from consensusbench.evaluation.scored import ScoredRollout, ScoredSet
+    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
 
 # Of a node that was missed, so that a reader sees what was looked for.
 SHOWN_EXPRESSIONS = 3
@@ -50,7 +53,8 @@ class RolloutView:
         diagnosis: its class, empty where there is none.
         reason: what decided the class.
         problem: text of the problem, cut where it is very long; so are both answers.
-        ground_truth: empty where it is unknown.
+        ground_truth: empty where the dataset does not say it.
+        without_final: NCR without final nodes, None where there are no others or no final ones.
         answer: None where none was found.
         blocks: the response.
         left_out: code points of the response that are not in the page.
@@ -63,6 +67,7 @@ class RolloutView:
     reason: str
     problem: str
     ground_truth: str
+    without_final: float | None
     answer: str | None
     nodes: tuple[NodeView, ...]
     blocks: tuple[Block, ...]
@@ -79,6 +84,30 @@ class RolloutView:
     def failed(self) -> bool:
         """Whether its status is another than OK."""
         return self.rollout.status is not Status.OK
+
+    @property
+    def coverage(self) -> str:
+        """Which of its nodes it reached, with and without those that state the final answer."""
+        if not self.rollout.matched:
+            return "no nodes"
+        told = f"{self.rollout.num_matched} of {len(self.rollout.matched)} nodes"
+        if self.without_final is None:
+            return told
+        return f"{told}, {self.without_final:.2f} without final nodes"
+
+    @property
+    def truth(self) -> Markup:
+        """What is known of the right answer, one sentence or two."""
+        if self.ground_truth:
+            return element("span", "Ground truth: ", element("strong", self.ground_truth), ".")
+        if self.side is Side.UNKNOWN:
+            return element("span", "Nothing says which answer is right.")
+        return element(
+            "span",
+            "The dataset has no ground truth for it; by its own row the answer is ",
+            element("strong", self.side.value),
+            ".",
+        )
 
     @property
     def embedded(self) -> int:
@@ -176,6 +205,7 @@ def _view(
         diagnosis="" if label is None else label.name,
         reason="" if label is None else label.reason,
         problem=_short(text, MAX_PROBLEM_CHARS),
+        without_final=_without_final(rollout, facts),
         ground_truth=_short((facts and facts.ground_truth) or "", MAX_ANSWER_CHARS),
         answer=None if rollout.answer is None else _short(rollout.answer, MAX_ANSWER_CHARS),
         nodes=tuple(
@@ -188,6 +218,12 @@ def _view(
         blocks=blocks,
         left_out=sum(block.chars for block in blocks if block.kind is Kind.LEFT_OUT),
     )
+
+
+def _without_final(rollout: ScoredRollout, facts: ProblemFacts | None) -> float | None:
+    if facts is None or not any(facts.is_final):
+        return None
+    return rollout.ncr_without_final(facts)
 
 
 def _node_view(

@@ -30,18 +30,12 @@ def facts_of(
 
     Folders are left out of paths: a page travels, and they are nobody else's concern.
     """
-    answered = {rollout.problem_id for rollout in scored.rollouts}
     models = sorted({rollout.model or "(none named)" for rollout in scored.rollouts})
     sources = sorted({rollout.data_source or "(none)" for rollout in scored.rollouts})
-    nodes = [len(scored.problems[key].node_ids) for key in answered & scored.problems.keys()]
     facts = [
         ("Dataset", f"{Path(dataset).name}, {digest}"),
-        (
-            "Problems",
-            f"{len(answered):,} with rollouts, {sum(nodes):,} nodes"
-            f"{f' ({sum(nodes) / len(nodes):.1f} a problem)' if nodes else ''}; "
-            f"the dataset has {len(scored.problems):,}",
-        ),
+        ("Problems of the dataset", f"{len(scored.problems):,}"),
+        *_answered(scored),
         ("Rollouts", f"{len(scored.rollouts):,} of {_files(scored)}"),
         ("Models", _listed(models)),
         ("Sources", _listed(sources)),
@@ -85,6 +79,36 @@ def warnings_of(scored: ScoredSet) -> tuple[str, ...]:
     if not any(rollout.num_tokens for rollout in scored.rollouts):
         warnings.append("No rollout has a length in tokens: there is no TPN.")
     return tuple(warnings)
+
+
+def _answered(scored: ScoredSet) -> list[tuple[str, str]]:
+    """Return how many problems have rollouts, how many of them have no nodes, and the nodes."""
+    nodes = {
+        rollout.problem_id: (
+            len(scored.problems[rollout.problem_id].node_ids)
+            if rollout.problem_id in scored.problems
+            else 0
+        )
+        for rollout in scored.rollouts
+    }
+    for rollout in scored.rollouts:  # which may have brought nodes of their own
+        nodes[rollout.problem_id] = max(nodes[rollout.problem_id], len(rollout.matched))
+    with_nodes = [count for count in nodes.values() if count]
+    told = f"{len(nodes):,}"
+    without = len(nodes) - len(with_nodes)
+    if without:
+        told += f", of them {without:,} without nodes"
+    facts = [("Problems with rollouts", told)]
+    if with_nodes:
+        each = sum(with_nodes) / len(with_nodes)
+        facts.append(
+            (
+                "Nodes",
+                f"{sum(with_nodes):,} of {len(with_nodes):,} problems with rollouts "
+                f"({each:.1f} a problem)",
+            )
+        )
+    return facts
 
 
 def _statuses(scored: ScoredSet) -> str:

@@ -18,19 +18,24 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from consensusbench.evaluation.columns import UNKNOWN, label_order
 from consensusbench.report.browser import RolloutView, node_look
 from consensusbench.report.charts.chart import Chart
 from consensusbench.report.charts.svg import safe
 from consensusbench.report.table import Table
 
+# Longer tables scroll in a box of their own; shorter ones stand whole.
+WHOLE_ROWS = 60
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The same charts for all rollouts, or for those of one model."""
+    """The same charts for all rollouts, or for those of one model; a note is a line below them."""
 
     name: str
     title: str
     charts: tuple[Chart, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Page:
         return next((s.name for s in self.sections if len(s.scopes) > 1), "")
 
     def values(self, name: str) -> Sequence[str]:
-        """Return the distinct values that the rollouts can be filtered by, sorted."""
+        """Return the distinct values that the rollouts can be filtered by, in the tables' order."""
         match name:
             case "model":
                 found = {view.rollout.model for view in self.views}
@@ -94,7 +99,7 @@ class Page:
                 found = {view.kind for view in self.views}
             case _:
                 raise ValueError(f"rollouts are not filtered by {name!r}")
-        return sorted(found)
+        return sorted(found, key=lambda value: label_order(value or UNKNOWN))
 
 
 def render(page: Page) -> bytes:
@@ -105,7 +110,12 @@ def render(page: Page) -> bytes:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     text = _template().render(
-        page=page, policy=policy, style=Markup(style), script=Markup(script), look=node_look
+        page=page,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        look=node_look,
+        whole_rows=WHOLE_ROWS,
     )
     return text.encode("utf-8")
 

@@ -4,7 +4,10 @@ Rollouts are sorted into strata by model and by kind (their diagnosis where ther
 right or wrong; a status other than OK is a kind of its own), and the strata take turns.  Inside a
 stratum the first are those in which accuracy and coverage disagree most, and after them, one for
 one, rollouts that a digest of their names picks: the typical beside the extreme.  Equal input
-gives an equal choice.  Of a status other than OK there are few: they show no nodes.
+gives an equal choice.
+
+Rollouts with nodes come first, in the choice and in its order: of those without, which show no
+hits, a tenth of the page is kept for a few of each status, or what the others leave free.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 # Of rollouts that could not be scored, and of one status and model, one is much like another.
 OF_A_STATUS = 10
 
+# Part of the page that rollouts without nodes may take from those that have some.
+_KEPT_FOR_NODELESS = 10
+
 # A rollout's place among the files that were read: (file, row).
 Place: TypeAlias = tuple[int, int]
 
@@ -39,9 +45,20 @@ class Label:
 def choose(
     rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
 ) -> list[ScoredRollout]:
-    """Return at most ``limit`` rollouts in the order of the files."""
-    if len(rollouts) <= limit:
-        return list(rollouts)
+    """Return at most ``limit`` rollouts: those with nodes, then the others, each as in the files."""
+    chosen = list(rollouts)
+    if len(rollouts) > limit:
+        nodeless = _in_turns([r for r in rollouts if not r.matched], diagnoses, limit)
+        kept = min(len(nodeless), limit // _KEPT_FOR_NODELESS)
+        chosen = _in_turns([r for r in rollouts if r.matched], diagnoses, limit - kept)
+        chosen += nodeless[: limit - len(chosen)]
+    return sorted(chosen, key=lambda r: (not r.matched, r.file, r.row))
+
+
+def _in_turns(
+    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
+) -> list[ScoredRollout]:
+    """Return at most ``limit`` rollouts, one of each stratum in turn."""
     strata: dict[tuple[str, str], list[ScoredRollout]] = {}
     for rollout in rollouts:
         strata.setdefault((kind_of(rollout, diagnoses), rollout.model), []).append(rollout)
@@ -54,7 +71,7 @@ def choose(
     while len(chosen) < limit and any(turn < len(stratum) for stratum in ordered):
         chosen += [stratum[turn] for stratum in ordered if turn < len(stratum)]
         turn += 1
-    return sorted(chosen[:limit], key=lambda r: (r.file, r.row))
+    return chosen[:limit]
 
 
 def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Label]) -> str:

@@ -8,6 +8,8 @@ from markupsafe import Markup
 
 MISSING = "–"
 
+LONG_NAME = 14
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -16,6 +18,11 @@ class Column:
     name: str
     numeric: bool = True
     hint: str = ""
+
+    @property
+    def long(self) -> bool:
+        """Whether the name takes several lines in a narrow window."""
+        return len(self.name) > LONG_NAME
 
 
 @dataclass(frozen=True, slots=True)

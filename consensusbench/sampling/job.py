@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from consensusbench.models import Budget, ChatModel
+from consensusbench.output_files import check_outputs, check_row_outputs
 from consensusbench.sampling.checking import Checker
 from consensusbench.sampling.estimate import Estimate, estimate
 from consensusbench.sampling.interruption import Interruption
@@ -58,6 +59,9 @@ class Job:
     on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
+        check_row_outputs((self.output.path,))
+        outputs = (self.output.path, self.output.provenance_path, self.journal)
+        check_outputs(outputs, [self.problems])
         unpriced = [model.name for model in self.settings.models if not model.is_priced]
         if self.max_cost is not None and unpriced:
             raise InputError(

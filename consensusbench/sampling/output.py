@@ -16,7 +16,7 @@ from pathlib import Path
 from consensusbench.models import Reply
 from consensusbench.sampling.checking import CUT, Checker
 from consensusbench.sampling.records import Correct, Question, Records
-from consensusbench.sampling.sampler import questions_of, why_not_asked
+from consensusbench.sampling.sampler import questions_of, recorded_indices, why_not_asked
 from consensusbench.sampling.settings import SampleSettings
 from consensuspr.data import Problem, Row, atomic_file, open_writer
 from consensuspr.version import VERSION
@@ -190,9 +190,7 @@ class _Writer:
         rows: list[Row] = []
         rollouts = correct_ones = 0
         for question in questions_of(problem, self._settings):
-            for index in self._records.indices(question):
-                if self._settings.samples is not None and index >= self._settings.samples:
-                    break  # an earlier run drew more
+            for index in recorded_indices(question, self._settings, self._records):
                 found = self._records.reply(question, index)
                 name = question.model.name
                 if isinstance(found, str):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from consensusbench.models import (
@@ -93,8 +93,19 @@ class Sampler:
                 task.add_done_callback(lambda _: slots.release())
         if not self._budget.stopped:
             for name in list(self._refusals):
-                await self._record_refusals(name)
+                await self._settle_refusals(name)
         return self.run
+
+    async def _settle_refusals(self, name: str) -> None:
+        """Record what a model refused; one that never answered is given up instead.
+
+        Then it may be the settings that are refused, and a later run asks again with others.
+        """
+        if name in self._records.answered:
+            await self._record_refusals(name)
+        elif pending := self._refusals[name]:
+            _, _, reason = pending[-1]
+            self._give_up(name, ModelNoAccess(f"{reason}; the model answered nothing else"))
 
     async def _problem(self, problem: Problem) -> None:
         """Draw what one problem needs."""
@@ -174,9 +185,12 @@ class Sampler:
         self.run.unfinished.setdefault(question.problem.problem_id, str(error))
         self._failures[model] += 1
         if self._failures[model] >= GONE_AFTER:
-            self.run.gone.setdefault(question.model.name, str(error))
-            if len(self.run.gone) == len(self._models):
-                self._stop(error)
+            self._give_up(question.model.name, error)
+
+    def _give_up(self, name: str, error: ConsensusPRError) -> None:
+        self.run.gone.setdefault(name, str(error))
+        if len(self.run.gone) == len(self._models):
+            self._stop(error)
 
     def _stop(self, error: ConsensusPRError) -> None:
         """End the run; the first reason stands, and is not that it was stopped."""
@@ -220,6 +234,19 @@ def questions_of(problem: Problem, settings: SampleSettings) -> list[Question]:
     return [Question(model, problem, seed=settings.seed) for model in settings.models]
 
 
+def recorded_indices(
+    question: Question, settings: SampleSettings, records: Records
+) -> Iterator[int]:
+    """Yield the numbers of the recorded attempts that count, in ascending order.
+
+    Where so many samples are asked for, an earlier run that was to draw more may have left later
+    ones, and gaps before them.
+    """
+    for index in records.indices(question):
+        if settings.samples is None or index < settings.samples:
+            yield index
+
+
 async def restored_plan(
     questions: Sequence[Question],
     settings: SampleSettings,
@@ -237,7 +264,7 @@ async def restored_plan(
     turn = zlib.crc32(questions[0].problem.problem_id.encode("utf-8", "surrogatepass"))
     plan = ProblemPlan(len(questions), settings.attempts_each, settings.target, turn)
     for number, question in enumerate(questions):
-        for index in records.indices(question):
+        for index in recorded_indices(question, settings, records):
             result = await _recorded(question, index, settings, records, checker)
             plan.settle(Attempt(number, index), result)
     return plan

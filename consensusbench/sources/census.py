@@ -8,7 +8,8 @@ Digests of texts are remembered, not texts: some 400 bytes a problem, 0.4 GB for
 
 What is decided does not depend on the order of rows.  Of several problems of one text the one
 is kept whose source was named first and, within it, whose id has the smallest digest: a
-choice without meaning that a reordered source makes again.
+choice without meaning that a reordered source makes again.  Only where one id stands for two
+texts the one that was read first is kept.
 """
 
 from __future__ import annotations

@@ -235,6 +235,15 @@ def test_a_failure_leaves_the_old_files_as_they_were(
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
+def test_an_input_is_not_overwritten(write_dataset: WriteDataset, tmp_path: Path) -> None:
+    path = write_dataset(problem(1, split="train"), problem(2, split="test"))
+    own = path.rename(tmp_path / "val.parquet")
+    before = own.read_bytes()
+    with pytest.raises(InputError, match=r"val\.parquet is read by this command"):
+        export_verl(Export(own, tmp_path))
+    assert own.read_bytes() == before and not (tmp_path / "train.parquet").exists()
+
+
 def test_bad_rows_are_passed_over_where_wanted(write_dataset: WriteDataset, tmp_path: Path) -> None:
     path = write_dataset(
         problem(1, split="train"), {"problem_id": "", "nodes": []}, problem(2, split="test")

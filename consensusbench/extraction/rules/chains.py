@@ -22,7 +22,7 @@ _SEPARATORS = ",;:"
 _PARTNER = {")": "(", "]": "[", "}": "{"}
 _RELATION = re.compile(f"[{RELATIONS}≠]")
 
-_FENCE = re.compile(r"```[^`]*(?:`{1,2}[^`]+)*(?:```|\Z)")
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z_][\w-]{0,32}>")
 _FRACTION = re.compile(r"\d{1,3}/\d")
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from consensusbench.evaluation.columns import UNKNOWN, label_order
 from consensusbench.report.charts.accuracy_scatter import accuracy_scatter
 from consensusbench.report.charts.alpha_sensitivity import alpha_charts
 from consensusbench.report.charts.chart import Chart
@@ -33,7 +34,8 @@ def scopes_of(rollouts: Rollouts) -> list[tuple[str, str, Rollouts]]:
     counts = Counter(rollout.model for rollout in rollouts)
     if len(counts) > 1:
         largest = sorted(counts, key=lambda model: (-counts[model], model))[:MAX_MODELS]
-        for at, model in enumerate(sorted(largest), start=1):
+        largest.sort(key=lambda model: label_order(model or UNKNOWN))
+        for at, model in enumerate(largest, start=1):
             own = [rollout for rollout in rollouts if rollout.model == model]
             scopes.append((f"model-{at}", model or "(no model named)", own))
     return scopes
@@ -81,7 +83,7 @@ def _section(
     charts: Callable[[Rollouts], tuple[Chart, ...]],
 ) -> Section:
     scopes = tuple(
-        Scope(scope, scope_title, charts(own)) for scope, scope_title, own in scopes_of(rollouts)
+        _scope(scope, scope_title, charts(own)) for scope, scope_title, own in scopes_of(rollouts)
     )
     models = len({rollout.model for rollout in rollouts})
     notes = (
@@ -90,3 +92,13 @@ def _section(
         else ()
     )
     return Section(name, title, (about,), scopes, notes=notes)
+
+
+def _scope(name: str, title: str, charts: Sequence[Chart]) -> Scope:
+    """Return the charts that show something, and a line about each of the others."""
+    return Scope(
+        name,
+        title,
+        tuple(chart for chart in charts if chart.svg is not None),
+        tuple(f"{chart.title}: {chart.empty}" for chart in charts if chart.svg is None),
+    )

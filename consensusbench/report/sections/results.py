@@ -35,17 +35,26 @@ def results_section(evaluation: Evaluation) -> Section:
         "Results",
         (
             f"Small figures are {confidence} confidence intervals, clustered by problem; "
-            "a dash is a value that nothing is known of.",
+            "a dash is a value that nothing is known of. Acc is over the rollouts with Acc, those "
+            "whose answer could be judged; NCR over those with NCR, whose problem has nodes.",
         ),
         tables=tuple(tables),
-        notes=(
-            "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
-            "reaches; without final: without the nodes that state the answer. TPN: mean number "
-            "of tokens for each node reached, over rollouts that reach one. D_NCR: mean NCR of "
-            "right minus that of wrong rollouts. AUROC: how often a right rollout has the higher "
-            "NCR of a right and a wrong one (50 % is chance). AUCPR: average precision (chance: "
-            "the share of right rollouts).",
-        ),
+        notes=(_legend(with_tpn=evaluation.overall.nodes.tpn.value is not None),),
+    )
+
+
+def _legend(*, with_tpn: bool) -> str:
+    tpn = (
+        "TPN: mean number of tokens for each node reached, over rollouts that reach one. "
+        if with_tpn
+        else ""
+    )
+    return (
+        "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
+        f"reaches; without final: without the nodes that state the answer. {tpn}D_NCR: mean NCR "
+        "of right minus that of wrong rollouts. AUROC: how often a right rollout has the higher "
+        "NCR of a right and a wrong one (50 % is chance). AUCPR: average precision (chance: the "
+        "share of right rollouts)."
     )
 
 
@@ -60,8 +69,10 @@ def _figures(
         *(Column(_NAMES[name], numeric=False) for name in by),
         Column("rollouts"),
         Column("problems"),
+        Column("with Acc", hint="rollouts whose answer could be judged: what Acc is over"),
         Column("Acc, %"),
         *(Column(f"pass@{k}, %") for k in evaluation.settings.ks),
+        Column("with NCR", hint="rollouts whose problem has nodes: what NCR is over"),
         Column("NCR, %"),
         Column("NCR without final, %"),
         Column("TPN"),
@@ -81,8 +92,10 @@ def _cells(group: Group) -> list[Cell]:
     return [
         count(group.num_rollouts),
         count(group.num_problems),
+        count(group.acc.count),
         _share(group.acc),
         *(_share(one.estimate) for one in group.pass_at),
+        count(group.nodes.ncr.count),
         _share(group.nodes.ncr),
         _share(group.nodes_without_final.ncr),
         _number(group.nodes.tpn, 1),

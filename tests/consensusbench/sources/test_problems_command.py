@@ -75,6 +75,18 @@ def test_bad_usage_is_one_sentence_and_code_2(
     assert error.startswith("consensusbench: error: ") and sentence in error
 
 
+@pytest.mark.parametrize("option", ["--output", "--report"])
+def test_a_source_is_not_overwritten(
+    named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    source = Path(named[0].partition("=")[2])
+    before = source.read_bytes()
+    outputs = {"--output": str(tmp_path / "out.jsonl")} | {option: str(source)}
+    assert main(["problems", *named, *(part for pair in outputs.items() for part in pair)]) == 2
+    assert "is read by this command; write elsewhere" in capsys.readouterr().err
+    assert source.read_bytes() == before
+
+
 def test_a_hub_that_is_away_is_one_sentence_and_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

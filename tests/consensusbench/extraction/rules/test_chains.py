@@ -60,6 +60,7 @@ def test_a_chain_links_its_neighbours() -> None:
     [
         ("a ```x=1``` b", "a \n b"),
         ("a ```x=1", "a \n"),  # cut off inside code
+        ("a ```x=1 `y`", "a \n"),
         ("a <think>b</think>", "a \nb\n"),
         ("1 < 2 and 3 > 2", "1 < 2 and 3 > 2"),
     ],
