@@ -35,7 +35,14 @@ from consensuspr.scoring.types import Identity, Rollout, Score, Status
 if TYPE_CHECKING:  # at run time this would load gRPC
     from consensuspr.client import ScoredBatch
 
-__all__ = ["ProblemFacts", "ScoredRollout", "ScoredSet", "count_rollouts", "model_names", "score_files"]
+__all__ = [
+    "ProblemFacts",
+    "ScoredRollout",
+    "ScoredSet",
+    "count_rollouts",
+    "model_names",
+    "score_files",
+]
 
 # What is written beyond the columns of scored rollouts, so that reading it back loses nothing.
 _OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
@@ -159,6 +166,7 @@ class _Run:
         self._stack = stack
         self._progress = progress
         self._connection: Connection | None = None
+        self._told_of_listed: set[Status] = set()
         self.out: RowWriter | None = None
 
     def score_chunk(self, rows: list[Row], file: int, first_row: int) -> None:
@@ -169,7 +177,7 @@ class _Run:
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
             facts = self._found.problems.get(row["problem_id"])
             if score.message and score.status is not Status.OK:
-                self._found.messages.setdefault(score.status, score.message)
+                self._tell(score, facts is not None)
             self._found.rollouts.append(
                 ScoredRollout.of(
                     score,
@@ -188,6 +196,15 @@ class _Run:
             if self.out is not None:
                 self.out.write(_output_row(row, score, tokens[at]))
         self._progress(len(self._found.rollouts))
+
+    def _tell(self, score: Score, listed: bool) -> None:
+        """Keep the first message of a status; one about a listed problem goes before others."""
+        if score.status not in self._found.messages or (
+            listed and score.status not in self._told_of_listed
+        ):
+            self._found.messages[score.status] = score.message
+        if listed:
+            self._told_of_listed.add(score.status)
 
     def _name(self, row: Row, file: int, position: int) -> str:
         name: str = row.get("rollout_id") or ""

@@ -205,7 +205,8 @@ class ScoredSet:
         on_error: how bad rows were met; a second pass has to meet them alike.
         num_stored: rollouts whose scores came with the file.
         skipped_rows: bad rows that were passed over.
-        messages: what the first rollout of each status other than OK was told.
+        messages: what the first rollout of each status other than OK was told; of rollouts
+            whose problem the dataset has, where there are any.
         tokenizer: name of what counted tokens; None where only ``num_tokens`` counts.
         num_tokenized: rollouts whose length it counted.
     """

@@ -148,7 +148,7 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
     with_nodes = overall.nodes.ncr.count
     if with_nodes < overall.acc.count:
         yield (
-            f"Acc is over {overall.acc.count:,} rollouts, NCR over the {with_nodes:,} of them whose "
+            f"Acc is over {overall.acc.count:,} rollouts, NCR over the {with_nodes:,} whose "
             "problems have nodes"
         )
     if evaluation.skipped_rows:

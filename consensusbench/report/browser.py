@@ -86,14 +86,20 @@ class RolloutView:
         return self.rollout.status is not Status.OK
 
     @property
+    def reached(self) -> str:
+        """How many of its nodes it reached."""
+        matched = self.rollout.matched
+        return f"{sum(matched)} of {len(matched)} nodes" if matched else "no nodes"
+
+    @property
     def coverage(self) -> str:
-        """Which of its nodes it reached, with and without those that state the final answer."""
-        if not self.rollout.matched:
-            return "no nodes"
-        told = f"{self.rollout.num_matched} of {len(self.rollout.matched)} nodes"
-        if self.without_final is None:
-            return told
-        return f"{told}, {self.without_final:.2f} without final nodes"
+        """Its NCR with and, where that is another thing, without final nodes; empty without one."""
+        if self.rollout.ncr is None:
+            return ""
+        told = f"NCR: {self.rollout.ncr:.2f} ({self.reached})"
+        if self.without_final is not None:
+            told += f", {self.without_final:.2f} without final nodes"
+        return f"{told}."
 
     @property
     def truth(self) -> Markup:

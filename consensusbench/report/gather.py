@@ -209,6 +209,8 @@ def _choice(scored: ScoredSet, views: Sequence[RolloutView]) -> str:
             "shows every kind: half of them those in which accuracy and coverage disagree most, "
             "half of them picked evenly."
         )
+    if any(view.rollout.matched for view in views) and not views[-1].rollout.matched:
+        chosen += " Those without nodes come last."
     cut = sum(view.left_out > 0 for view in views)
     left_out = sum(view.left_out for view in views)
     if cut:

@@ -45,7 +45,7 @@ class Label:
 def choose(
     rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
 ) -> list[ScoredRollout]:
-    """Return at most ``limit`` rollouts: those with nodes, then the others, each as in the files."""
+    """Return at most ``limit`` rollouts in the order of the files, those with nodes first."""
     chosen = list(rollouts)
     if len(rollouts) > limit:
         nodeless = _in_turns([r for r in rollouts if not r.matched], diagnoses, limit)

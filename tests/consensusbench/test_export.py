@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from consensusbench.cli import main
 from consensusbench.export import Export, ExportReport, LeftOut, Side, export_verl
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.conftest import problem
@@ -268,9 +269,26 @@ def test_the_counts_are_plain_values(write_dataset: WriteDataset, tmp_path: Path
             "val": {"arithmetic": 1},
         },
         "left_out": {"no_ground_truth": 1},
+        "without_split": 0,
         "skipped_rows": 0,
         "files": {side: str(tmp_path / f"{side}.parquet") for side in ("train", "val")},
     }
+
+
+@pytest.mark.parametrize("format", ["verl", "hf"])
+def test_problems_without_a_split_are_told_with_their_number(
+    format: str, write_dataset: WriteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = [problem(1, split="train"), problem(2, split="test")]
+    silent = [problem(3), problem(4)]
+    for number, rows in enumerate((said, said + silent)):
+        path = write_dataset(*rows)
+        out = tmp_path / f"out{number}"
+        assert main(["export", str(path), "--format", format, "--output", str(out)]) == 0
+        warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+        assert [line.startswith("warning: 2 problems have no split and") for line in warned] == (
+            [True] * number
+        )
 
 
 def test_memory_follows_the_row_group_and_not_the_file(

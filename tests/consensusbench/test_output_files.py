@@ -1,4 +1,4 @@
-"""No command replaces a file that it reads by one that it writes."""
+"""No command replaces a file that it reads, or finds out at its end that it cannot write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from consensusbench.cli import main
-from consensusbench.output_files import check_outputs
+from consensusbench.output_files import check_outputs, check_row_outputs
+from consensuspr.data import open_writer
 from consensuspr.errors import InputError
 
 PROBLEM = {"problem_id": "p", "ground_truth": "3", "nodes": [{"expressions": ["1+2=3"]}]}
@@ -42,6 +43,16 @@ def test_an_input_under_another_name_is_an_input(tmp_path: Path) -> None:
         "evaluate r.jsonl --dataset p.jsonl --scored-output p.jsonl",
         "diagnose r.jsonl --dataset p.jsonl --output r.jsonl",
         "report r.jsonl --dataset p.jsonl --output p.jsonl",
+        "problems m=p.jsonl --limit 5 --output p.jsonl",
+        "problems m=p.jsonl --output q.jsonl --report p.jsonl",
+        "sample p.jsonl --model m --output p.jsonl",
+        "sample p.jsonl --models r.jsonl --output r.jsonl",
+        "extract r.jsonl --output r.jsonl",
+        "extract r.jsonl --problems p.jsonl --output p.jsonl",
+        "refine r.jsonl --output r.jsonl",
+        "refine r.jsonl --output q.jsonl --audit r.jsonl",
+        "build r.jsonl --problems p.jsonl --output p.jsonl",
+        "build r.jsonl --problems p.jsonl --output q.jsonl --candidates r.jsonl",
     ],
 )
 def test_a_slip_of_the_hand_costs_no_file(
@@ -59,3 +70,65 @@ def test_a_slip_of_the_hand_costs_no_file(
     assert main(command.split()) == 2
     assert "is read by this command; write elsewhere" in capsys.readouterr().err
     assert {name: Path(name).read_text(encoding="utf-8") for name in before} == before
+
+
+def test_an_export_does_not_replace_its_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet is not installed")
+    dataset = tmp_path / "train.parquet"
+    with open_writer(dataset) as out:
+        for number in range(2):
+            split = ("train", "test")[number]
+            text = {"problem_id": str(number), "problem": f"What is 1 + {number}?", "split": split}
+            out.write(PROBLEM | text)
+    before = dataset.read_bytes()
+    assert main(["export", str(dataset), "--format", "verl", "--output", str(tmp_path)]) == 2
+    assert "train.parquet is read by this command; write elsewhere" in capsys.readouterr().err
+    assert dataset.read_bytes() == before
+
+
+ROWS = [
+    "problems m=p.jsonl --output {}",
+    "sample p.jsonl --model m --output {}",
+    "extract r.jsonl --output {}",
+    "refine r.jsonl --output {}",
+    "build r.jsonl --output {}",
+    "build r.jsonl --output q.jsonl --audit {}",
+    "build r.jsonl --output q.jsonl --candidates {}",
+    "validate p.jsonl --output {}",
+    "evaluate r.jsonl --dataset p.jsonl --scored-output {}",
+    "diagnose r.jsonl --dataset p.jsonl --output {}",
+]
+
+
+@pytest.mark.parametrize("command", ROWS)
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("x.csv", "x.csv would hold no csv: rows are written to .jsonl, .jsonl.gz or .parquet"),
+        ("no/such/x.jsonl", "no/such does not exist: make it first"),
+    ],
+)
+def test_an_output_that_cannot_be_meant_is_refused_at_once(
+    command: str,
+    output: str,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.jsonl").write_text(json.dumps(PROBLEM) + "\n", encoding="utf-8")
+    Path("r.jsonl").write_text(json.dumps(ROLLOUT) + "\n", encoding="utf-8")
+    assert main(command.format(output).split()) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == f"consensusbench: error: {sentence}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "r.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["x.TSV", "x.xlsx", "x.html", "x.csv.gz"])
+def test_rows_are_no_table_and_no_page(name: str) -> None:
+    with pytest.raises(InputError, match="rows are written to"):
+        check_row_outputs((name,))
+    check_row_outputs((None, "x.jsonl", "x.jsonl.gz", "x.pq", "x.json", "csv", "x.csv.jsonl"))

@@ -75,8 +75,10 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
         ),
         scopes=(Scope("all", "All models", (_bars(rows, shown),)),),
         tables=tuple(tables),
-        notes=tuple(_meanings(report.thresholds)[one] for one in shown)
-        + ("These NCRs are without final nodes, where a problem has others.",),
+        notes=(
+            *(_meanings(report.thresholds)[one] for one in shown),
+            "These NCRs are without final nodes, where a problem has others.",
+        ),
     )
 
 

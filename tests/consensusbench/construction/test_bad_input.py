@@ -42,6 +42,12 @@ def test_a_model_that_is_not_there_is_an_error(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["problems.jsonl", "rollouts.jsonl"]
 
 
+def test_leaving_out_every_model_is_an_error(files: tuple[Path, Path], tmp_path: Path) -> None:
+    selection = SelectionSettings(exclude_models=("ada", "bea", "cyd"))
+    with pytest.raises(InputError, match=r"--only-model leave none of the 36 rollouts$"):
+        build(job(tmp_path, files[1], selection=selection))
+
+
 def test_labels_that_are_not_there_are_an_error(files: tuple[Path, Path], tmp_path: Path) -> None:
     rows = [{**row, "correct": None} for row in read_rows(files[1])]
     selection = SelectionSettings(trust_labels=True)

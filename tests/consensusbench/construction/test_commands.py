@@ -183,16 +183,22 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
         (["build", "r.jsonl"], "Missing option '--output'"),
         (["build", "r.jsonl", "--output", "d.jsonl"], "r.jsonl: no such file"),
         (["refine", "c.jsonl", "--output", "d.jsonl"], "c.jsonl: no such file"),
-        (["extract", "r.jsonl", "--output", "no/such/c.jsonl"], "no/such/c.jsonl.partial: cannot"),
+        (
+            ["extract", "r.jsonl", "--output", "no/such/c.jsonl"],
+            "no/such does not exist: make it first",
+        ),
         (
             ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "many"],
             "--rollouts-per-problem must be a number or all, got 'many'",
         ),
         (
             ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "2"],
-            "must be from 1 to 2, the number that is looked at, got 3",
+            "--min-rollouts must be from 1 to 2, the --rollouts-per-problem, got 3",
         ),
-        (["build", "r.jsonl", "--output", "d", "--min-share", "2"], "must be in [0, 1], got 2.0"),
+        (
+            ["build", "r.jsonl", "--output", "d", "--min-share", "2"],
+            "--min-share must be from 0 to 1, got 2",
+        ),
         (
             ["build", "r.jsonl", "--output", "d", "--trust-labels", "--answer-rule", "auto"],
             "--answer-rule is for verified answers, not for --trust-labels",

@@ -39,6 +39,14 @@ build(Job(source, paths, ToyExtractor(sleep_s=0.15), ToyRefiner()))
 """
 
 
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Let children heed Ctrl-C also where these tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with problems and rollouts."""

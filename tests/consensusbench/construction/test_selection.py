@@ -102,8 +102,14 @@ def test_all_is_bounded_in_number_and_bytes() -> None:
     [
         ({"rollouts_per_problem": 0}, "from 1 to 256, or all, got 0"),
         ({"rollouts_per_problem": 300}, "from 1 to 256, or all, got 300"),
-        ({"min_rollouts": 0}, "from 1 to 5, the number that is looked at, got 0"),
-        ({"rollouts_per_problem": 2}, "from 1 to 2, the number that is looked at, got 3"),
+        (
+            {"min_rollouts": 0},
+            "^--min-rollouts must be from 1 to 5, the --rollouts-per-problem, got 0$",
+        ),
+        (
+            {"rollouts_per_problem": 2},
+            "^--min-rollouts must be from 1 to 2, the --rollouts-per-problem, got 3$",
+        ),
         (
             {"exclude_models": ("a", "b"), "only_models": ("b",)},
             "model 'b' is both excluded and the only one",

@@ -175,7 +175,14 @@ def rows(path: Path, values: list[dict[str, Any]]) -> Path:
         (["evaluate", "r", "--dataset", "d", "--by", "shoe"], "not by 'shoe'"),
         (["evaluate", "r", "--dataset", "d", "--confidence", "1"], "below 1, got 1.0"),
         (["evaluate", "r"], "Missing option '--dataset'"),
-        (["compare", "r", "--dataset", "d"], "give two files, or name two models"),
+        (
+            ["compare", "r", "--dataset", "d"],
+            "give two files, or name two models with --baseline and --candidate; got 1 file",
+        ),
+        (
+            ["compare", "r", "--dataset", "d", "--baseline", "A", "--candidate", "A"],
+            "--baseline and --candidate are both 'A'",
+        ),
         (["compare", "r", "--dataset", "d", "--baseline", "A"], "go together"),
         (["compare", "r", "q", "--dataset", "d", "--by", "model"], "not by 'model'"),
         (["agreement", "none.jsonl", "none.jsonl"], "none.jsonl: no such file"),
@@ -197,8 +204,56 @@ def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:
     acc = json.loads(out)["overall"]["acc"]
     assert (code, acc["value"], acc["no_interval"]) == (0, None, "no rollout has a value")
     assert "warning: none of the 2 rollouts could be scored" in err
+    warning = f"warning: none of the 2 rollouts' problems is in {dataset}: is it the right dataset?"
+    assert err.splitlines()[0] == warning
     _, table, _ = run("evaluate", rollouts, "--dataset", dataset)
     assert "UNKNOWN_PROBLEM 2  (the first: problem 'q1' is not in the dataset)" in table
+
+
+@pytest.mark.parametrize("command", ["evaluate", "diagnose", "compare", "report"])
+@pytest.mark.parametrize(
+    ("with_nodes", "said"),
+    [
+        (0, "none of the 8 rollouts' problems has nodes in {}, 6 are listed there without"),
+        (1, "only 2 of the 8 rollouts' problems have nodes in {}, 6 are listed there"),
+        (2, None),
+    ],
+)
+def test_a_dataset_without_the_nodes_is_told_first(
+    run: Run, tmp_path: Path, command: str, with_nodes: int, said: str | None
+) -> None:
+    listed = [problem(f"p{n}") | ({} if n < with_nodes else {"nodes": []}) for n in range(3)]
+    dataset = rows(tmp_path / "d.jsonl", listed)
+    answers = [answer(name, 5) for name in ("q9", "p0", "p1", "p2")]
+    rollouts = rows(
+        tmp_path / "r.jsonl",
+        [one | {"ground_truth": "5", "model": model} for one in answers for model in ("m0", "m1")],
+    )
+    arguments: list[object] = [command, rollouts, "--dataset", dataset, "--no-progress"]
+    if command == "compare":
+        arguments += ["--baseline", "m0", "--candidate", "m1"]
+    if command == "report":
+        pytest.importorskip("jinja2", reason="the extra consensusbench is not installed")
+        arguments += ["--output", tmp_path / "r.html", "--no-probes"]
+    code, out, err = run(*arguments)
+    assert code == 0
+    if said is None:
+        assert "right dataset" not in err
+    else:
+        warning = f"warning: {said.format(dataset)}: is it the right dataset?"
+        assert err.splitlines()[0] == warning
+    if command in ("evaluate", "diagnose"):
+        assert "is not in the dataset" not in out and f"'p{with_nodes}' has no nodes" in out
+
+
+def test_what_acc_and_ncr_are_over_stands_beside_them(run: Run, tmp_path: Path) -> None:
+    dataset = rows(tmp_path / "d.jsonl", [problem("p1"), problem("p2") | {"nodes": []}])
+    rollouts = rows(tmp_path / "r.jsonl", [answer(f"p{n}", 5) for n in (1, 1, 2)])
+    _, out, _ = run("evaluate", rollouts, "--dataset", dataset, "--by", "none", "--no-progress")
+    heading, everything = out.splitlines()[1:3]
+    assert heading.split()[:7] == ["Group", "Rollouts", "Problems", "With", "Acc", "With", "NCR"]
+    assert everything.split()[:5] == ["all", "3", "2", "3", "2"]
+    assert "Acc is over 3 rollouts, NCR over the 2 whose problems have nodes" in out
 
 
 def test_a_model_that_is_not_there_is_named_with_those_that_are(
@@ -207,7 +262,16 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are(
     dataset, scored = sample
     arguments = ["compare", scored, "--dataset", dataset, "--no-progress"]
     code, _, err = run(*arguments, "--baseline", "nobody", "--candidate", "sample-terse")
-    assert code == 2 and "no rollout is of model 'nobody'; there are sample-formal" in err
+    [error] = err.splitlines()  # and nothing was scored before
+    assert code == 2 and "no rollout is of model 'nobody'; there are sample-formal" in error
+
+
+def test_an_unknown_model_is_named_before_a_server_is_asked(run: Run, tmp_path: Path) -> None:
+    dataset = rows(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = rows(tmp_path / "r.jsonl", [answer("p1", 5) | {"model": "A"}])
+    arguments = ["compare", rollouts, "--dataset", dataset, "--address", "127.0.0.1:9"]
+    code, _, err = run(*arguments, "--baseline", "A", "--candidate", "B")
+    assert code == 2 and "no rollout is of model 'B'; there are A" in err
 
 
 def test_a_bad_row_stops_before_anything_is_written(run: Run, tmp_path: Path) -> None:

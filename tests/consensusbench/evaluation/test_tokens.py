@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,26 @@ def test_a_tokenizer_counts_where_rollouts_do_not_say(tokenizer: Path, tmp_path:
     assert (scored.tokenizer, scored.num_tokenized) == (str(tokenizer), 2)
     written = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(row["num_tokens"], row["tpn"]) for row in written] == [(9, 9.0), (4, 4.0), (4, 4.0)]
+
+
+def test_the_hub_does_not_repeat_what_the_error_says(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    hub = logging.getLogger("huggingface_hub.utils")
+
+    class Offline:
+        @staticmethod
+        def from_pretrained(name: str) -> None:
+            hub.warning("Retrying in 1s [Retry 1/5].")
+            raise Exception("no connection")
+
+    monkeypatch.setattr(tokenizers, "Tokenizer", Offline)
+    with pytest.raises(InputError, match="the tokenizer 'no/such' cannot be loaded: no conn"):
+        open_tokenizer("no/such")
+    assert not caplog.records
+    hub.warning("other work")
+    assert [record.getMessage() for record in caplog.records] == ["other work"]
 
 
 def test_no_tokenizer_leaves_lengths_unknown(tmp_path: Path) -> None:

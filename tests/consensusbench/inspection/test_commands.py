@@ -53,6 +53,16 @@ def test_findings_are_a_table_and_a_line_each(
     assert lines[-1].startswith("6 problems with 2 nodes: 1 error, 5 warnings, ")
 
 
+def test_a_text_is_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, output = tmp_path / "README.md", tmp_path / "found.jsonl"
+    path.write_text("# Sums\n\nTwo of them.\n", encoding="utf-8")
+    assert main(["validate", str(path), "--output", str(output), "--no-progress"]) == 2
+    captured = capsys.readouterr()
+    [error] = captured.err.splitlines()
+    assert f"{path}: is no dataset: none of its 2 lines is a row (the first is not JSON" in error
+    assert captured.out == "" and not output.exists()
+
+
 def test_every_finding_is_a_row_of_the_output(
     write_dataset: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

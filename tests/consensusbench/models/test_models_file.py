@@ -56,6 +56,8 @@ def test_a_file_says_more_than_its_defaults_and_these_more_than_the_caller(tmp_p
         ("Qwen/Qwen3-8B@http://gpu:8000/v1", "Qwen/Qwen3-8B", "http://gpu:8000/v1"),
         ("a@b@https://u:p@h/v1", "a@b", "https://u:p@h/v1"),
         ("model@v2", "model@v2", None),
+        ("model@1.5", "model@1.5", None),
+        ("workers/@cf/meta/llama-3", "workers/@cf/meta/llama-3", None),
     ],
 )
 def test_a_name_may_carry_its_address(text: str, name: str, url: str | None) -> None:
@@ -87,6 +89,18 @@ def test_a_name_may_carry_its_address(text: str, name: str, url: str | None) -> 
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         models_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:9/v1", "10.0.0.7", "gpu:8000/v1", "gpu/v1", "localhost", "a.example", "ftp://h/v1"],
+)
+def test_an_address_without_its_scheme_is_no_part_of_a_name(address: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_models([f"qwen@{address}"], None, {})
+    assert str(caught.value) == (
+        f"--model qwen@{address}: the address {address} must begin with http:// or https://"
+    )
 
 
 def test_no_model_at_all_and_no_such_file(tmp_path: Path) -> None:

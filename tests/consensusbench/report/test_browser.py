@@ -7,9 +7,11 @@ is a failure, so that a machine that is meant to look at the page cannot pass wi
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +340,49 @@ def test_everything_can_be_reached_and_opened_by_keyboard(
     browser.run("document.querySelector('#unfold').focus()")
     ActionChains(browser.driver).send_keys(Keys.TAB, Keys.ENTER).perform()
     assert browser.run("return document.querySelector('details.rollout').open")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_classes_can_be_told_apart(scheme: str, browser: Browser, ordinary_page: Written) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        browser.open(ordinary_page.path)
+        fills = browser.run(
+            "const context = document.createElement('canvas').getContext('2d');"
+            "return [...document.querySelectorAll('#chart-all-diagnosis .legend rect')].map(e => {"
+            " context.fillStyle = getComputedStyle(e).fill; context.fillRect(0, 0, 1, 1);"
+            " return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3) })"
+        )
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert len(fills) >= 6
+    for one, other in combinations(fills, 2):
+        assert math.dist(one, other) > 40, (one, other)
+
+
+def test_a_table_of_some_rows_stands_whole(browser: Browser, tmp_path: Path) -> None:
+    rows = [rollout(number, "one", response(number)) for number in range(11, 51)]
+    page = write_page(tmp_path, [problem(number) for number in range(11, 51)], rows)
+    browser.open(page.path)
+    cut = browser.run(
+        "return [...document.querySelectorAll('.scroll')]"
+        ".filter(e => e.scrollHeight > e.clientHeight + 1).map(e => e.ariaLabel)"
+    )
+    assert cut == []
+
+
+def test_headings_leave_no_gap_in_a_narrow_window(browser: Browser, ordinary_page: Written) -> None:
+    browser.open(ordinary_page.path)
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        heights = browser.run(
+            "return [...document.querySelectorAll('thead tr')].map(row => row.offsetHeight)"
+        )
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert 0 < max(heights) < 90  # three lines at the most
 
 
 @pytest.mark.parametrize("width", [400, 800, 1600])

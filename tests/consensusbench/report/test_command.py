@@ -83,7 +83,7 @@ def test_scored_rollouts_are_taken_as_scored(
         (["--max-chars", "0"], "'--max-chars'"),
         (["--k", "0"], "--k takes whole numbers"),
         (["--confidence", "2"], "the confidence must be above 0 and below 1"),
-        (["--output", "/nowhere/at/all.html"], "cannot be written"),
+        (["--output", "/nowhere/at/all.html"], "does not exist: make it first"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(

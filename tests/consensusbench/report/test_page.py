@@ -14,10 +14,13 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
+from consensusbench.diagnosis import Diagnosis, DiagnosisReport
+from consensusbench.diagnosis.classes import DEFAULT_THRESHOLDS
 from consensusbench.evaluation.evaluating import evaluate
 from consensusbench.evaluation.scored import ScoredSet
 from consensusbench.report.gather import ReportSettings
 from consensusbench.report.heading import facts_of
+from consensusbench.report.sections.diagnosis import MAX_BARS, diagnosis_section
 from consensuspr.cli.console import printable
 from consensuspr.errors import InputError
 from tests.consensusbench.report.conftest import (
@@ -173,7 +176,8 @@ def test_a_reader_finds_headings_captions_and_names(ordinary_page: Written) -> N
     assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in named)
     assert outline.all("html")[0]["lang"] == "en"
     rows = [text for text in outline.texts["tr"] if text.startswith("plain")]
-    assert rows[0].startswith("plain12650.0")  # 12 rollouts, 6 problems, half of them right
+    # 12 rollouts of 6 problems, Acc over 12 of them, half right
+    assert rows[0].startswith("plain1261250.0")
     links = [str(a["href"])[1:] for a in outline.all("a")]
     assert set(links) <= {str(a["id"]) for _, a in outline.elements if "id" in a}
 
@@ -186,6 +190,105 @@ def test_statuses_are_loud(tmp_path: Path) -> None:
     assert page.html.index("UNKNOWN_PROBLEM") < page.html.index('<h2 id="results">')
     kinds = {r["data-kind"] for r in rollouts_of(Outline(page.html))}
     assert "UNKNOWN_PROBLEM" in kinds
+
+
+def test_the_head_counts_problems_and_the_results_what_they_are_over(tmp_path: Path) -> None:
+    rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text", ground_truth="7")]
+    problems = [problem(number) for number in range(11, 20)]
+    page = write_page(tmp_path, problems, rollouts, ReportSettings(probes=False))
+    for name, value in (
+        ("Problems of the dataset", "9"),
+        ("Problems with rollouts", "7, of them 1 without nodes"),
+        ("Nodes", "18 of 6 problems with rollouts (3.0 a problem)"),
+    ):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page.html
+    outline = Outline(page.html)
+    [over] = [row for row in outline.texts["tr"] if row.startswith("all2572548.0")]
+    assert "2441.7" in over  # NCR is over the 24 rollouts with nodes
+
+
+def test_a_rollout_without_nodes_comes_last_and_is_not_called_wrong(tmp_path: Path) -> None:
+    lost = rollout(99, "lost", "\\boxed{8}", ground_truth="7")
+    problems = [problem(number) for number in range(11, 17)]
+    settings = ReportSettings(probes=False)
+    page = write_page(tmp_path, problems, [lost, *ordinary_rollouts()], settings)
+    assert rollouts_of(Outline(page.html))[-1]["data-kind"] == "NO_NODES"
+    told = re.sub(r"<[^>]*>", "", page.html.split('<details class="rollout"')[-1])
+    assert "NO_NODES" in told.split("p99-lost")[0] and "✗ wrong" not in told
+    assert "by its own row the answer is wrong." in told
+    assert "The dataset does not have the text of this problem." in told
+    assert "Those without nodes come last." in page.html
+
+
+def test_both_coverages_are_named(ordinary_page: Written) -> None:
+    [almost] = [
+        part
+        for part in ordinary_page.html.split('<details class="rollout"')
+        if ">p11-almost<" in part
+    ]
+    assert "<span>2 of 3 nodes</span>" in almost
+    assert "NCR: 0.67 (2 of 3 nodes), 1.00 without final nodes. Diagnosis:" in almost
+    assert "; NCR without final nodes)." in almost
+
+
+def test_without_tokens_there_is_a_line_and_no_card(tmp_path: Path, ordinary_page: Written) -> None:
+    assert "TPN: mean number of tokens" in ordinary_page.html
+    assert 'id="chart-all-tpn"' in ordinary_page.html
+    rows = [row | {"num_tokens": None} for row in ordinary_rollouts()]
+    problems = [problem(number) for number in range(11, 17)]
+    page = write_page(tmp_path, problems, rollouts=rows, settings=ReportSettings(probes=False))
+    assert "TPN: mean number of tokens" not in page.html
+    assert 'chart-all-tpn"' not in page.html and "TPN on a logarithmic axis" not in page.html
+    line = "Tokens per node: No rollout has both a length in tokens and a matched node."
+    assert page.html.count(line) == 3  # for all models, and for each of the two
+
+
+def test_thresholds_are_sentences(ordinary_page: Written) -> None:
+    assert "Almost correct: a wrong answer with an NCR of 0.75 or more and 2 nodes" in (
+        ordinary_page.html
+    )
+    assert "almost ncr" not in ordinary_page.html and "Thresholds:" not in ordinary_page.html
+
+
+def test_models_stand_in_one_order_everywhere(tmp_path: Path) -> None:
+    models = ["zeta", "Beta", "alpha", ""]
+    rows = [
+        rollout(number, f"{at}", response(number), model=model)
+        for at, model in enumerate(models)
+        for number in range(11, 12 + at)
+    ]
+    problems = [problem(number) for number in range(11, 17)]
+    page = write_page(tmp_path, problems, rows, ReportSettings(probes=False))
+    ordered = ["Beta", "alpha", "zeta", "(none)"]
+    for caption in ("Results by model", "Classes by model"):
+        table = page.html.split(f"<caption>{caption}</caption>")[1].split("</table>")[0]
+        assert re.findall(r'<th scope="row"[^>]*>([^<]+)', table) == [*ordered, "all"]
+    bars = page.html.split('id="chart-all-diagnosis"')[1].split("</figure>")[0]
+    assert re.findall(r">([^<>]+) \(\d+\)</text>", bars) == [*ordered, "all"]
+    chosen = page.html.split('<select name="model">')[1].split("</select>")[0]
+    assert re.findall(">([^<]+)</option>", chosen) == ["all", *ordered]
+
+
+def test_no_model_is_left_out_silently() -> None:
+    groups = {
+        (f"m{at:03}", "s"): Counter({Diagnosis.SOUND: 1 + at % 9}) for at in range(MAX_BARS + 20)
+    }
+    for few in (MAX_BARS - 1, MAX_BARS + 20):
+        some = dict(list(groups.items())[:few])
+        report = DiagnosisReport([], DEFAULT_THRESHOLDS, groups=some)
+        for counts in some.values():
+            report.total.update(counts)
+        section = diagnosis_section(report)
+        [chart] = section.scopes[0].charts
+        drawn = len(re.findall(r">m\d{3} \(", str(chart.svg)))
+        assert len(section.tables[0].rows) == few + 1
+        if few < MAX_BARS:
+            assert drawn == few and chart.notes == ()
+        else:
+            assert drawn == MAX_BARS - 1  # and one for all models
+            assert chart.notes == (
+                "21 models with fewer rollouts are left out here; the table below has all.",
+            )
 
 
 def test_the_size_is_bounded_and_said(tmp_path: Path) -> None:

@@ -36,6 +36,19 @@ def test_a_choice_is_in_the_order_of_the_files_and_repeatable() -> None:
     assert len({r.row for r in chosen}) == 20
 
 
+def test_those_with_nodes_come_first_in_choice_and_order() -> None:
+    nodeless = [
+        scored(row=row, model=f"m{row}", status=Status.NO_NODES, acc=None) for row in range(50)
+    ]
+    good = [scored(row=row, matched=(True,)) for row in range(50, 100)]
+    assert choose([*nodeless, *good], {}, 5) == choose(good, {}, 5)
+    chosen = choose([*nodeless, *good], {}, 40)
+    assert [bool(r.matched) for r in chosen] == [True] * 36 + [False] * 4
+    everything = choose([*nodeless, *good], {}, 200)
+    assert everything == [*good, *nodeless]
+    assert len(choose([*nodeless, *good[:3]], {}, 30)) == 30  # what is free is theirs
+
+
 def test_few_rollouts_are_all_shown_and_none_if_none_are_wanted() -> None:
     rollouts = [scored(row=row) for row in range(5)]
     assert choose(rollouts, {}, 200) == rollouts

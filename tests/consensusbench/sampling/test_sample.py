@@ -498,7 +498,7 @@ def test_parquet_and_reasoning(
         (["--temperature", 99], "temperature of toy must be from 0 to 10, got 99"),
         (["--max-requests", -1], "max_requests must be 0 or more, got -1"),
         (["--finish"], "rollouts.jsonl.journal: no such file"),
-        (["--output", "/none/r.jsonl"], "/none/r.jsonl.journal: cannot be opened"),
+        (["--output", "/none/r.jsonl"], "/none does not exist: make it first"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_nothing_is_asked(
