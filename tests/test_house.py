@@ -8,6 +8,7 @@ README tells a person to type exists.
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import shlex
 import subprocess
@@ -118,9 +119,29 @@ def test_imports_are_found_wherever_they_stand(source: str, found: list[str]) ->
     assert [package for _, package in imported_packages(source)] == found
 
 
+def test_consensusbench_imports_go_one_way(repository: Path) -> None:
+    """No two packages need each other, and only the commands know the commands."""
+    base = repository / "consensusbench"
+    needs: dict[str, set[str]] = {}
+    for path in sorted(base.rglob("*.py")):
+        package = path.relative_to(base).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if module and module.startswith("consensusbench."):
+                needs.setdefault(package, set()).add(module.split(".")[1])
+    for package, needed in needs.items():
+        needed.discard(package)
+        assert "cli" not in needed, f"{package} imports a command"
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError
+
+
 def test_architecture_names_every_package(repository: Path) -> None:
     text = (repository / "docs/design/architecture.md").read_text(encoding="utf-8")
     assert [name for name in MAY_IMPORT if f"`consensuspr.{name}`" not in text] == []
+    rooms = sorted(
+        path.parent.name for path in (repository / "consensusbench").glob("*/__init__.py")
+    )
+    assert [name for name in rooms if f"`{name}`" not in text] == []
 
 
 def readme_commands(repository: Path) -> list[str]:

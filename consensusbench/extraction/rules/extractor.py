@@ -81,8 +81,9 @@ class RulesExtractor:
     ) -> list[Cluster]:
         """Add phrases to the clusters and return what bare numbers conclude."""
         given = numbers_of(problem.problem)
+        limit = self.settings.max_statements
         kept = [
-            [phrase for phrase in read_phrases(one.response) if self._counts(phrase, given)]
+            [phrase for phrase in read_phrases(one.response, limit) if self._counts(phrase, given)]
             for one in rollouts
         ]
         return add_phrases(clusters, kept)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from consensusbench.extraction.rules.chains import prose_of
@@ -61,8 +62,14 @@ class Phrase(NamedTuple):
     is_bare: bool
 
 
-def read_phrases(response: str) -> list[Phrase]:
-    """Return the distinct phrases and distinctive numbers of a response."""
+def read_phrases(response: str, limit: int) -> list[Phrase]:
+    """Return the distinct phrases and distinctive numbers of a response.
+
+    Args:
+        response: its text.
+        limit: on the numbers with a word behind them, with a word before them and alone that
+            are looked at, each from the beginning.
+    """
     normal = normalize(prose_of(response))
     found: dict[str, Phrase] = {}
 
@@ -71,16 +78,16 @@ def read_phrases(response: str) -> list[Phrase]:
         if words not in found and (value.denominator > 1 or value >= MIN_COUNTED):
             found[words] = Phrase(value, words, start / len(normal), is_bare)
 
-    for match in _AFTER.finditer(normal):
+    for match in islice(_AFTER.finditer(normal), limit):
         number, noun, second = match.groups()
         if noun not in _STOP_WORDS:
             add(number, f"{number} {noun}", match.start())
         elif noun == "per" and second is not None:
             add(number, f"{number} {noun} {second}", match.start())
-    for match in _BEFORE.finditer(normal):
+    for match in islice(_BEFORE.finditer(normal), limit):
         if match[1] not in _STOP_WORDS and not is_small(Fraction(match[2])):
             add(match[2], match[0], match.start())
-    for match in _BARE.finditer(normal):
+    for match in islice(_BARE.finditer(normal), limit):
         if is_distinctive(match[1]):
             add(match[1], match[1], match.start(), is_bare=True)
     return list(found.values())

@@ -22,7 +22,7 @@ class RulesSettings:
         phrases: a number with the word beside it ("30 minutes") is another wording of the
             conclusion that gives the number; without, only formulas are wordings.
         values: a distinctive number is a conclusion, and a wording of the one that gives it.
-        max_statements: of one rollout; later ones are not looked at.
+        max_statements: of one rollout, and phrases of each kind; later ones are not looked at.
         max_statement_chars: of a statement's normal form; longer ones are not looked at.
         max_candidates: of one problem whose support is counted, best supported first.
         max_wordings: formulas of one conclusion.

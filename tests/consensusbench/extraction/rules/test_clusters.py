@@ -71,7 +71,7 @@ def test_the_best_supported_come_first() -> None:
 def test_a_phrase_joins_the_best_supported_conclusion_of_its_value() -> None:
     responses = ["3*10=30", "3*10=30", "That is 30 minutes."]
     found = clusters_of(*responses)
-    alone = add_phrases(found, [read_phrases(one) for one in responses])
+    alone = add_phrases(found, [read_phrases(one, 100) for one in responses])
     assert dict(found[0].phrases) == {"30 minutes": 1}
     assert alone == []
 
@@ -79,15 +79,15 @@ def test_a_phrase_joins_the_best_supported_conclusion_of_its_value() -> None:
 def test_a_digit_with_a_word_needs_two_rollouts() -> None:
     responses = ["14/2=7", "A week has 7 days."]
     found = clusters_of(*responses)
-    add_phrases(found, [read_phrases(one) for one in responses])
+    add_phrases(found, [read_phrases(one, 100) for one in responses])
     assert not found[0].phrases
     responses += ["So it takes 7 days.", "14/2=7"]
     found = clusters_of(*responses)
-    add_phrases(found, [read_phrases(one) for one in responses])
+    add_phrases(found, [read_phrases(one, 100) for one in responses])
     assert dict(found[0].phrases) == {"7 days": 2}
 
 
 def test_a_distinctive_number_that_no_formula_gives_stands_alone() -> None:
     responses = ["It costs 1250 in all.", "1250 euros"]
-    alone = add_phrases(clusters_of(*responses), [read_phrases(one) for one in responses])
+    alone = add_phrases(clusters_of(*responses), [read_phrases(one, 100) for one in responses])
     assert [(one.value, one.rollouts) for one in alone] == [(Fraction(1250), {0, 1})]

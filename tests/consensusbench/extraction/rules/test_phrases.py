@@ -26,7 +26,7 @@ from consensusbench.extraction.rules.phrases import is_distinctive, numbers_of, 
     ],
 )
 def test_phrases(response: str, phrases: list[str]) -> None:
-    assert sorted(phrase.words for phrase in read_phrases(response)) == sorted(phrases)
+    assert sorted(phrase.words for phrase in read_phrases(response, 100)) == sorted(phrases)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,8 @@ def test_distinctive_numbers(number: str, distinctive: bool) -> None:
 
 def test_numbers_are_read_as_the_normal_form_spells_them() -> None:
     assert numbers_of("Ann has $1,200 and 3.50 more") == numbers_of("1200 or 3.5")
+
+
+def test_what_is_looked_at_is_bounded() -> None:
+    response = " ".join(f"{number} apples." for number in range(10, 500))
+    assert len(read_phrases(response, 20)) == 20
