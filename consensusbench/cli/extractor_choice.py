@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,19 +25,19 @@ JOURNAL_SUFFIX = ".journal"
 class ModelOptions:
     """What the command line says about the model; None: nothing."""
 
-    model: str | None
-    base_url: str | None
-    api_key_env: str
-    temperature: str
-    structured: StructuredChoice
-    max_tokens: int | None
-    concurrency: int
-    requests_per_minute: float | None
-    tokens_per_minute: float | None
-    price_in: float | None
-    price_out: float | None
-    max_cost: float | None
-    max_requests: int | None
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    temperature: str = "0"
+    structured: StructuredChoice = StructuredChoice.AUTO
+    max_tokens: int | None = None
+    concurrency: int = 16
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    price_in: float | None = None
+    price_out: float | None = None
+    max_cost: float | None = None
+    max_requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ def open_extractor(
         InputError: an option is missing, out of its range, or not for this extractor.
     """
     if choice is ExtractorChoice.RULES:
-        if options.model is not None or options.base_url is not None:
-            raise InputError("--model and --base-url are for --extractor llm")
+        for name, value in asdict(ModelOptions()).items():
+            if getattr(options, name) != value:
+                raise InputError(f"--{name.replace('_', '-')} is for --extractor llm")
         from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 
         return RulesExtractor(

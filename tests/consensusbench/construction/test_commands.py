@@ -203,7 +203,8 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
             ["build", "r.jsonl", "--output", "d", "--trust-labels", "--answer-rule", "auto"],
             "--answer-rule is for verified answers, not for --trust-labels",
         ),
-        (["build", "r.jsonl", "--output", "d", "--model", "m"], "are for --extractor llm"),
+        (["build", "r.jsonl", "--output", "d", "--model", "m"], "--model is for --extractor llm"),
+        (["extract", "r.jsonl", "--output", "d", "--max-cost", "1"], "--max-cost is for --extr"),
         (["build", "r.jsonl", "--output", "d", "--extractor", "llm"], "needs --model NAME"),
         (
             [

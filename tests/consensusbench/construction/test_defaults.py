@@ -9,6 +9,7 @@ import pytest
 
 from consensusbench.cli.build import build
 from consensusbench.cli.extract import extract
+from consensusbench.cli.extractor_choice import ModelOptions
 from consensusbench.cli.refine import refine
 from consensusbench.construction import SelectionSettings
 from consensusbench.extraction.rules import RulesSettings
@@ -16,7 +17,9 @@ from consensusbench.refinement import RefineSettings
 
 
 @pytest.mark.parametrize("command", [build, extract, refine])
-@pytest.mark.parametrize("settings", [RefineSettings(), RulesSettings(), SelectionSettings()])
+@pytest.mark.parametrize(
+    "settings", [RefineSettings(), RulesSettings(), SelectionSettings(), ModelOptions()]
+)
 def test_defaults(command: Callable[..., None], settings: object) -> None:
     shared = {
         name: parameter.default
