@@ -105,6 +105,11 @@ class Group:
     chars: Estimate
 
     @property
+    def has_populations(self) -> bool:
+        """Whether Acc and NCR are over other rollouts than all: some have one and not the other."""
+        return {self.acc.count, self.nodes.ncr.count} != {self.num_rollouts}
+
+    @property
     def acc_if_undecided_were_right(self) -> float | None:
         """Acc if every undecided answer were right: how much the count as wrong may cost."""
         if self.acc.value is None:

@@ -36,6 +36,8 @@ Count: TypeAlias = tuple[str, Callable[[Group], str]]
 _SIZES: Final[tuple[Count, ...]] = (
     ("Rollouts", lambda group: f"{group.num_rollouts:,}"),
     ("Problems", lambda group: f"{group.num_problems:,}"),
+)
+_POPULATIONS: Final[tuple[Count, ...]] = (
     ("With Acc", lambda group: f"{group.acc.count:,}"),
     ("With NCR", lambda group: f"{group.nodes.ncr.count:,}"),
 )
@@ -59,10 +61,11 @@ def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     results = (ACC, *pass_figures(evaluation.settings.ks), NCR, NCR_WITHOUT_FINAL)
     without = "NCR against Acc, without the nodes that state the final answer"
     lengths = LENGTHS if evaluation.overall.tokens.count else (CHARS,)
+    sizes = (*_SIZES, *_POPULATIONS) if evaluation.overall.has_populations else _SIZES
     every = list(_sections(evaluation, crossed=True))
     main = list(_sections(evaluation, crossed=not _is_long(evaluation)))
     return [
-        _table(every, "Answers and nodes", _SIZES, results),
+        _table(every, "Answers and nodes", sizes, results),
         _table(main, "NCR against Acc", _CLASSES, CONSISTENCY),
         _table(main, without, _CLASSES_WITHOUT_FINAL, CONSISTENCY_WITHOUT_FINAL),
         _table(main, "Tokens per node, and length", _MATCHES, lengths),

@@ -29,18 +29,24 @@ def results_section(evaluation: Evaluation) -> Section:
             if breakdown is not None and _tells_apart(breakdown.groups, dimension):
                 caption = f"Results by {' and '.join(_NAMES[name] for name in by)}"
                 tables.append(_figures(caption, by, breakdown.groups, evaluation))
+    apart = evaluation.overall.has_populations
     confidence = f"{100 * evaluation.settings.confidence:g} %"
     return Section(
         "results",
         "Results",
         (
             f"Small figures are {confidence} confidence intervals, clustered by problem; "
-            "a dash is a value that nothing is known of. Acc is over the rollouts with Acc, those "
-            "whose answer could be judged; NCR over those with NCR, whose problem has nodes.",
+            f"a dash is a value that nothing is known of.{_POPULATIONS if apart else ''}",
         ),
         tables=tuple(tables),
         notes=(_legend(with_tpn=evaluation.overall.nodes.tpn.value is not None),),
     )
+
+
+_POPULATIONS = (
+    " Acc is over the rollouts with Acc, those whose answer could be judged; NCR over those with "
+    "NCR, whose problem has nodes."
+)
 
 
 def _legend(*, with_tpn: bool) -> str:
@@ -65,14 +71,17 @@ def _tells_apart(groups: Sequence[Group], dimension: str) -> bool:
 def _figures(
     caption: str, by: Sequence[str], groups: Iterable[Group], evaluation: Evaluation
 ) -> Table:
+    apart = evaluation.overall.has_populations
+    with_acc = Column("with Acc", hint="rollouts whose answer could be judged: what Acc is over")
+    with_ncr = Column("with NCR", hint="rollouts whose problem has nodes: what NCR is over")
     columns = (
         *(Column(_NAMES[name], numeric=False) for name in by),
         Column("rollouts"),
         Column("problems"),
-        Column("with Acc", hint="rollouts whose answer could be judged: what Acc is over"),
+        *((with_acc,) if apart else ()),
         Column("Acc, %"),
         *(Column(f"pass@{k}, %") for k in evaluation.settings.ks),
-        Column("with NCR", hint="rollouts whose problem has nodes: what NCR is over"),
+        *((with_ncr,) if apart else ()),
         Column("NCR, %"),
         Column("NCR without final, %"),
         Column("TPN"),
@@ -80,7 +89,7 @@ def _figures(
         Column("tokens"),
         Column("characters"),
     )
-    rows = tuple((*_names(group, by), *_cells(group)) for group in groups)
+    rows = tuple((*_names(group, by), *_cells(group, apart)) for group in groups)
     return Table(caption, columns, rows, sortable=len(rows) > 2).without_empty_columns()
 
 
@@ -88,14 +97,14 @@ def _names(group: Group, by: Sequence[str]) -> list[Cell]:
     return [text(group.key.get(name, "all")) for name in by]
 
 
-def _cells(group: Group) -> list[Cell]:
+def _cells(group: Group, apart: bool) -> list[Cell]:
     return [
         count(group.num_rollouts),
         count(group.num_problems),
-        count(group.acc.count),
+        *([count(group.acc.count)] if apart else []),
         _share(group.acc),
         *(_share(one.estimate) for one in group.pass_at),
-        count(group.nodes.ncr.count),
+        *([count(group.nodes.ncr.count)] if apart else []),
         _share(group.nodes.ncr),
         _share(group.nodes_without_final.ncr),
         _number(group.nodes.tpn, 1),
