@@ -152,14 +152,24 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A local Ray with room for eight reward workers."""
     import ray
 
-    ray.init(
-        num_cpus=9,
-        include_dashboard=False,
-        # Short: a socket's path has little room.
-        _temp_dir=f"/tmp/cpr-{tmp_path_factory.getbasetemp().name[-12:]}",
-        log_to_driver=False,
-        configure_logging=False,
-    )
+    def start() -> None:
+        ray.init(
+            num_cpus=9,
+            include_dashboard=False,
+            # Short: a socket's path has little room.
+            _temp_dir=f"/tmp/cpr-{tmp_path_factory.getbasetemp().name[-12:]}",
+            log_to_driver=False,
+            configure_logging=False,
+        )
+
+    try:
+        start()
+    except RuntimeError as error:
+        # Ray waits for its own first process only so long, and on a busy machine not long enough.
+        if "Timed out waiting for file" not in str(error):
+            raise
+        ray.shutdown()
+        start()
     yield
     ray.shutdown()
 
