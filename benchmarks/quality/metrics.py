@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from sklearn.metrics import roc_auc_score
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def ncr_auroc(observations: Iterable[Observation], with_final: bool = True) -> f
 
 
 def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
-    """Return the area under the ROC curve by mid-ranks (the Mann-Whitney statistic).
+    """Return the area under the ROC curve, ties counting half.
 
     Args:
         scores: (n,) one score each.
@@ -93,13 +93,8 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     Raises:
         ValueError: one class is empty.
     """
-    positive = np.asarray(labels, dtype=bool)
-    num_positive = int(positive.sum())
-    num_negative = len(positive) - num_positive
+    num_positive = sum(labels)
+    num_negative = len(labels) - num_positive
     if not num_positive or not num_negative:
         raise ValueError(f"AUROC needs both classes, got {num_positive} and {num_negative}")
-    _, inverse, counts = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
-    last_rank = np.cumsum(counts)
-    mid_rank = last_rank - (counts - 1) / 2
-    rank_sum = float(mid_rank[inverse][positive].sum())
-    return (rank_sum - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
+    return float(roc_auc_score(labels, scores))
