@@ -18,7 +18,6 @@ CORE := $(shell find core_ext -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h
 # py.typed stands for its package: a new one has to be installed, a changed module does not.
 PACKAGES := $(wildcard */consensuspr/*/py.typed consensusbench/py.typed)
 BUILT_FROM := setup.py pyproject.toml server/consensuspr/version.py $(CORE) $(PACKAGES)
-BENCHMARKS := $(wildcard benchmarks/bench_*.py)
 TYPED := proto core_ext server client $(wildcard consensusbench benchmarks examples tests) setup.py
 
 # The build environment is the project's own: no second download of Cython for each rebuild.
@@ -95,10 +94,21 @@ format: $(VENV)/.installed-dev ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The suite of whole steps runs verl's own reward manager, in the environment that has verl.
+BENCH_NEEDS := $(VENV)/.installed-dev .venv-verl-0.9.1/.installed
 .PHONY: bench
-bench: $(VENV)/.installed-dev ## run the benchmarks
-	@$(PIP) install "consensuspr[bench]"
-	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done
+bench: $(BENCH_NEEDS) ## measure speed and memory against the targets (a few minutes)
+	@$(PIP) install "consensuspr[bench,plot]"
+	@$(BIN)/python -m benchmarks
+
+.PHONY: bench-full
+bench-full: $(BENCH_NEEDS) ## ... in all sizes
+	@$(PIP) install "consensuspr[bench,plot]"
+	@$(BIN)/python -m benchmarks --full
+
+.PHONY: guard
+guard: $(VENV)/.installed ## fail where scoring became dearer than its baseline allows
+	@$(BIN)/python -m benchmarks.guard
 
 # The core again, built with every check on, or with sanitizers, beside the one in $(VENV).
 .PHONY: checked

@@ -38,9 +38,10 @@ MAY_IMPORT = {
     "client": BASE | {"v1", "wire", "core", "data", "scoring"},
     "doctor": BASE | {"wire", "core", "scoring", "client"},
     "launch": BASE | {"ray", "server", "client"},
+    "loadtest": BASE | {"v1", "wire", "core", "data", "scoring", "client"},
     "cli": BASE
     | {"v1", "wire", "core", "data", "scoring", "server", "ray", "http"}
-    | {"client", "doctor", "launch"},
+    | {"client", "doctor", "launch", "loadtest"},
 }
 
 

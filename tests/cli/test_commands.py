@@ -18,7 +18,7 @@ from consensuspr.version import VERSION
 if TYPE_CHECKING:
     from tests.cli.conftest import Rows, Run, RunningServer, StartServer
 
-COMMANDS = ("serve", "score", "explain", "derive", "doctor", "info", "health")
+COMMANDS = ("serve", "score", "explain", "derive", "doctor", "loadtest", "info", "health")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

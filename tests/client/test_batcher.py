@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy, RewardSpec, Rollout, Score, Status
 from consensuspr.client.batcher import Batcher
+from consensuspr.client.planning import encode_checked
 from consensuspr.client.retry import Deadline
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
 from consensuspr.wire.options import ScoreOptions
@@ -198,7 +199,10 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
     running = [0, 0]
 
     async def score_batch(
-        rollouts: Sequence[Rollout], options: ScoreOptions, deadline: Deadline
+        rollouts: Sequence[Rollout],
+        encoded: Sequence[bytes],
+        options: ScoreOptions,
+        deadline: Deadline,
     ) -> list[Score]:
         nonlocal calls
         number, calls = calls, calls + 1
@@ -207,6 +211,7 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
         for _ in range(number % 4):
             await asyncio.sleep(0)
         running[options.epoch] -= 1
+        assert list(encoded) == [encode_checked(0, rollout) for rollout in rollouts]
         if number in failing:
             raise Unavailable(f"request {number}")
         return [Score(Status.OK, answer=f"{r.problem_id}/{options.epoch}") for r in rollouts]

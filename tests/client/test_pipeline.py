@@ -48,7 +48,9 @@ class Course:
     def _jobs(self, number: int) -> Iterator[Job[Message]]:
         for epoch in range(number):
             self.drawn += 1
-            yield Job(pb.ScoreRequest(epoch=epoch), partial(self._deliver, epoch))
+            yield Job(
+                pb.ScoreRequest(epoch=epoch).SerializeToString(), partial(self._deliver, epoch)
+            )
 
     def _deliver(self, epoch: int, reply: Message) -> None:
         self.delivered.append(epoch)
@@ -59,9 +61,7 @@ class Course:
 
 
 def epoch_of(attempt: Attempt[Message]) -> int:
-    request = attempt.job.request
-    assert isinstance(request, pb.ScoreRequest)
-    return request.epoch
+    return pb.ScoreRequest.FromString(attempt.job.request).epoch
 
 
 REPLY = pb.ScoreResponse()

@@ -21,8 +21,7 @@ LIMITS = Limits(max_response_bytes=16 * MIB, max_message_bytes=64 * MIB, max_rol
 def requests_of(plan: ScorePlan) -> list[pb.ScoreRequest]:
     requests = []
     for job in plan.jobs():
-        assert isinstance(job.request, pb.ScoreRequest)
-        requests.append(job.request)
+        requests.append(pb.ScoreRequest.FromString(job.request))
     return requests
 
 

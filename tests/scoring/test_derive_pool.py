@@ -47,6 +47,18 @@ def test_small_sets_start_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(("cores", "children"), [(2, 2), (40, 3)])
+def test_children_are_one_a_core_and_not_without_end(
+    monkeypatch: pytest.MonkeyPatch, cores: int, children: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(derive_pool, "MAX_CHILDREN", 3)
+    with DerivePool() as pool:
+        assert pool.derive(many(7)) == alone(many(7))
+        assert len(pool._children) == children
+
+
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("processes", [0, 1])
 def test_no_children_on_request(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **kwargs: pytest.fail("started"))

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher, derive_forms
-from consensuspr.data import open_writer
+from consensuspr.data import open_writer, read_problems
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring import AnswerRule, DatasetIndex, MatcherCache
 
@@ -441,15 +441,17 @@ def test_a_snapshot_of_another_normal_form_is_refused(
     with pytest.raises(DataError) as caught:
         DatasetIndex.open(snapshot)
     assert str(caught.value) == (
-        f"{snapshot}: was made for normal form {NORMAL_FORM_VERSION}, this is next"
+        f"{snapshot}: was made for normal form {NORMAL_FORM_VERSION}, this is next; make it anew"
     )
 
 
-def test_a_dataset_is_no_snapshot_and_a_snapshot_no_dataset(snapshot: Path, tmp_path: Path) -> None:
+def test_a_dataset_is_no_snapshot_and_a_snapshot_has_no_rows(
+    snapshot: Path, tmp_path: Path
+) -> None:
     with pytest.raises(DataError, match="is no snapshot of a dataset index"):
         DatasetIndex.open(tmp_path / "set.jsonl")
-    with pytest.raises(DataError, match="is a snapshot of a dataset index, to be opened as such"):
-        DatasetIndex.load(snapshot)
+    with pytest.raises(DataError, match="is a prepared dataset, which has no rows; JSONL"):
+        list(read_problems(snapshot))
     with pytest.raises(DataError, match="cannot be mapped: No such file or directory"):
         DatasetIndex.open(tmp_path / "absent")
 

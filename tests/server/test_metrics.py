@@ -84,7 +84,11 @@ def test_every_metric_is_documented(repository: Path) -> None:
     assert documented == counted | {"worker_restarts"}
 
 
-def test_a_served_batch_shows_up(serve: Serve, request_for: Callable[..., pb.ScoreRequest]) -> None:
+def test_a_served_batch_shows_up(
+    serve: Serve,
+    request_for: Callable[..., pb.ScoreRequest],
+    wait_for: Callable[[Callable[[], bool]], None],
+) -> None:
     server = serve()
     right = b"16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
     request = request_for(right, right, b"#### 1")
@@ -101,10 +105,15 @@ def test_a_served_batch_shows_up(serve: Serve, request_for: Callable[..., pb.Sco
     assert value(metrics, "matcher_cache_misses_total") == 1
     assert value(metrics, "acc_sum_total", data_source="toy") == 1
     assert value(metrics, "answer_processes_started_total") == 0
-    server.stub.Score(request_for(rb"\boxed{x^2+2x+1}"))  # only computer algebra decides it
-    started = value(metrics, "answer_processes_started_total")
-    assert started is not None
-    assert started >= 1
+
+    def answers_with_a_process() -> bool:
+        # Only computer algebra decides it.  On a busy machine the process that brings it may
+        # not be there within the answer's budget; it goes on starting, and the next one has it.
+        server.stub.Score(request_for(rb"\boxed{\int_0^6 x dx}"))
+        started = value(metrics, "answer_processes_started_total")
+        return started is not None and started >= 1
+
+    wait_for(answers_with_a_process)
     total = value(metrics, "batch_seconds_sum", stage="total")
     answers = value(metrics, "batch_seconds_sum", stage="answers")
     assert total is not None

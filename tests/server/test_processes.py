@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RIGHT = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
 # Only computer algebra decides it.
-SYMBOLIC = r"\boxed{x^2+2x+1}"
+SYMBOLIC = r"\boxed{\int_0^6 x dx}"  # only computer algebra decides it
 WaitFor = Callable[[Callable[[], bool]], None]
 
 

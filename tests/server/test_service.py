@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
+from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
+from consensuspr.server import build
 from consensuspr.server.grpc_server import Draining
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
@@ -231,14 +234,71 @@ def queue_bytes(server: InProcessServer) -> float:
 def test_a_bounded_number_of_requests_is_in_work(
     serve: Serve, request_for: RequestFor, wait_for: WaitFor
 ) -> None:
-    server = serve(max_concurrent_requests=2)
+    server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     calls = [server.stub.Score.future(request_for(RIGHT)) for _ in range(6)]
     wait_for(lambda: queue_requests(server) == 6)
     time.sleep(0.1)
+    assert len(server.scorer.pieces) == 1
+    gate.open.set()
+    assert all(call.result().scores[0].status == pb.STATUS_OK for call in calls)
+
+
+def test_no_more_requests_compute_than_there_are_cores(
+    serve: Serve,
+    request_for: RequestFor,
+    wait_for: WaitFor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(build, "available_cores", lambda: 2)
+    server = serve(max_concurrent_requests=6)
+    gate = Gate(server)
+    calls = [server.stub.Score.future(request_for(RIGHT)) for _ in range(6)]
+    wait_for(lambda: len(server.scorer.pieces) == 2)
+    time.sleep(0.1)
     assert len(server.scorer.pieces) == 2
     gate.open.set()
     assert all(call.result().scores[0].status == pb.STATUS_OK for call in calls)
+
+
+# A worker that is behind from the first request on, and works on one at a time.
+FLOODED = {"max_concurrent_requests": 1, "threads": 1, "queue_burst_s": 0}
+
+
+def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
+    serve: Serve, request_for: RequestFor, wait_for: WaitFor
+) -> None:
+    server = serve(**FLOODED)
+    gate = Gate(server)
+    large = request_for(b" " * MIB + RIGHT)
+    let_in = server.stub.Score.future(large)
+    assert gate.entered.acquire(timeout=20)
+    for _ in range(5):
+        error = failure(lambda: server.stub.Score(large, timeout=20))
+        assert error.code() is Code.RESOURCE_EXHAUSTED
+        assert "has been busy for" in error.details()
+        assert "it lets in no more than it works on at once" in error.details()
+        assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
+    assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
+    gate.open.set()
+    assert let_in.result().scores[0].reward == 1.0
+    wait_for(lambda: queue_requests(server) == 0)
+    assert server.stub.Score(large).scores[0].reward == 1.0, "it has caught up"
+
+
+def test_a_client_of_an_overloaded_server_gets_all_its_scores(
+    serve: Serve, wait_for: WaitFor
+) -> None:
+    server = serve(**FLOODED)
+    gate = Gate(server)
+    wrong = b"#### 1"
+    rollouts = [Rollout("ducks", b" " * 400_000 + (RIGHT if at % 3 else wrong)) for at in range(24)]
+    with RewardClient(server.address, timeout_s=60) as client, ThreadPoolExecutor(1) as threads:
+        call = threads.submit(client.score, rollouts)
+        wait_for(lambda: (request_count(server, "Score", "RESOURCE_EXHAUSTED") or 0) >= 3)
+        gate.open.set()
+        scores = call.result(60)
+    assert [score.reward for score in scores] == [1.0 if at % 3 else 0.0 for at in range(24)]
 
 
 def queue_requests(server: InProcessServer) -> float:

@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
-SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
+REPOSITORY = Path(__file__).resolve().parents[2]
+SAMPLE = REPOSITORY / "examples" / "sample"
+
+# The benchmarks are scripts of the repository, not part of what is installed.
+if str(REPOSITORY) not in sys.path:
+    sys.path.insert(0, str(REPOSITORY))
 
 
 @dataclass(slots=True)

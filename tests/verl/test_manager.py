@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,18 @@ def test_verl_loads_the_function_from_its_module(
     result = one(naive, make_batch([row()]))
     assert result["reward_score"] == 1.0
     assert result["reward_extra_info"]["status"] == "OK"
+
+
+def test_what_is_loaded_does_not_slow_the_collector_of_garbage(
+    manager: Callable[..., Any],
+) -> None:
+    gc.unfreeze()
+    everything = len(gc.get_objects())
+    try:
+        manager()
+        assert len(gc.get_objects()) < everything / 2
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize(

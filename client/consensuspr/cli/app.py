@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consensuspr.cli import curves, derive, doctor, explain, health, info, launch, score, serve
+from consensuspr.cli import (
+    curves,
+    derive,
+    doctor,
+    explain,
+    health,
+    info,
+    launch,
+    loadtest,
+    score,
+    serve,
+)
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensuspr"
@@ -20,6 +31,7 @@ COMMANDS = (
     curves.curves,
     info.info,
     health.health,
+    loadtest.loadtest,
 )
 
 app = make_app(PROGRAM, SUMMARY)

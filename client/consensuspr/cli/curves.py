@@ -101,14 +101,17 @@ def _draw(curve: list[CurvePoint], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("--plot needs matplotlib: pip install 'consensuspr[plot]'") from None
-    known = [point for point in curve if point.last_step is not None]
-    if not known:
+    if all(point.last_step is None for point in curve):
         raise InputError("--plot needs steps, and this log has none")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for name, label in PLOTTED:
-        drawn = [p for p in known if getattr(p, name) is not None]
-        axes.plot([p.last_step for p in drawn], [getattr(p, name) for p in drawn], label=label)
+        drawn = [
+            (point.last_step, getattr(point, name))
+            for point in curve
+            if point.last_step is not None and getattr(point, name) is not None
+        ]
+        axes.plot([step for step, _ in drawn], [value for _, value in drawn], label=label)
     axes.set(xlabel="training step", ylabel="mean of a step's samples")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)

@@ -25,7 +25,8 @@ def derive(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Where to write; the suffix decides the format. May be DATASET itself.",
+            help="Where to write; the suffix decides the format, and .index prepares it for "
+            "scoring. May be DATASET itself unless it is prepared.",
         ),
     ],
     again: Annotated[
@@ -39,16 +40,24 @@ def derive(
 
     Equal forms (`b+a=c` for `a+b=c`, fractions for decimals, …) raise the share of reached nodes
     that are found. A dataset without them gets them each time it is loaded; with them stored, a
-    server starts at once and the forms can be read and edited.
+    server need not make them and they can be read and edited.
+
+    An output named `*.index` is the dataset ready for scoring: what `serve` and `score` take as
+    DATASET and map into memory at once, however large it is. It has no texts of problems and is
+    for this version of the normal form alone, so keep the dataset that it was made of.
 
     ```text
     consensuspr derive problems.jsonl --output problems.derived.jsonl
+    consensuspr derive problems.jsonl --output problems.index
+    consensuspr serve --dataset problems.index
     ```
     """
     from consensuspr.scoring.deriving import derive_dataset
+    from consensuspr.scoring.preparing import is_prepared_output, prepare_dataset
 
+    write = prepare_dataset if is_prepared_output(output) else derive_dataset
     with count_progress("deriving", None, "problems", hidden=no_progress) as advance_to:
-        read, derived = derive_dataset(
+        read, derived = write(
             dataset, output, again=again, on_error=on_error.value, progress=advance_to
         )
     if as_json:

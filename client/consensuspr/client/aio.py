@@ -16,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from consensuspr.client.batcher import Batcher
-from consensuspr.client.calls import Calls
+from consensuspr.client.calls import Calls, open_method
 from consensuspr.client.channel import channel_options
 from consensuspr.client.pipeline import Attempt, Pipeline
 from consensuspr.client.planning import Limits, Progress, ScorePlan
@@ -27,7 +27,6 @@ from consensuspr.errors import RewardServiceError, ServerFault, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import AnswerRule, Identity, OnUndecided, Rollout, Score
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from consensuspr.wire.info import ServerInfo
 from consensuspr.wire.options import ScoreOptions
 
@@ -64,7 +63,7 @@ class AsyncRewardClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._limits: Limits | None = None
-        self._batcher = Batcher(self._score, max_in_flight)
+        self._batcher = Batcher(self._score_encoded, max_in_flight)
 
     async def score(
         self,
@@ -86,7 +85,9 @@ class AsyncRewardClient:
         options = ScoreOptions.checked(
             reward, epoch, dataset, answer_rule, on_undecided, include_spans
         )
-        return await self._score(rollouts, options, self._calls.deadline(timeout_s), progress)
+        deadline = self._calls.deadline(timeout_s)
+        plan = ScorePlan(rollouts, options, await self._server_limits(deadline), progress)
+        return await self._score(plan, deadline)
 
     async def score_one(
         self,
@@ -166,14 +167,17 @@ class AsyncRewardClient:
     ) -> None:
         await self.close()
 
-    async def _score(
+    async def _score_encoded(
         self,
         rollouts: Sequence[Rollout],
+        encoded: Sequence[bytes],
         options: ScoreOptions,
         deadline: Deadline,
-        progress: Progress | None = None,
     ) -> ScoredBatch:
-        plan = ScorePlan(rollouts, options, await self._server_limits(deadline), progress)
+        limits = await self._server_limits(deadline)
+        return await self._score(ScorePlan(rollouts, options, limits, encoded=encoded), deadline)
+
+    async def _score(self, plan: ScorePlan, deadline: Deadline) -> ScoredBatch:
         while True:
             try:
                 await self._run("Score", self._calls.score(plan, deadline))
@@ -210,7 +214,7 @@ class AsyncRewardClient:
 
     async def _run(self, method: str, pipeline: Pipeline[R]) -> None:
         """Carry out a call: start what is due, pass on what ended, until all is done."""
-        call = getattr(ScoringServiceStub(self._open_channel()), method)
+        call = open_method(self._open_channel(), method)
         in_flight: dict[asyncio.Task[R], Attempt[R]] = {}
         try:
             while True:

@@ -23,17 +23,34 @@ from consensuspr.scoring.types import Rollout, Score
 from consensuspr.wire.options import ScoreOptions
 from consensuspr.wire.pieces import PIECE_BYTES, PIECE_ROLLOUTS
 
-ScoreBatch = Callable[[Sequence[Rollout], ScoreOptions, Deadline], Awaitable[Sequence[Score]]]
+# Scores rollouts that have been encoded already, for requests to be joined from.
+ScoreBatch = Callable[
+    [Sequence[Rollout], Sequence[bytes], ScoreOptions, Deadline], Awaitable[Sequence[Score]]
+]
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """One caller: its rollout, how long it waits, and where its score goes."""
+    """One caller: its rollout, also as it is sent, how long it waits, where its score goes."""
 
     rollout: Rollout
-    num_bytes: int
+    encoded: bytes
     deadline: Deadline
     score: asyncio.Future[Score]
+    request: _Request | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request that is out, and for whom."""
+
+    task: asyncio.Task[None]
+    batch: list[_Waiter]
+
+    def cancel_when_nobody_waits(self) -> None:
+        """Abandon it where the last of its callers has left."""
+        if not self.task.done() and all(waiter.score.done() for waiter in self.batch):
+            self.task.cancel()
 
 
 class _Queue:
@@ -67,19 +84,26 @@ class Batcher:
             RewardServiceError: the request that carried it failed, or the deadline passed.
         """
         loop = asyncio.get_running_loop()
-        num_bytes = encode_checked(0, rollout).ByteSize()
-        waiter = _Waiter(rollout, num_bytes, deadline, loop.create_future())
-        queue = self._queues.setdefault(options, _Queue())
+        encoded = encode_checked(0, rollout)
+        waiter = _Waiter(rollout, encoded, deadline, loop.create_future())
+        queue = self._queues.get(options)
+        if queue is None:
+            queue = self._queues[options] = _Queue()
         queue.waiting.append(waiter)
         if not queue.flush_planned:
             # At the end of this turn of the loop: tasks that run in it too come along.
             queue.flush_planned = True
             loop.call_soon(self._flush, options, queue)
+        # A timer alone: asyncio's own timeouts cost several times as much, once a sample.
+        timer = loop.call_later(max(0.0, deadline.remaining_s()), _give_up, waiter)
         try:
-            async with asyncio.timeout(deadline.remaining_s()):
-                return await waiter.score
-        except TimeoutError:
-            raise deadline.error("score_one") from None
+            return await waiter.score
+        finally:
+            timer.cancel()
+            if waiter.request is not None:
+                waiter.request.cancel_when_nobody_waits()
+                # The two hold each other, and all texts of a batch with them.
+                waiter.request = None
 
     def close(self) -> None:
         """Fail whoever waits; a request that is out is abandoned."""
@@ -98,7 +122,9 @@ class Batcher:
             task = asyncio.get_running_loop().create_task(self._send(batch, options, queue))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            _cancel_when_nobody_waits(task, batch)
+            request = _Request(task, batch)
+            for waiter in batch:
+                waiter.request = request
         if not queue.in_flight and not queue.waiting:
             # Options change with every epoch; a queue that is empty need not be kept.
             self._queues.pop(options, None)
@@ -106,7 +132,9 @@ class Batcher:
     async def _send(self, batch: list[_Waiter], options: ScoreOptions, queue: _Queue) -> None:
         last = max((waiter.deadline for waiter in batch), key=lambda deadline: deadline.at)
         try:
-            scores = await self._score_batch([w.rollout for w in batch], options, last)
+            scores = await self._score_batch(
+                [w.rollout for w in batch], [w.encoded for w in batch], options, last
+            )
         except BaseException as error:
             failure = (
                 Unavailable("the client was closed, or nobody waited any more")
@@ -127,6 +155,11 @@ class Batcher:
             self._flush(options, queue)
 
 
+def _give_up(waiter: _Waiter) -> None:
+    if not waiter.score.done():
+        waiter.score.set_exception(waiter.deadline.error("score_one"))
+
+
 def _take(waiting: deque[_Waiter]) -> list[_Waiter]:
     """Take from the queue what one request carries, without those that left."""
     batch: list[_Waiter] = []
@@ -134,22 +167,9 @@ def _take(waiting: deque[_Waiter]) -> list[_Waiter]:
     while waiting and len(batch) < PIECE_ROLLOUTS:
         waiter = waiting[0]
         if not waiter.score.done():
-            num_bytes += waiter.num_bytes
+            num_bytes += len(waiter.encoded)
             if batch and num_bytes > PIECE_BYTES:
                 break
             batch.append(waiter)
         waiting.popleft()
     return batch
-
-
-def _cancel_when_nobody_waits(task: asyncio.Task[None], batch: list[_Waiter]) -> None:
-    remaining = len(batch)
-
-    def left(_: asyncio.Future[Score]) -> None:
-        nonlocal remaining
-        remaining -= 1
-        if not remaining:
-            task.cancel()
-
-    for waiter in batch:
-        waiter.score.add_done_callback(left)

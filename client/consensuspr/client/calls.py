@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -14,13 +14,29 @@ from consensuspr.client.planning import ScorePlan
 from consensuspr.client.retry import Deadline, RetryPolicy
 from consensuspr.errors import IncompatibleServer, InputError
 from consensuspr.scoring.types import Rollout
-from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.info import ServerInfo, decode_server_info
 from consensuspr.wire.options import ScoreOptions
 from consensuspr.wire.requests import encode_explain_request
 
 R = TypeVar("R", bound=Message)
+
+_REPLIES: dict[str, type[Message]] = {
+    "Score": pb.ScoreResponse,
+    "Explain": pb.ExplainResponse,
+    "ServerInfo": pb.ServerInfoResponse,
+}
+
+
+def open_method(channel: Any, method: str) -> Any:
+    """Return a method of the service on a channel of either kind; it takes bytes as a request.
+
+    The generated stub would take messages; requests are joined from encoded rollouts.
+    """
+    return channel.unary_unary(
+        f"/{SERVICE_NAME}/{method}", response_deserializer=_REPLIES[method].FromString
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +80,14 @@ class Calls:
         replies: list[pb.ExplainResponse],
     ) -> Pipeline[pb.ExplainResponse]:
         """Return the course of an ``Explain`` call; its reply goes into ``replies``."""
-        request = encode_explain_request(rollout, options)
+        request = encode_explain_request(rollout, options).SerializeToString()
         return self._pipeline("Explain", iter([Job(request, replies.append)]), deadline)
 
     def server_info(
         self, deadline: Deadline, replies: list[pb.ServerInfoResponse]
     ) -> Pipeline[pb.ServerInfoResponse]:
         """Return the course of a ``ServerInfo`` call; its reply goes into ``replies``."""
-        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION)
+        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
         return self._pipeline("ServerInfo", iter([Job(request, replies.append)]), deadline)
 
     def read_server_info(self, reply: pb.ServerInfoResponse) -> ServerInfo:

@@ -33,11 +33,11 @@ class Job(Generic[R]):
     """One request and what is to happen with its reply.
 
     Attributes:
-        request: the message to send.
+        request: the bytes of the message to send.
         deliver: called once, with the reply.
     """
 
-    request: Message
+    request: bytes
     deliver: Callable[[R], None]
 
 
@@ -95,6 +95,11 @@ class Pipeline(Generic[R]):
     def done(self) -> bool:
         """Whether every job has been drawn and delivered."""
         return self._exhausted and not self._open
+
+    @property
+    def on_last(self) -> bool:
+        """Whether one job alone is left, so that nothing happens before it ends."""
+        return self._exhausted and self._open == 1
 
     def due(self) -> list[Attempt[R]]:
         """Return the attempts to start now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from consensuspr.client.pipeline import Job
 from consensuspr.client.results import Assembly
@@ -14,7 +15,7 @@ from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.info import ServerInfo
 from consensuspr.wire.options import ScoreOptions
 from consensuspr.wire.pieces import PIECE_BYTES, PIECE_ROLLOUTS, cut
-from consensuspr.wire.requests import encode_rollout, encode_score_request
+from consensuspr.wire.requests import encode_rollout_field, join_score_request
 
 # Tags, lengths and the request's own fields, well above what they can take.
 _ENVELOPE_BYTES = 64 * 1024
@@ -46,13 +47,11 @@ class Limits:
         return cls(info.max_response_bytes, info.max_message_bytes, info.max_rollouts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """One rollout as it will be sent, with its place in the batch."""
 
     position: int
-    message: pb.Rollout
-    num_bytes: int
+    encoded: bytes
 
 
 class ScorePlan:
@@ -67,6 +66,7 @@ class ScorePlan:
         options: how to score it.
         limits: of the server.
         progress: called after each reply with the number of rollouts scored and of all.
+        encoded: of all rollouts, what :func:`encode_checked` returned, where that is known.
     """
 
     def __init__(
@@ -75,8 +75,10 @@ class ScorePlan:
         options: ScoreOptions,
         limits: Limits,
         progress: Progress | None = None,
+        encoded: Sequence[bytes] | None = None,
     ) -> None:
         self._rollouts = rollouts
+        self._encoded = encoded
         self._options = options
         self._limits = limits
         self._progress = progress
@@ -87,7 +89,7 @@ class ScorePlan:
         """Yield the requests in order, each built when it is asked for."""
         max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
         max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
-        for piece in cut(self._pieces(), lambda p: p.num_bytes, max_bytes, max_rollouts):
+        for piece in cut(self._pieces(), lambda p: len(p.encoded), max_bytes, max_rollouts):
             yield self._job(piece)
 
     def start_over(self) -> bool:
@@ -106,7 +108,7 @@ class ScorePlan:
         return True
 
     def _job(self, piece: list[_Piece]) -> Job[pb.ScoreResponse]:
-        request = encode_score_request((p.message for p in piece), self._options)
+        request = join_score_request((p.encoded for p in piece), self._options)
         positions = [p.position for p in piece]
 
         def deliver(reply: pb.ScoreResponse) -> None:
@@ -120,13 +122,16 @@ class ScorePlan:
         for position, rollout in enumerate(self._rollouts):
             fault = self._oversize(rollout)
             if fault is None:
-                message = encode_checked(position, rollout)
-                num_bytes = message.ByteSize()
-                if num_bytes + _ENVELOPE_BYTES <= self._limits.max_message_bytes:
-                    yield _Piece(position, message, num_bytes)
+                encoded = (
+                    encode_checked(position, rollout)
+                    if self._encoded is None
+                    else self._encoded[position]
+                )
+                if len(encoded) + _ENVELOPE_BYTES <= self._limits.max_message_bytes:
+                    yield _Piece(position, encoded)
                     continue
                 fault = (
-                    f"the rollout has {num_bytes} bytes; a request holds at most"
+                    f"the rollout has {len(encoded)} bytes; a request holds at most"
                     f" {self._limits.max_message_bytes}"
                 )
             self.assembly.put(position, Score(Status.OVERSIZE, message=fault))
@@ -140,13 +145,13 @@ class ScorePlan:
         return None if size is None else f"the response has {size} bytes; the limit is {limit}"
 
 
-def encode_checked(position: int, rollout: Rollout) -> pb.Rollout:
-    """Return the message of the rollout at a position of its batch.
+def encode_checked(position: int, rollout: Rollout) -> bytes:
+    """Return the rollout at a position of its batch as it stands in a request.
 
     Raises:
         InputError: a field has a wrong type.
     """
     try:
-        return encode_rollout(rollout)
+        return encode_rollout_field(rollout)
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"rollouts[{position}] has a field of a wrong type: {error}") from None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from consensuspr.client.calls import Calls
+from consensuspr.client.calls import Calls, open_method
 from consensuspr.client.channel import channel_options
 from consensuspr.client.pipeline import Attempt, Pipeline
 from consensuspr.client.planning import Limits, Progress, ScorePlan
@@ -31,7 +31,6 @@ from consensuspr.errors import RewardServiceError, ServerFault
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from consensuspr.wire.info import ServerInfo
 from consensuspr.wire.options import ScoreOptions
 
@@ -198,13 +197,21 @@ class RewardClient:
             return self._channel
 
     def _run(self, method: str, pipeline: Pipeline[R]) -> None:
-        """Carry out a call: start what is due, pass on what ended, until all is done."""
-        call = getattr(ScoringServiceStub(self._open_channel()), method)
+        """Carry out a call: start what is due, pass on what ended, until all is done.
+
+        Raises:
+            RewardServiceError: the pipeline gave up, or the client was closed.
+        """
+        call = open_method(self._open_channel(), method)
         ended: SimpleQueue[tuple[Attempt[R], Any]] = SimpleQueue()
         in_flight: set[Any] = set()
         try:
             while True:
-                for attempt in pipeline.due():
+                due = pipeline.due()
+                if due and pipeline.on_last:
+                    self._wait_for(due[0], call, method, pipeline)
+                    continue
+                for attempt in due:
                     future = call.future(attempt.job.request, timeout=attempt.timeout_s)
                     in_flight.add(future)
                     future.add_done_callback(
@@ -219,10 +226,8 @@ class RewardClient:
                 in_flight.discard(future)
                 if future.code() is grpc.StatusCode.OK:
                     pipeline.succeeded(attempt, future.result())
-                elif self._closed:
-                    raise RpcFailure.of(future).exception(f"{method}, the client was closed")
                 else:
-                    pipeline.failed(attempt, RpcFailure.of(future))
+                    self._failed(attempt, RpcFailure.of(future), method, pipeline)
         except RewardServiceError:
             # It may have been replaced by a server with other limits.
             self._limits = None
@@ -230,3 +235,22 @@ class RewardClient:
         finally:
             for future in in_flight:
                 future.cancel()
+
+    def _wait_for(self, attempt: Attempt[R], call: Any, method: str, pipeline: Pipeline[R]) -> None:
+        """Carry out one attempt in this thread; no other thread has to be woken for its reply."""
+        try:
+            reply = call(attempt.job.request, timeout=attempt.timeout_s)
+        except grpc.RpcError as error:
+            failure = RpcFailure.of(error)
+        else:
+            pipeline.succeeded(attempt, reply)
+            return
+        self._failed(attempt, failure, method, pipeline)
+
+    def _failed(
+        self, attempt: Attempt[R], failure: RpcFailure, method: str, pipeline: Pipeline[R]
+    ) -> None:
+        """Take the failure of an attempt; only what this client did not cause is repeated."""
+        if self._closed:
+            raise failure.exception(f"{method}, the client was closed")
+        pipeline.failed(attempt, failure)

@@ -97,18 +97,18 @@ def sample_of(row: Mapping[str, Any], prompt_key: str) -> Sample:
     Raises:
         InputError: a field has a type that cannot be scored.
     """
-    return Sample.of([_OneSample(row, prompt_key)])
+    return Sample.of(_OneSample(row, prompt_key))
 
 
 class _OneSample:
-    """A row in the shape of verl's ``DataProtoItem``."""
+    """A row in the shape of a ``DataProto`` of one sample."""
 
     def __init__(self, row: Mapping[str, Any], prompt_key: str) -> None:
-        self.batch = {"responses": ()}
+        self.batch = {"responses": [()]}
         self.non_tensor_batch = {
-            **{name: row.get(name) for name in _FIELDS},
-            "raw_prompt": row.get(prompt_key),
-            "response_len": 0,
+            **{name: [row.get(name)] for name in _FIELDS},
+            "raw_prompt": [row.get(prompt_key)],
+            "response_len": [0],
         }
 
 

@@ -55,7 +55,10 @@ class ScoreOptions:
         if not isinstance(reward, RewardSpec):
             raise InputError(f"reward must be a RewardSpec, got {type(reward).__name__}")
         for name, value in (("epoch", epoch), ("switch_epoch", reward.switch_epoch)):
-            if not isinstance(value, SupportsIndex) or not 0 <= index(value) <= MAX_UINT32:
+            # The type first: to ask for a protocol takes longer than all the rest, and a trainer
+            # asks for every sample.
+            whole = type(value) is int or isinstance(value, SupportsIndex)
+            if not whole or not 0 <= index(value) <= MAX_UINT32:
                 raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
         return cls(
             reward=reward,

@@ -52,9 +52,31 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
 def encode_rollout(rollout: Rollout) -> pb.Rollout:
     """Return the message of one rollout; never fails for what the rollout's text holds."""
     try:
-        return _rollout_message(rollout, _as_it_is)
+        return _make_message(pb.Rollout, rollout, _as_it_is)
     except UnicodeEncodeError:
-        return _rollout_message(rollout, valid_text)
+        return _make_message(pb.Rollout, rollout, valid_text)
+
+
+def encode_rollout_field(rollout: Rollout) -> bytes:
+    """Return one rollout as it stands in the bytes of a scoring request.
+
+    It is a whole request that holds nothing else: serialised messages that stand one behind the
+    other are, by protobuf's rules, one message with all that they repeat.  So a request is
+    joined from parts whose sizes are known, and no text is copied into a message of a mebibyte
+    and out of it again.
+    """
+    request = pb.ScoreRequest()
+    try:
+        _make_message(request.rollouts.add, rollout, _as_it_is)
+    except UnicodeEncodeError:
+        request = pb.ScoreRequest()  # without what was begun
+        _make_message(request.rollouts.add, rollout, valid_text)
+    return request.SerializeToString()
+
+
+def join_score_request(fields: Iterable[bytes], options: ScoreOptions) -> bytes:
+    """Return the bytes of the request for rollouts that :func:`encode_rollout_field` encoded."""
+    return b"".join((encode_score_request((), options).SerializeToString(), *fields))
 
 
 def as_sent(rollout: Rollout) -> Rollout:
@@ -73,14 +95,16 @@ def as_sent(rollout: Rollout) -> Rollout:
 
 def decode_rollout(message: pb.Rollout) -> Rollout:
     """Return the rollout of a message; empty labels are None."""
+    has = message.HasField
+    # In the order of the fields: by name takes half as long again, thousands of times a batch.
     return Rollout(
-        problem_id=message.problem_id,
-        response=message.response,
-        ground_truth=message.ground_truth if message.HasField("ground_truth") else None,
-        num_tokens=message.num_tokens if message.HasField("num_tokens") else None,
-        nodes=_decode_nodes(message.nodes) if message.HasField("nodes") else None,
-        data_source=message.data_source or None,
-        rollout_id=message.rollout_id or None,
+        message.problem_id,
+        message.response,
+        message.ground_truth if has("ground_truth") else None,
+        message.num_tokens if has("num_tokens") else None,
+        _decode_nodes(message.nodes) if has("nodes") else None,
+        message.data_source or None,
+        message.rollout_id or None,
     )
 
 
@@ -131,9 +155,11 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _rollout_message(rollout: Rollout, clean: Callable[[str], str]) -> pb.Rollout:
+def _make_message(
+    make: Callable[..., pb.Rollout], rollout: Rollout, clean: Callable[[str], str]
+) -> pb.Rollout:
     tokens = rollout.num_tokens
-    return pb.Rollout(
+    return make(
         problem_id=clean(rollout.problem_id),
         response=encode_response(rollout.response),
         ground_truth=None if rollout.ground_truth is None else clean(rollout.ground_truth),

@@ -19,7 +19,7 @@ _UNSUPPORTED = (
     (b"\xfd7zXZ\x00", "is xz-compressed"),
     (b"PK\x03\x04", "is a zip archive"),
     (b"ARROW1", "is an Arrow IPC file"),
-    (b"CPRINDEX", "is a snapshot of a dataset index, to be opened as such"),
+    (b"CPRINDEX", "is a prepared dataset, which has no rows"),
     (b"\xff\xfe", "is UTF-16 text"),
     (b"\xfe\xff", "is UTF-16 text"),
 )

@@ -41,7 +41,8 @@ def read_parquet(
         with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:
             _check_columns(file, path, required)
             encoded = [f.name for f in file.schema_arrow if f.metadata and _is_json(f.metadata)]
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+            # Threads would each keep memory of their own, for columns that decode in no time.
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
                 for row in batch.to_pylist():
                     number += 1
                     for name in encoded:
@@ -53,6 +54,9 @@ def read_parquet(
             raise
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise DataError(path, None, f"is not readable Parquet: {reason}") from error
+    finally:
+        # Arrow keeps what it has freed, several times the size of a batch.
+        pa.default_memory_pool().release_unused()
 
 
 def _check_columns(file: pq.ParquetFile, path: str, required: Sequence[str]) -> None:

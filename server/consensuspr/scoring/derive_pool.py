@@ -25,9 +25,11 @@ from consensuspr.core import derive_forms
 
 _log = logging.getLogger(__name__)
 
-# Deriving for this long alone comes first.  It is several times what children take to start,
-# and what a benchmark of 5,577 problems takes stays below it.
-ALONE_S = 4.0
+# Deriving for this long alone comes first; it is several times what children take to start.
+ALONE_S = 1.0
+
+# Children by default at most: each takes some 30 MB and a fifth of a second to start.
+MAX_CHILDREN = 16
 
 
 class DerivePool:
@@ -37,9 +39,10 @@ class DerivePool:
         """Start nothing yet.
 
         Args:
-            processes: children at most; None for the number of cores, 0 or 1 for none.
+            processes: children at most; None for the cores that this process may use, but
+                no more than :data:`MAX_CHILDREN`; 0 or 1 for none.
         """
-        self._wanted = (os.cpu_count() or 1) if processes is None else processes
+        self._wanted = _default_children() if processes is None else processes
         self._children: list[subprocess.Popen[bytes]] = []
         self._alone_s = 0.0
 
@@ -101,6 +104,11 @@ class DerivePool:
             child.kill()
             child.communicate()
         self._children.clear()
+
+
+def _default_children() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MAX_CHILDREN)
 
 
 def _serve() -> None:

@@ -10,14 +10,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from consensuspr.core import normalize
 from consensuspr.data import Node, OnError, Problem, ReadReport, Row, open_writer, read_problem_rows
 from consensuspr.scoring.derive_pool import DerivePool
 
-# Problems whose expressions are derived together; bounds the memory of a load.
-CHUNK_PROBLEMS = 4096
+# Problems whose expressions are derived together: some thousand expressions, a fraction of a
+# second of work, which is enough to share with children.  All that is read of them is in memory.
+CHUNK_PROBLEMS = 512
 
 
 @dataclass(slots=True)
@@ -45,23 +45,38 @@ def derive_missing(
     Args:
         problems: with their rows, which pass through.
         report: filled on the way.
-        processes: at most so many child processes; None for the number of cores, 0 or 1 to
-            derive in this process.
+        processes: at most so many child processes; None for as many as cores, 0 or 1 to derive
+            in this process.
     """
-    source = iter(problems)
     with DerivePool(processes) as pool:
-        while chunk := list(islice(source, CHUNK_PROBLEMS)):
-            start = time.monotonic()
-            bare = [node for problem, _ in chunk for node in problem.nodes if node.derived is None]
-            wanted = dict.fromkeys(text for node in bare for text in node.expressions)
-            forms = pool.derive(list(wanted))
-            for node in bare:
-                node.derived = _forms_of(node, forms)
-                report.forms += len(node.derived)
-            report.nodes += len(bare)
-            report.expressions += len(wanted)
-            report.seconds += time.monotonic() - start
-            yield from chunk
+        waiting: list[tuple[Problem, Row]] = []
+        for problem, row in problems:
+            if not waiting and all(node.derived is not None for node in problem.nodes):
+                # The usual case: a problem that waits for others is one more object that the
+                # garbage collector looks at, again and again.
+                yield problem, row
+                continue
+            waiting.append((problem, row))
+            if len(waiting) == CHUNK_PROBLEMS:
+                _fill(waiting, pool, report)
+                yield from waiting
+                waiting = []
+        _fill(waiting, pool, report)
+        yield from waiting
+
+
+def _fill(problems: list[tuple[Problem, Row]], pool: DerivePool, report: DeriveReport) -> None:
+    """Give nodes without derived forms theirs."""
+    start = time.monotonic()
+    bare = [node for problem, _ in problems for node in problem.nodes if node.derived is None]
+    wanted = dict.fromkeys(text for node in bare for text in node.expressions)
+    forms = pool.derive(list(wanted))
+    for node in bare:
+        node.derived = _forms_of(node, forms)
+        report.forms += len(node.derived)
+    report.nodes += len(bare)
+    report.expressions += len(wanted)
+    report.seconds += time.monotonic() - start
 
 
 def derive_dataset(
@@ -91,7 +106,7 @@ def derive_dataset(
     rows = read_problem_rows(source, on_error, read)
     with open_writer(target) as out:
         for count, (problem, row) in enumerate(
-            derive_missing(_forget(rows) if again else rows, derived, processes), start=1
+            derive_missing(forget_derived(rows) if again else rows, derived, processes), start=1
         ):
             for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
                 raw["derived"] = list(node.derived or ())
@@ -101,7 +116,8 @@ def derive_dataset(
     return read, derived
 
 
-def _forget(rows: Iterable[tuple[Problem, Row]]) -> Iterator[tuple[Problem, Row]]:
+def forget_derived(rows: Iterable[tuple[Problem, Row]]) -> Iterator[tuple[Problem, Row]]:
+    """Yield the problems as if none had derived forms stored."""
     for problem, row in rows:
         for node in problem.nodes:
             node.derived = None
@@ -110,6 +126,8 @@ def _forget(rows: Iterable[tuple[Problem, Row]]) -> Iterator[tuple[Problem, Row]
 
 def _forms_of(node: Node, forms: dict[str, list[str]]) -> tuple[str, ...]:
     """Return the forms of all expressions of a node, without those equal in normal form."""
+    if len(node.expressions) == 1:  # then they differ from it and from each other as they are
+        return tuple(forms[node.expressions[0]])
     seen = {normalize(text) for text in node.expressions}
     kept = []
     for form in dict.fromkeys(form for text in node.expressions for form in forms[text]):

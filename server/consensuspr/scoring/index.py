@@ -14,64 +14,23 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import asdict, dataclass
-from typing import Literal, TypeAlias
 
-from consensuspr.core import NORMAL_FORM_VERSION, Matcher, normalize
-from consensuspr.data import DataError, Node, OnError, Problem, ReadReport, read_problem_rows
+from consensuspr.core import NORMAL_FORM_VERSION, Matcher
+from consensuspr.data import DataError, Node, OnError, ReadReport, read_problem_rows
 from consensuspr.errors import InputError
 from consensuspr.scoring.deriving import DeriveReport, derive_missing
+from consensuspr.scoring.index_build import Derive, IndexInfo, build_index
 from consensuspr.scoring.index_cache import MatcherCache
-from consensuspr.scoring.index_image import IndexImage, Records, build_image, map_image
-from consensuspr.scoring.index_record import (
-    content_digest,
-    pack,
-    read_head,
-    read_nodes,
-    read_patterns,
-)
+from consensuspr.scoring.index_image import IndexImage, is_image, map_image
+from consensuspr.scoring.index_record import read_head, read_nodes, read_patterns
 from consensuspr.scoring.types import AnswerRule
+
+__all__ = ["DatasetIndex", "Derive", "Entry", "IndexInfo"]
 
 _log = logging.getLogger(__name__)
 
-# What a matcher takes off the ends of an expression; nothing left means no pattern.
-_SET_ASIDE = " .,;:?"
-
 # Entries kept ready, some 2 MB; a step of a large training run has fewer problems.
 RECENT_ENTRIES = 8192
-
-Derive: TypeAlias = Literal["missing", "stored", "off"]
-
-
-@dataclass(slots=True)
-class IndexInfo:
-    """Counts of a dataset.
-
-    Attributes:
-        num_problems: problems in all.
-        num_nodes: their consensus nodes.
-        num_expressions: expressions as written.
-        num_derived: derived forms in use.
-        num_without_nodes: problems without a node (NO_NODES).
-        num_without_ground_truth: problems without an answer (NO_GROUND_TRUTH).
-        num_empty_expressions: expressions with an empty normal form; they never match.
-        num_single_digit_expressions: expressions whose normal form is one digit; they are
-            matched by almost any response.
-        num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
-            reach for their problems.
-        num_skipped: bad rows that were passed over.
-    """
-
-    num_problems: int = 0
-    num_nodes: int = 0
-    num_expressions: int = 0
-    num_derived: int = 0
-    num_without_nodes: int = 0
-    num_without_ground_truth: int = 0
-    num_empty_expressions: int = 0
-    num_single_digit_expressions: int = 0
-    num_unmatchable_nodes: int = 0
-    num_skipped: int = 0
 
 
 class Entry:
@@ -126,7 +85,7 @@ class DatasetIndex:
         self.digest: str = header["digest"]
         self.normal_form_version: str = header["normal_form_version"]
         self.answer_rule = None if rule is None else AnswerRule(rule)
-        self.info = IndexInfo(num_problems=image.num_problems, **header["counts"])
+        self.info = IndexInfo(**header["counts"])
         self.cache = MatcherCache() if cache is None else cache
         # Dict operations are atomic: two threads at worst make the same entry twice.
         self._recent: dict[str, Entry] = {}
@@ -142,34 +101,36 @@ class DatasetIndex:
         cache: MatcherCache | None = None,
         processes: int | None = None,
     ) -> DatasetIndex:
-        """Read a dataset file.
+        """Read a dataset file, or map one that is prepared.
 
         Args:
-            path: JSONL, gzip'd JSONL or Parquet.
+            path: JSONL, gzip'd JSONL or Parquet; or a snapshot, which has to be made with the
+                same ``derive`` (:func:`prepare_dataset`).
             name: what requests call the dataset.
             derive: ``"missing"`` derives equal forms for nodes that have none stored,
                 ``"stored"`` uses what the file has, ``"off"`` matches expressions as
                 written only.  The digest tells them apart wherever they differ.
             on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
             cache: matchers, where several indexes share one cache.
-            processes: child processes for deriving at most; None for the number of cores.
+            processes: child processes for deriving at most; None for as many as cores.
 
         Raises:
-            DataError: the file or a row of it is bad.
-            InputError: derive is none of the three.
+            DataError: the file or a row of it is bad; a snapshot is damaged, or made for
+                another normal form or with another ``derive``.
+            InputError: derive is none of the three, or the temporary directory has no room for
+                a large dataset.
         """
         if derive not in ("missing", "stored", "off"):
             raise InputError(f"derive must be 'missing', 'stored' or 'off', got {derive!r}")
         start = time.monotonic()
+        if is_image(path):
+            return cls._open_prepared(path, name, derive, cache)
         read, derived = ReadReport(), DeriveReport()
-        problems = read_problem_rows(path, on_error, read)
+        rows = read_problem_rows(path, on_error, read)
         if derive == "missing":
-            problems = derive_missing(problems, derived, processes)
-        builder = _Builder(os.fspath(path), use_derived=derive != "off")
-        for problem, _ in problems:
-            builder.add(problem)
-        builder.info.num_skipped = read.skipped
-        index = cls(IndexImage(builder.finish()), name, cache)
+            rows = derive_missing(rows, derived, processes)
+        problems = (problem for problem, _ in rows)
+        index = cls(IndexImage(build_index(os.fspath(path), problems, read, derive)), name, cache)
         if derived.nodes:
             _log.info(
                 "dataset %s: derived %d forms for %d nodes without stored ones in %.1f s",
@@ -200,9 +161,32 @@ class DatasetIndex:
         made_for = image.header["normal_form_version"]
         if made_for != NORMAL_FORM_VERSION:
             image.close()
-            reason = f"was made for normal form {made_for}, this is {NORMAL_FORM_VERSION}"
+            reason = (
+                f"was made for normal form {made_for}, this is {NORMAL_FORM_VERSION}; make it anew"
+            )
             raise DataError(os.fspath(path), None, reason)
         return cls(image, name, cache)
+
+    @classmethod
+    def _open_prepared(
+        cls,
+        path: str | os.PathLike[str],
+        name: str,
+        derive: Derive,
+        cache: MatcherCache | None,
+    ) -> DatasetIndex:
+        start = time.monotonic()
+        index = cls.open(path, name=name, cache=cache)
+        made_with = index.image.header["derive"]
+        if made_with != derive:
+            index.close()
+            reason = f"was made with derive {made_with!r}, and {derive!r} is asked for"
+            raise DataError(os.fspath(path), None, reason)
+        _log.info(
+            "dataset %s: %d problems mapped from %s in %.2f s, digest %s",
+            name, len(index), os.fspath(path), time.monotonic() - start, index.digest,
+        )  # fmt: skip
+        return index
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a snapshot, complete or not at all; a mapped older one stays usable.
@@ -244,72 +228,3 @@ class DatasetIndex:
     def close(self) -> None:
         """Release a mapped snapshot; the index must not be used afterwards."""
         self.image.close()
-
-
-class _Builder:
-    """Packs and counts problems one by one."""
-
-    def __init__(self, path: str, *, use_derived: bool) -> None:
-        self.info = IndexInfo()
-        self._path = path
-        self._use_derived = use_derived
-        self._records = Records()
-        self._answer_rule: str | None = None
-        self._example = ""
-
-    def add(self, problem: Problem) -> None:
-        if not self._use_derived:
-            for node in problem.nodes:
-                node.derived = ()
-        self._answer_rule = self._answer_rule or problem.answer_rule
-        self._records.append(problem.problem_id, pack(problem))
-        info = self.info
-        info.num_nodes += len(problem.nodes)
-        info.num_without_nodes += not problem.nodes
-        info.num_without_ground_truth += problem.ground_truth is None
-        for node in problem.nodes:
-            info.num_expressions += len(node.expressions)
-            info.num_derived += len(node.derived or ())
-            self._weigh(problem, node)
-
-    def _weigh(self, problem: Problem, node: Node) -> None:
-        """Count expressions that can never match, or that match nearly everything."""
-        empty = 0
-        for expression in node.expressions:
-            form = normalize(expression).strip(_SET_ASIDE)
-            if len(form) > 1:
-                continue
-            if not form:
-                empty += 1
-                self._note(problem, node, expression, "has an empty normal form")
-            elif form.isdigit():
-                self.info.num_single_digit_expressions += 1
-                self._note(problem, node, expression, "is a single digit in normal form")
-        self.info.num_empty_expressions += empty
-        self.info.num_unmatchable_nodes += empty == len(node.expressions) and not node.derived
-
-    def _note(self, problem: Problem, node: Node, expression: str, what: str) -> None:
-        self._example = self._example or (
-            f"{expression[:60]!r} of node {node.node_id!r} of problem {problem.problem_id!r} {what}"
-        )
-
-    def finish(self) -> bytes:
-        """Return the image, having logged how many expressions are worth little."""
-        if self._example:
-            _log.warning(
-                "%s: %d expressions are empty in normal form and never match, %d are a single "
-                "digit and match nearly everything, %d nodes can never be matched; first: %s",
-                self._path, self.info.num_empty_expressions,
-                self.info.num_single_digit_expressions, self.info.num_unmatchable_nodes,
-                self._example,
-            )  # fmt: skip
-        ordered = (record for _, record in self._records.sorted_by_id())
-        counts = asdict(self.info)
-        del counts["num_problems"]
-        header = {
-            "digest": content_digest(ordered, NORMAL_FORM_VERSION, self._answer_rule),
-            "normal_form_version": NORMAL_FORM_VERSION,
-            "answer_rule": self._answer_rule,
-            "counts": counts,
-        }
-        return build_image(self._records, header)

@@ -14,6 +14,8 @@
 An index built in memory and one mapped from a snapshot are the same bytes read by the same
 code.  Nothing is turned into Python objects before it is asked for, so that a problem costs
 its record, its id and 16 bytes, and processes that map one snapshot share its pages.
+Building takes little memory too: what is beyond a bound lies in a nameless temporary file
+and is mapped from there, so that the system may take the pages back.
 
 Look-up is a binary search: some 5 µs among 5,577 ids and twice that among a million, once
 for each distinct problem of a batch.  A hash table would win little of that and its order
@@ -22,6 +24,7 @@ would have to be part of the file format.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -29,19 +32,26 @@ import mmap
 import os
 import struct
 import sys
+import tempfile
 from array import array
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, BinaryIO, TypeAlias
 
 from consensuspr.data import atomic_file
-from consensuspr.errors import DataError
+from consensuspr.errors import DataError, InputError
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 _MAGIC = b"CPRINDEX"
 _PREFIX = struct.Struct("<8sII")
 _BOUNDS = struct.Struct("<QQ")
 _CHECKSUM_BYTES = 32
+_PIECE_BYTES = 1 << 20
+
+# Records of more bytes than this are put together on disk: those of 5,577 problems take less
+# than 10 MB, those of a million more than 1 GB.
+MAX_MEMORY_BYTES = 64 << 20
 
 Buffer: TypeAlias = bytes | mmap.mmap
 
@@ -55,7 +65,7 @@ class IndexImage:
         start = _PREFIX.size
         self.buffer = buffer
         self.header: dict[str, Any] = json.loads(buffer[start : start + header_bytes])
-        self.num_problems: int = self.header["num_problems"]
+        self.num_problems: int = self.header["counts"]["num_problems"]
         self._id_bounds = start + header_bytes
         self._record_bounds = self._id_bounds + 8 * (self.num_problems + 1)
         self._ids = self._record_bounds + 8 * (self.num_problems + 1)
@@ -93,7 +103,12 @@ class IndexImage:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the block to a file, which appears complete or not at all."""
         with atomic_file(path) as stream:
-            stream.write(self.buffer)
+            for start in range(0, len(self.buffer), _PIECE_BYTES):
+                piece = self.buffer[start : start + _PIECE_BYTES]
+                stream.write(piece)
+                if isinstance(self.buffer, mmap.mmap):
+                    # Back to the page cache, or all of a large dataset would become resident.
+                    self.buffer.madvise(mmap.MADV_DONTNEED, start, len(piece))
 
     def close(self) -> None:
         """Release the mapping, if there is one; the image must not be used afterwards."""
@@ -106,97 +121,161 @@ class IndexImage:
 
 
 class Records:
-    """Records as they come, in one growing buffer.
+    """Records as they come, in one growing buffer, which moves to disk where it gets large.
 
-    Not a bytes object for each: a million of them would leave the heap in pieces, twice the
-    size of what is kept.
+    To be closed.  Not a bytes object for each: a million of them would leave the heap in pieces,
+    twice the size of what is kept.
     """
 
     def __init__(self) -> None:
         """Start with none."""
-        self._ids: list[bytes] = []
+        self._ids: list[str] = []
         self._bounds = array("Q", [0])
-        self._data = io.BytesIO()
+        self._data = tempfile.SpooledTemporaryFile(MAX_MEMORY_BYTES, prefix="consensuspr-")  # noqa: SIM115
+
+    def close(self) -> None:
+        """Let go of the records."""
+        self._data.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all records."""
+        return self._bounds[-1]
 
     def append(self, problem_id: str, record: bytes) -> None:
-        """Add the record of a problem."""
-        self._ids.append(problem_id.encode("utf-8", "surrogatepass"))
-        self._data.write(record)
+        """Add the record of a problem.
+
+        Raises:
+            InputError: the temporary directory has no room for it.
+        """
+        with _on_disk():
+            self._data.write(record)
+        self._ids.append(problem_id)
         self._bounds.append(self._bounds[-1] + len(record))
 
-    def sorted_by_id(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield ids and records in the order of the ids' bytes."""
-        data = self._data.getvalue()
-        for at in sorted(range(len(self._ids)), key=self._ids.__getitem__):
-            yield self._ids[at], data[self._bounds[at] : self._bounds[at + 1]]
+    def order(self) -> array[int]:
+        """Return the positions in the order of the ids' bytes, which is that of their letters."""
+        return array("Q", sorted(range(len(self._ids)), key=self._ids.__getitem__))
+
+    def ids(self, order: Iterable[int]) -> Iterator[bytes]:
+        """Yield the ids at positions."""
+        for at in order:
+            yield self._ids[at].encode("utf-8", "surrogatepass")
+
+    def sizes(self, order: Iterable[int]) -> Iterator[int]:
+        """Yield the sizes of the records at positions."""
+        for at in order:
+            yield self._bounds[at + 1] - self._bounds[at]
+
+    def records(self, order: Iterable[int]) -> Iterator[bytes]:
+        """Yield the records at positions."""
+        for at in order:
+            self._data.seek(self._bounds[at])
+            yield self._data.read(self._bounds[at + 1] - self._bounds[at])
 
 
-def build_image(records: Records, header: dict[str, Any]) -> bytes:
-    """Return the block for records; ``header`` is what else its header shall say."""
-    ids, record_bounds, id_bounds = io.BytesIO(), array("Q", [0]), array("Q", [0])
-    for problem_id, record in records.sorted_by_id():
-        ids.write(problem_id)
-        id_bounds.append(ids.tell())
-        record_bounds.append(record_bounds[-1] + len(record))
-    header = {"num_problems": len(id_bounds) - 1, "id_bytes": ids.tell(), **header}
+def build_image(records: Records, order: array[int], header: dict[str, Any]) -> Buffer:
+    """Return the block for records.
+
+    Args:
+        records: of all problems.
+        order: what :meth:`Records.order` says of them.
+        header: what else the block's header shall say, ``counts`` with ``num_problems`` in it.
+
+    Raises:
+        InputError: the temporary directory has no room for it.
+    """
+    if records.nbytes <= MAX_MEMORY_BYTES:
+        memory = io.BytesIO()
+        _write_image(records, order, header, memory)
+        return memory.getvalue()
+    with _on_disk(), tempfile.TemporaryFile(prefix="consensuspr-") as file:
+        _write_image(records, order, header, file)
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _write_image(
+    records: Records, order: array[int], header: dict[str, Any], stream: BinaryIO
+) -> None:
+    id_bounds = _bounds(map(len, records.ids(order)))
+    header = {"id_bytes": id_bounds[-1], **header}
     text = json.dumps(header, sort_keys=True).encode()
     text += b" " * (-len(text) % 8)
-    block = io.BytesIO()
-    block.write(_PREFIX.pack(_MAGIC, LAYOUT_VERSION, len(text)) + text)
-    for bounds in (id_bounds, record_bounds):
+    digest = hashlib.sha256()
+
+    def write(piece: bytes) -> None:
+        digest.update(piece)
+        stream.write(piece)
+
+    write(_PREFIX.pack(_MAGIC, LAYOUT_VERSION, len(text)) + text)
+    for bounds in (id_bounds, _bounds(records.sizes(order))):
         if sys.byteorder == "big":
             bounds.byteswap()
-        block.write(bounds.tobytes())
-    block.write(ids.getvalue())
-    for _, record in records.sorted_by_id():
-        block.write(record)
-    with block.getbuffer() as written:
-        checksum = hashlib.sha256(written).digest()
-    block.write(checksum)
-    return block.getvalue()
+        write(bounds.tobytes())
+    for problem_id in records.ids(order):
+        write(problem_id)
+    for record in records.records(order):
+        write(record)
+    stream.write(digest.digest())
+
+
+def _bounds(sizes: Iterable[int]) -> array[int]:
+    return array("Q", accumulate(sizes, initial=0))
+
+
+@contextlib.contextmanager
+def _on_disk() -> Iterator[None]:
+    """Name the temporary directory in what it refuses."""
+    try:
+        yield
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        reason = f"cannot hold a large dataset while it is loaded: {error.strerror}"
+        raise InputError(f"{folder}: {reason}") from error
+
+
+def is_image(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file begins as a snapshot does; False where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def map_image(path: str | os.PathLike[str]) -> IndexImage:
     """Map a snapshot and verify all of it.
 
-    The check reads the file once (about a second per gigabyte), which also brings it into
-    the page cache that all processes share.
+    The check reads the file once (about a second per gigabyte), past the mapping: pages that no
+    look-up touches stay out of this process and in the page cache that all processes share.
 
     Raises:
         DataError: no snapshot, of another layout version, cut short or damaged.
     """
     name = os.fspath(path)
     try:
-        with open(name, "rb") as stream:
-            if os.fstat(stream.fileno()).st_size < _PREFIX.size + _CHECKSUM_BYTES:
-                raise DataError(name, None, "is no snapshot of a dataset index")
+        with open(name, "rb", buffering=0) as stream:
+            _verify(stream, name)
             block = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise DataError(name, None, f"cannot be mapped: {error.strerror}") from error
-    try:
-        _verify(block, name)
-        return IndexImage(block)
-    except BaseException:
-        block.close()
-        raise
+    return IndexImage(block)
 
 
-def _verify(block: mmap.mmap, name: str) -> None:
-    magic, version, _ = _PREFIX.unpack_from(block, 0)
-    if magic != _MAGIC:
+def _verify(stream: BinaryIO, name: str) -> None:
+    size = os.fstat(stream.fileno()).st_size
+    prefix = stream.read(_PREFIX.size)
+    if size < _PREFIX.size + _CHECKSUM_BYTES or not prefix.startswith(_MAGIC):
         raise DataError(name, None, "is no snapshot of a dataset index")
+    version = _PREFIX.unpack(prefix)[1]
     if version != LAYOUT_VERSION:
-        reason = f"is a snapshot of layout {version}, layout {LAYOUT_VERSION} is read"
+        reason = f"is a snapshot of layout {version}, layout {LAYOUT_VERSION} is read; make it anew"
         raise DataError(name, None, reason)
-    digest = hashlib.sha256()
-    for piece in _pieces(block, len(block) - _CHECKSUM_BYTES):
+    digest = hashlib.sha256(prefix)
+    left = size - len(prefix) - _CHECKSUM_BYTES
+    while left and (piece := stream.read(min(left, _PIECE_BYTES))):
         digest.update(piece)
-    if digest.digest() != block[-_CHECKSUM_BYTES:]:
+        left -= len(piece)
+    if digest.digest() != stream.read(_CHECKSUM_BYTES):
         raise DataError(name, None, "is a damaged snapshot: its checksum does not hold")
-
-
-def _pieces(block: mmap.mmap, end: int) -> Iterator[bytes]:
-    """Yield copies of a megabyte each: a view of the mapping would keep it from closing."""
-    step = 1 << 20
-    for start in range(0, end, step):
-        yield block[start : min(start + step, end)]

@@ -34,15 +34,35 @@ class Head(NamedTuple):
 def pack(problem: Problem) -> bytes:
     """Return the record of a problem; a node's missing derived forms count as none."""
     nodes = problem.nodes
-    head = (problem.ground_truth, problem.data_source, len(nodes))
-    scoring = (
-        problem.problem_id,
-        problem.ground_truth,
-        [(node.node_id, node.expressions, node.derived or ()) for node in nodes],
+    truth = _optional(problem.ground_truth)
+    # Put together by hand: an encoder of JSON would be made anew for each line, and be asked
+    # about every value of which kind it is.
+    scoring = ",".join(
+        [
+            f"[{_string(node.node_id)},{_strings(node.expressions)},{_strings(node.derived or ())}]"
+            for node in nodes
+        ]
     )
-    display = [(node.label, node.type, node.is_final, node.support) for node in nodes]
-    text = f"{_encode(head)}\n{_encode(scoring)}\n{_encode(display)}"
+    display = ",".join(
+        [
+            f"[{_string(node.label)},{_string(node.type)},{'true' if node.is_final else 'false'},"
+            f"{'null' if node.support is None else node.support}]"
+            for node in nodes
+        ]
+    )
+    text = (
+        f"[{truth},{_string(problem.data_source)},{len(nodes)}]\n"
+        f"[{_string(problem.problem_id)},{truth},[{scoring}]]\n[{display}]"
+    )
     return text.encode("utf-8", "surrogatepass")
+
+
+def _optional(text: str | None) -> str:
+    return "null" if text is None else _string(text)
+
+
+def _strings(texts: Iterable[str]) -> str:
+    return f"[{','.join(map(_string, texts))}]"
 
 
 def read_head(record: bytes) -> Head:
@@ -100,3 +120,5 @@ def content_digest(
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# A JSON string of all but quotes, backslashes and control characters as they are.
+_string = json.encoder.encode_basestring

@@ -13,6 +13,7 @@ from consensuspr.server.handlers import Handlers
 from consensuspr.server.metered import MeteredScorer, TimedVerifier
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.service import ScoringService
+from consensuspr.server.slots import Slots, available_cores
 from consensuspr.wire.info import describe
 
 
@@ -65,7 +66,11 @@ def build_service(
     config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
 ) -> BuiltService:
     """Put together what scores requests; arguments are those of :func:`build_server`."""
+    # All cores, not this worker's share: one client is one connection, and may keep one
+    # worker busy while the others idle.
+    slots = Slots(available_cores())
     verifier = TimedVerifier(
+        slots,
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
         memory_limit_bytes=int(config.answer_memory_bytes),
@@ -84,10 +89,12 @@ def build_service(
         max_message_bytes=int(config.max_message_bytes),
         max_rollouts=config.max_rollouts,
     )
-    metered = MeteredScorer(scorer, verifier, metrics)
+    metered = MeteredScorer(scorer, verifier, metrics, slots)
     service = ScoringService(
         Handlers(metered, info),
-        Admission(int(config.queue_limit_bytes)),
+        Admission(
+            int(config.queue_limit_bytes), config.max_concurrent_requests, config.queue_burst_s
+        ),
         config.max_concurrent_requests,
         metrics,
     )

@@ -68,6 +68,10 @@ class ServerConfig(BaseModel):
         ByteSize(256 * MIB),
         description="admitted, unfinished requests of a worker; more is RESOURCE_EXHAUSTED",
     )
+    queue_burst_s: Seconds = Field(
+        0.25,
+        description="busy for longer without a pause, a worker queues no more: RESOURCE_EXHAUSTED",
+    )
     max_message_bytes: Bytes = Field(
         ByteSize(64 * MIB), description="one request; larger is RESOURCE_EXHAUSTED"
     )

@@ -62,6 +62,9 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+                # Else gRPC resets requests at random when many end at a time, which is what
+                # refusing does; what is let in is the admission's business alone.
+                ("grpc.http.overload_protection", 0),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_S * 1000),
             ]

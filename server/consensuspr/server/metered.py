@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from consensuspr.scoring import AnswerVerifier, Explanation, Scorer, Verdict
 from consensuspr.scoring.types import AnswerRule, Identity, Rollout, Score
 from consensuspr.server.metrics import Metrics, StageSeconds, Totals
+from consensuspr.server.slots import Slots
 from consensuspr.wire.options import ScoreOptions
 
 # Data sources are looked up for the labels of metrics; a training step returns to few
@@ -19,9 +21,20 @@ _MAX_ID_CHARS = 256
 
 
 class TimedVerifier(AnswerVerifier):
-    """An answer verifier that knows how long the calling thread's last batch took."""
+    """An answer verifier that knows how long the calling thread's last batch took.
+
+    While an answer is waited for, another batch may compute.
+
+    Args:
+        slots: what a batch holds while it computes.
+        options: those of :class:`AnswerVerifier`.
+    """
 
     _last = threading.local()
+
+    def __init__(self, slots: Slots, **options: Any) -> None:
+        super().__init__(**options)
+        self._slots = slots
 
     def verify_batch(
         self,
@@ -33,7 +46,8 @@ class TimedVerifier(AnswerVerifier):
         """Verify as :class:`AnswerVerifier` does."""
         start = time.perf_counter()
         try:
-            return super().verify_batch(ground_truths, responses, rule, deadline)
+            with self._slots.lent():
+                return super().verify_batch(ground_truths, responses, rule, deadline)
         finally:
             self._last.seconds = time.perf_counter() - start
 
@@ -51,11 +65,15 @@ class MeteredScorer:
         scorer: does the work, with ``verifier``.
         verifier: the scorer's.
         metrics: where it is counted.
+        slots: what a batch holds while it computes.
     """
 
-    def __init__(self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics) -> None:
+    def __init__(
+        self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics, slots: Slots
+    ) -> None:
         self._scorer = scorer
         self._verifier = verifier
+        self._slots = slots
         self.metrics = metrics
         self._stored_source = lru_cache(_REMEMBERED_SOURCES)(self._look_up_source)
 
@@ -64,17 +82,18 @@ class MeteredScorer:
     ) -> tuple[list[Score], Identity]:
         """Score a batch; arguments and errors are those of :meth:`Scorer.score`."""
         self._verifier.take_seconds()
-        start = time.perf_counter()
-        scores, identity = self._scorer.score(
-            rollouts,
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            include_spans=options.include_spans,
-            deadline=deadline,
-        )
+        with self._slots.held():
+            start = time.perf_counter()
+            scores, identity = self._scorer.score(
+                rollouts,
+                reward=options.reward,
+                epoch=options.epoch,
+                dataset=options.dataset,
+                answer_rule=options.answer_rule,
+                on_undecided=options.on_undecided,
+                include_spans=options.include_spans,
+                deadline=deadline,
+            )
         took = StageSeconds(time.perf_counter() - start, self._verifier.take_seconds())
         if rollouts:
             sources = [self._source(rollout, identity.dataset) for rollout in rollouts]
@@ -86,15 +105,16 @@ class MeteredScorer:
         self, rollout: Rollout, options: ScoreOptions, deadline: float | None
     ) -> Explanation:
         """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
-        return self._scorer.explain(
-            rollout,
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            deadline=deadline,
-        )
+        with self._slots.held():
+            return self._scorer.explain(
+                rollout,
+                reward=options.reward,
+                epoch=options.epoch,
+                dataset=options.dataset,
+                answer_rule=options.answer_rule,
+                on_undecided=options.on_undecided,
+                deadline=deadline,
+            )
 
     def _count_totals(self) -> None:
         caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}

@@ -11,10 +11,13 @@ Means are quotients of two counters, for example
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -30,6 +33,10 @@ UNKNOWN = "unknown"
 # From a batch of one short rollout to one that spends an answer's whole budget and more.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+
+# More than there can be: looking one up in prometheus-client takes a lock and microseconds.
+_REMEMBERED_CHILDREN = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class Metrics:
         self._sources: set[str] = set()
         self._totals = Totals(0, 0, 0)
         self._totals_lock = threading.Lock()
+        self._child = lru_cache(_REMEMBERED_CHILDREN)(_labelled)
         self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
         self._request_seconds = self._histogram(
             "request_seconds", "Time from a request's arrival to its reply.", _SECONDS, "method"
@@ -100,8 +108,8 @@ class Metrics:
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""
-        self._requests.labels(method, code).inc()
-        self._request_seconds.labels(method).observe(seconds)
+        self._child(self._requests, method, code).inc()
+        self._child(self._request_seconds, method).observe(seconds)
 
     def request_rollouts(self, number: int) -> None:
         """Count the rollouts of a scoring request."""
@@ -127,32 +135,28 @@ class Metrics:
             scores: (n,) what came out.
             took: how long it took.
         """
-        self._batch_seconds.labels("total").observe(took.total)
-        self._batch_seconds.labels("answers").observe(took.answers)
-        self._batch_seconds.labels("match").observe(max(0.0, took.total - took.answers))
+        stages = {
+            "total": took.total,
+            "answers": took.answers,
+            "match": max(0.0, took.total - took.answers),
+        }
+        for stage, seconds in stages.items():
+            self._child(self._batch_seconds, stage).observe(seconds)
         self._response_bytes.inc(sum(len(rollout.response) for rollout in rollouts))
-        statuses: dict[tuple[str, str], int] = defaultdict(int)
-        methods: dict[str, int] = defaultdict(int)
-        sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for source, score in zip(sources, scores, strict=True):
-            label = self._bounded(source)
-            statuses[score.status, label] += 1
-            if score.answer_method:
-                methods[score.answer_method] += 1
-            for name, value in (("ncr", score.ncr), ("acc", score.acc), ("reward", score.reward)):
-                if value is not None:
-                    entry = sums[name, label]
-                    entry[0] += value
-                    entry[1] += 1.0
-        for labels, number in statuses.items():
-            self._rollouts.labels(*labels).inc(number)
-        for method, number in methods.items():
-            self._answers.labels(method).inc(number)
+        for method, number in collections.Counter(s.answer_method for s in scores).items():
+            if method:
+                self._child(self._answers, method).inc(number)
         self._undecided.inc(sum(s.status is Status.ANSWER_UNDECIDED for s in scores))
-        for (name, label), (total, count) in sums.items():
-            value_sum, value_rollouts = self._sums[name]
-            value_sum.labels(label).inc(total)
-            value_rollouts.labels(label).inc(count)
+        labels = {source: self._bounded(source) for source in dict.fromkeys(sources)}
+        of_label: dict[str, list[Score]] = defaultdict(list)
+        for source, score in zip(sources, scores, strict=True):
+            of_label[labels[source]].append(score)
+        for label, group in of_label.items():
+            for status, number in collections.Counter(s.status for s in group).items():
+                self._child(self._rollouts, status, label).inc(number)
+            self._sum("ncr", label, [s.ncr for s in group if s.ncr is not None])
+            self._sum("acc", label, [s.acc for s in group if s.acc is not None])
+            self._sum("reward", label, [s.reward for s in group if s.reward is not None])
 
     def totals(self, now: Totals) -> None:
         """Count what others counted since the last time that this was called."""
@@ -161,6 +165,13 @@ class Metrics:
         self._cache_hits.inc(max(0, now.cache_hits - before.cache_hits))
         self._cache_misses.inc(max(0, now.cache_misses - before.cache_misses))
         self._answer_processes.inc(max(0, now.answer_processes - before.answer_processes))
+
+    def _sum(self, name: str, label: str, values: Sequence[float]) -> None:
+        """Add up one kind of value of one data source; none of it is no series of its own."""
+        if values:
+            value_sum, value_rollouts = self._sums[name]
+            self._child(value_sum, label).inc(sum(values))
+            self._child(value_rollouts, label).inc(len(values))
 
     def _bounded(self, source: str | None) -> str:
         """Return the label of a data source; at most a fixed number of different ones."""
@@ -187,3 +198,8 @@ class Metrics:
         return Histogram(
             f"consensuspr_{name}", text, labels, buckets=buckets, registry=self.registry
         )
+
+
+def _labelled(metric: Counter | Histogram, *labels: str) -> Any:
+    """Return the series of a metric that has these labels."""
+    return metric.labels(*labels)

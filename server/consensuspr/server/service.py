@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -33,6 +36,9 @@ from consensuspr.server.metrics import Metrics
 from consensuspr.v1 import SERVICE_NAME
 
 RETRY_AFTER_KEY = "retry-after-ms"
+# Of threads that score, above the process's: what has to be received, refused and replied to
+# must not wait for its turn behind work of the same process.
+THREAD_NICENESS = 5
 SHUTTING_DOWN = "the server is shutting down"
 
 R = TypeVar("R")
@@ -59,7 +65,9 @@ class ScoringService:
         self._server_info = handlers.server_info
         self._admission = admission
         self._metrics = metrics
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="scoring")
+        self._threads = ThreadPoolExecutor(
+            threads, thread_name_prefix="scoring", initializer=_give_way
+        )
         self._draining = False
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
@@ -184,6 +192,13 @@ class ScoringService:
 
     def _show_queue(self) -> None:
         self._metrics.queue(self._admission.unfinished_bytes, self._admission.unfinished_requests)
+
+
+def _give_way() -> None:
+    """Let the event loop and gRPC's threads go before the calling one, where the system can."""
+    # Linux has a priority for each thread; elsewhere it is the process's, and stays as it is.
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), THREAD_NICENESS)
 
 
 def _work_on(work: Work[R], request: list[bytes], call: Call) -> R:

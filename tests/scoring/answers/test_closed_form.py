@@ -48,6 +48,8 @@ from consensuspr.scoring.answers.closed_form import (
         ("5!", 120),
         ("3!!", 720),
         (r"\frac{5!}{3!}", 20),
+        (r"\binom{5}{2}", 10),
+        (r"\binom{5}{0}^2", 1),
         (r"\sqrt{144}", 12),
         (r"\sqrt{\frac{1}{4}}", Fraction(1, 2)),
         ("7*10^3", 7000),

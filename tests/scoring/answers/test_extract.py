@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consensuspr.scoring.answers import extract
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
     TAIL_CHARS,
@@ -164,9 +165,38 @@ def test_the_tail_of_bytes_is_the_tail_of_the_text(text: str) -> None:
 @given(st.binary(max_size=400), st.sampled_from([b"", b"\\boxed{", b"####", b"Answer: ", b"$"]))
 def test_any_bytes_are_read(noise: bytes, mark: bytes) -> None:
     for response in (noise + mark + noise, noise + mark):
-        for extract in (extract_auto, extract_boxed, extract_gsm8k):
-            found = extract(response)
+        for find in (extract_auto, extract_boxed, extract_gsm8k):
+            found = find(response)
             assert found is None or len(found.answer) <= MAX_ANSWER_CHARS
+
+
+BOXES = [
+    "\\boxed{",
+    "\\boxed ",
+    "\\fbox{",
+    "boxes",
+    "{",
+    "}",
+    "\\}",
+    "\\",
+    "7",
+    " ",
+    "é",
+    "\n",
+    "x" * 130,
+    "\\frac{1}{2}",
+    "{{",
+    "}}",
+]
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(BOXES), max_size=12).map("".join))
+def test_the_look_at_a_plain_box_sees_what_reading_sees(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        quick = [extract_boxed(text), extract_boxed(text.encode())]
+        patch.setattr(extract, "_plain_last_box", lambda _: "")
+        assert quick == [extract_boxed(text), extract_boxed(text.encode())]
 
 
 class CountedBytes(bytes):

@@ -133,7 +133,7 @@ def test_model_text_is_never_evaluated(
 def test_poison_does_not_hold_up_the_answers_of_others() -> None:
     poisons = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{power}}}}}" for power in range(150, 158)]
     with AnswerVerifier(budget_s=BUDGET_S) as verifier:
-        verifier.verify(r"\sqrt{8}", r"\boxed{2\sqrt{2}}")  # the processes are up
+        verifier.verify(r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")  # the processes are up
         batch = threading.Thread(
             target=verifier.verify_batch, args=(["x+1"] * len(poisons), poisons)
         )
@@ -143,7 +143,7 @@ def test_poison_does_not_hold_up_the_answers_of_others() -> None:
         for number in range(3, 9):
             started = time.monotonic()
             verdict = verifier.verify(
-                rf"\sqrt{{{2 * number**2}}}", rf"\boxed{{{number}\sqrt{{2}}}}"
+                rf"\sqrt[3]{{{2 * number**3}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}"
             )
             waits.append(time.monotonic() - started)
             assert verdict.correct is True
@@ -154,10 +154,10 @@ def test_poison_does_not_hold_up_the_answers_of_others() -> None:
 
 def test_poison_does_not_hold_up_its_own_batch() -> None:
     poisons = [rf"(a+b+c+d+e+f+g)^{{{power}}}" for power in range(170, 178)]
-    sane = [rf"{number}\sqrt{{2}}" for number in range(3, 11)]
-    golds = ["x+1"] * 8 + [rf"\sqrt{{{2 * number**2}}}" for number in range(3, 11)]
+    sane = [rf"{number}\sqrt[3]{{2}}" for number in range(3, 11)]
+    golds = ["x+1"] * 8 + [rf"\sqrt[3]{{{2 * number**3}}}" for number in range(3, 11)]
     with AnswerVerifier(budget_s=BUDGET_S) as verifier:
-        verifier.verify(r"\sqrt{8}", r"\boxed{2\sqrt{2}}")
+        verifier.verify(r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")
         started = time.monotonic()
         verdicts = verifier.verify_batch(golds, [rf"\boxed{{{text}}}" for text in poisons + sane])
         took = time.monotonic() - started

@@ -18,7 +18,7 @@ import pytest
 from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, processes
 
-NEEDS_A_WORKER = (r"\sqrt{8}", r"\boxed{2\sqrt{2}}")
+NEEDS_A_WORKER = (r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
 
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -110,7 +110,7 @@ def test_close_leaves_no_process_behind() -> None:
     assert not any(map(_runs, ours))
     verifier.close()
     with pytest.raises(VerifierUnavailable, match="closed"):
-        verifier.verify("x+1", r"\boxed{1+x}")
+        verifier.verify(r"\sqrt[3]{54}", r"\boxed{3\sqrt[3]{2}}")
     # What needs no worker is still answered.
     assert verifier.verify("7", r"\boxed{7}").correct is True
 
@@ -144,7 +144,7 @@ def test_a_worker_killed_from_outside_is_replaced() -> None:
             assert gone([pid])
             number = pid % 1000 + 2
             verdict = verifier.verify(
-                rf"\sqrt{{{2 * number**2}}}", rf"\boxed{{{number}\sqrt{{2}}}}"
+                rf"\sqrt[3]{{{2 * number**3}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}"
             )
             assert verdict.correct is True
 
@@ -220,7 +220,7 @@ def test_it_works_beside_a_running_grpc_server_and_after_a_fork() -> None:
         verifier = AnswerVerifier()
         assert verifier.verify(*{NEEDS_A_WORKER!r}).correct is True
         pid = os.fork()
-        gold, answer = "\\\\sqrt{{18}}", "\\\\boxed{{3\\\\sqrt{{2}}}}"
+        gold, answer = "\\\\sqrt[3]{{54}}", "\\\\boxed{{3\\\\sqrt[3]{{2}}}}"
         right = verifier.verify(gold, answer).correct is True
         if pid == 0:
             verifier.close()
@@ -291,7 +291,9 @@ def test_a_failed_start_is_not_repeated_for_each_answer(monkeypatch: pytest.Monk
     with AnswerVerifier() as verifier:
         for number in range(3, 6):
             with pytest.raises(VerifierUnavailable, match="no more processes"):
-                verifier.verify(rf"\sqrt{{{2 * number**2}}}", rf"\boxed{{{number}\sqrt{{2}}}}")
+                verifier.verify(
+                    rf"\sqrt[3]{{{2 * number**3}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}"
+                )
     assert len(starts) == 1
 
 

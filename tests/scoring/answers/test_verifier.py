@@ -13,7 +13,7 @@ from consensuspr.errors import InputError
 from consensuspr.scoring import AnswerRule
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict, verify_answer
 
-# (ground truth, answer, equal): cases that only computer algebra can decide
+# (ground truth, answer, equal): cases that take algebra
 SYMBOLIC = [
     (r"\sqrt{8}", r"2\sqrt{2}", True),
     (r"\frac{\sqrt{7}}{12}", r"\sqrt{7/144}", True),
@@ -55,6 +55,8 @@ SYMBOLIC = [
     (r"60^\circ", r"\frac{\pi}{3}", False),
 ]
 
+BY_ALGEBRA = ("algebraic", "elements", "numeric", "rational", "symbolic", "text")
+
 STYLES = [
     "{}",
     r"So the final result is \boxed{{{}}}.",
@@ -71,7 +73,7 @@ def test_what_needs_algebra_is_decided_by_algebra(verifier: AnswerVerifier, styl
     wrong = [
         (case, verdict)
         for case, verdict in zip(SYMBOLIC, verdicts, strict=True)
-        if verdict.correct is not case[2] or verdict.method not in ("symbolic", "numeric")
+        if verdict.correct is not case[2] or verdict.method not in BY_ALGEBRA
     ]
     assert not wrong
 
@@ -84,7 +86,8 @@ def test_what_needs_algebra_is_decided_by_algebra(verifier: AnswerVerifier, styl
         ("odd", r"\boxed{\text{Odd}}", r"\text{Odd}", "text"),
         ("(1, 2)", r"\boxed{(1.0, 2)}", "(1.0, 2)", "elements"),
         (r"\sqrt{2}", r"\boxed{1.414214}", "1.414214", "numeric"),
-        (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", r"2\sqrt{2}", "symbolic"),
+        (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", r"2\sqrt{2}", "algebraic"),
+        (r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}", r"2\sqrt[3]{2}", "symbolic"),
     ],
 )
 def test_the_method_tells_how_much_generosity_it_took(
@@ -129,6 +132,10 @@ def test_strict_rules_are_strict(verifier: AnswerVerifier, response: str, right:
         ("7", r"\boxed{3} and \boxed{7}", True),
         ("3", r"\boxed{3, 7}", False),
         ("42", "42. The answer is well formatted", True),
+        ("10", r"\boxed{4 blue shoeboxes and 6 red shoeboxes}", False),
+        ("24", r"\boxed{Jim is 8 years old}", False),
+        ("3", r"\boxed{\text{Answer: Not enough information.}}", False),
+        ("16", r"\boxed{N/A}", False),
     ],
 )
 def test_ground_truths_and_answers_as_people_write_them(
@@ -162,10 +169,12 @@ def test_an_empty_ground_truth_decides_nothing(verifier: AnswerVerifier, gold: s
 
 
 def test_a_batch_keeps_its_order(verifier: AnswerVerifier) -> None:
-    golds = ["1", r"\sqrt{8}", "2", r"\sqrt{8}", "3", r"\sqrt{12}"]
-    answers = ["1", r"2\sqrt{2}", "5", r"3\sqrt{2}-\sqrt{1}", "3", r"2\sqrt{3}"]
+    golds = ["1", r"\sqrt[3]{16}", "2", r"\sin x", "3", r"\sqrt[3]{54}"]
+    answers = ["1", r"2\sqrt[3]{2}", "5", r"\cos x", "3", r"3\sqrt[3]{2}"]
     verdicts = verifier.verify_batch(golds, [rf"\boxed{{{answer}}}" for answer in answers])
     assert [verdict.answer for verdict in verdicts] == answers
+    slow = [verdict.method == "symbolic" for verdict in verdicts]
+    assert slow == [False, True, False, True, False, True]
     assert [verdict.correct for verdict in verdicts] == [True, True, False, False, True, True]
     assert verifier.verify_batch([], []) == []
 

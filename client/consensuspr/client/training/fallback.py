@@ -70,7 +70,11 @@ class LocalFallback:
             self._client.close()
 
     async def _score(
-        self, rollouts: Sequence[Rollout], options: ScoreOptions, _deadline: Deadline
+        self,
+        rollouts: Sequence[Rollout],
+        _encoded: Sequence[bytes],
+        options: ScoreOptions,
+        _deadline: Deadline,
     ) -> Sequence[Score]:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._score_here, rollouts, options)

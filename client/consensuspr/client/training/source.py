@@ -72,6 +72,7 @@ class RewardSource:
             else None
         )
         self._loud = LoudCounter(logger)
+        self._options: ScoreOptions | None = None
         self._met: asyncio.Task[ServerInfo] | None = None
         self._digest: str | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -91,14 +92,7 @@ class RewardSource:
                 allow; no reward was made up for it.
         """
         settings = self.settings
-        options = ScoreOptions.checked(
-            self._spec,
-            epoch,
-            settings.dataset,
-            settings.answer_rule,
-            settings.on_undecided,
-        )
-        score, scored_by = await self._decided(rollout, options)
+        score, scored_by = await self._decided(rollout, self._options_of(epoch))
         if (
             score.status is Status.NO_NODES
             and score.acc is not None
@@ -122,6 +116,23 @@ class RewardSource:
         await self._client.close()
         if self._fallback is not None:
             self._fallback.close()
+
+    def _options_of(self, epoch: int) -> ScoreOptions:
+        """Return how samples of an epoch are scored; they come epoch by epoch.
+
+        Raises:
+            InputError: the epoch or a setting is wrong.
+        """
+        if self._options is None or self._options.epoch != epoch:
+            settings = self.settings
+            self._options = ScoreOptions.checked(
+                self._spec,
+                epoch,
+                settings.dataset,
+                settings.answer_rule,
+                settings.on_undecided,
+            )
+        return self._options
 
     async def _decided(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, str]:
         """Return a sample's score, asked for again where that may well change it.
@@ -160,7 +171,9 @@ class RewardSource:
                     self._drop_fallback(error)
             patience_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
             try:
-                await asyncio.shield(self._meeting())
+                meeting = self._meeting()
+                if not meeting.done():
+                    await asyncio.shield(meeting)
                 score = await self._client.score_one(
                     rollout,
                     options.reward,

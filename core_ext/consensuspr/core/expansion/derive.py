@@ -30,6 +30,7 @@ from consensuspr.core.expansion.statement import Statement, parse_statement
 from consensuspr.core.expansion.steps import steps
 from consensuspr.core.expansion.tree import Expression, Number, Product, Symbol
 
+_SIDES = int(Cost.SIDES)
 _MIRRORED = {"=": "=", "≠": "≠", "≈": "≈", "≡": "≡", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
@@ -81,7 +82,7 @@ def _candidates(statement: Statement) -> list[str]:
         found.extend(_joined(cost, sides, relations, statement.tail))
     if statement.relations == ["="]:
         found.extend(_stepped(statement, written, scope))
-    found.sort(key=lambda form: form[0])
+    found.sort(key=operator.itemgetter(0))
     return [text for _, text in found]
 
 
@@ -149,11 +150,13 @@ def _joined(
         if any(map(operator.eq, texts, texts[1:])):
             continue  # 2*3=2*3
         yield cost, _interleaved(texts, relations) + tail
-        if cost + Cost.SIDES <= MAX_COST:
-            yield cost + Cost.SIDES, _interleaved(texts[::-1], mirrored) + tail
+        if cost + _SIDES <= MAX_COST:
+            yield cost + _SIDES, _interleaved(texts[::-1], mirrored) + tail
 
 
 def _interleaved(texts: list[str], relations: list[str]) -> str:
+    if len(texts) == 2:
+        return texts[0] + relations[0] + texts[1]
     text = texts[0]
     for relation, side in zip(relations, texts[1:], strict=True):
         text += relation + side

@@ -62,23 +62,32 @@ def _bounded(value: Fraction | None) -> Fraction | None:
 
 
 def _sum(tree: Sum) -> Fraction | None:
-    total = Fraction(0)
+    # Whole numbers, which most terms are, are added up without the gcd that fractions take.
+    whole, rest = 0, Fraction(0)
     for sign, term in tree.terms:
         value = evaluate(term)
         if value is None:
             return None
-        total += sign * value
-    return total
+        if value.denominator == 1:
+            whole += sign * value.numerator
+        else:
+            rest += sign * value
+    return rest + whole if rest else Fraction(whole)
 
 
 def _product(tree: Product) -> Fraction | None:
-    total = Fraction(1)
+    above, below = 1, 1
     for divides, factor in tree.factors:
         value = evaluate(factor)
         if value is None or (divides and not value):
             return None
-        total = total / value if divides else total * value
-    return total
+        if divides:
+            above *= value.denominator
+            below *= value.numerator
+        else:
+            above *= value.numerator
+            below *= value.denominator
+    return Fraction(above, below)
 
 
 def _power(tree: Power) -> Fraction | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import gcd
+from operator import itemgetter
 from typing import NamedTuple
 
 from consensuspr.core.expansion.cost import MAX_COST, MAX_FORMS, Cost, Scope
@@ -23,6 +25,8 @@ from consensuspr.core.expansion.tree import (
 
 # What binds a text together, weakest first: it needs brackets inside something stronger.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
+
+_INTEGER = Spelling.INTEGER  # looked up once: a member of an enumeration is slow to get
 
 # Combinations of the forms of the parts that are looked at for one whole.
 MAX_COMBINATIONS = 48
@@ -75,26 +79,19 @@ def combine(parts: Sequence[list[Form]]) -> list[tuple[int, list[Form]]]:
             for form in forms
             if cost + form.cost <= MAX_COST
         ]
-        choices.sort(key=lambda choice: choice[0])
+        choices.sort(key=_cost)
         del choices[MAX_COMBINATIONS:]
     return choices
 
 
-def _cost(form: Form) -> int:
-    return form.cost
+_cost = itemgetter(0)
 
 
 def _nearest(forms: list[Form]) -> list[Form]:
-    forms = sorted((form for form in forms if form.cost <= MAX_COST), key=_cost)
-    seen: set[str] = set()
-    kept = []
-    for form in forms:
-        if form.text not in seen:
-            seen.add(form.text)
-            kept.append(form)
-            if len(kept) == MAX_FORMS:
-                break
-    return kept
+    first: dict[str, Form] = {}
+    for form in sorted([form for form in forms if form.cost <= MAX_COST], key=_cost):
+        first.setdefault(form.text, form)
+    return list(first.values())[:MAX_FORMS]
 
 
 def _wrapped(form: Form, level: int) -> str:
@@ -104,7 +101,7 @@ def _wrapped(form: Form, level: int) -> str:
 def _number(number: Number) -> list[Form]:
     """Spell a number that stands alone, in a sum or as a side."""
     forms = [Form(0, number.text, _ATOM)]
-    if number.spelling is Spelling.INTEGER:
+    if number.spelling is _INTEGER:
         return forms
     written = decimal(number.value)
     if written is not None and number.spelling is not Spelling.DECIMAL:
@@ -174,13 +171,15 @@ def value_in_lowest_terms(tree: Expression) -> Fraction | None:
     """Return the value of a number or of a fraction ``p/q`` in lowest terms, else None."""
     if isinstance(tree, Number):
         return tree.value
-    if not isinstance(tree, Product) or [divides for divides, _ in tree.factors] != [False, True]:
+    if not isinstance(tree, Product) or len(tree.factors) != 2:
         return None
-    (_, above), (_, below) = tree.factors
-    if not isinstance(above, Number) or not isinstance(below, Number):
+    (inverted, above), (divides, below) = tree.factors
+    if inverted or not divides or not isinstance(above, Number) or not isinstance(below, Number):
         return None
-    value = above.value / below.value
-    return value if below.value == value.denominator and above.value == value.numerator else None
+    p, q = above.value, below.value
+    if p.denominator != 1 or q.denominator != 1 or gcd(p.numerator, q.numerator) != 1:
+        return None
+    return Fraction(p.numerator, q.numerator)
 
 
 def _power(tree: Power, scope: Scope) -> list[Form]:

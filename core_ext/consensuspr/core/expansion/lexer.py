@@ -126,6 +126,9 @@ _TOKEN = re.compile(
 )  # fmt: skip
 
 
+_NUMBER = Kind.NUMBER
+
+
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of ``text``, ending with one ``END`` token."""
     tokens: list[Token] = []
@@ -136,8 +139,14 @@ def tokenize(text: str) -> list[Token]:
             spaced = True
             continue
         start, end = match.span()
-        spaced = spaced or (group == "text" and "{ " in match[0])
-        kind, value = _classify(group, match)
+        kind: Kind | None
+        if group == "number":
+            kind, value = _NUMBER, _plain_number(match[0])
+        elif group == "sign":
+            kind, value = _SIGNS[match[0]]
+        else:
+            spaced = spaced or (group == "text" and "{ " in match[0])
+            kind, value = _classify(group, match)
         if kind is not None:
             tokens.append(Token(kind, value, start, end, spaced))
             spaced = False
@@ -146,12 +155,13 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _classify(group: str | None, match: re.Match[str]) -> tuple[Kind | None, str]:
-    """Return the kind and canonical text of a match; kind None where it is dropped."""
+    """Return the kind and canonical text of a match that is neither a number nor a sign.
+
+    The kind is None where it is dropped.
+    """
     text = match[0]
     match group:
-        case "number":
-            return Kind.NUMBER, _plain_number(text)
-        case "sign" | "phrase":
+        case "phrase":
             return _SIGNS[text]
         case "name":
             return Kind.NAME, text
@@ -173,6 +183,8 @@ def _classify(group: str | None, match: re.Match[str]) -> tuple[Kind | None, str
 
 def _plain_number(text: str) -> str:
     """Drop thousands separators and complete ``.5``."""
+    if text.isdecimal():
+        return text
     plain = text.replace("{,}", "").replace(",\\!", "").replace(",", "")
     return "0" + plain if plain[0] == "." else plain
 

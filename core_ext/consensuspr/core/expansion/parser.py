@@ -10,7 +10,6 @@ open what divides, and ``n(n+1)`` keeps its parts adjacent, as a function of n+1
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 
 from consensuspr.core.expansion.evaluate import CONSTANTS, evaluate
@@ -35,7 +34,14 @@ CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 # What multiplies by standing behind an operand; a number never does.
-_JUXTAPOSED = frozenset((Kind.NAME, Kind.FRACTION, Kind.ROOT, Kind.BINOMIAL, Kind.OPEN))
+_JUXTAPOSED = (Kind.NAME, Kind.FRACTION, Kind.ROOT, Kind.BINOMIAL, Kind.OPEN)
+
+# Looked up once: a member of an enumeration costs more than most of what is done with it.
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE
+_POWER, _SUPERSCRIPT, _PERCENT = Kind.POWER, Kind.SUPERSCRIPT, Kind.PERCENT
+_FACTORIAL, _NUMBER, _END = Kind.FACTORIAL, Kind.NUMBER, Kind.END
+_FRACTION, _VULGAR = Kind.FRACTION, Kind.VULGAR
+_INTEGER = Spelling.INTEGER
 
 
 class NotArithmeticError(Exception):
@@ -65,7 +71,7 @@ class _Parser:
         if self._tokens[0].kind is Kind.WORD:
             return self._quantity()
         tree = self._sum()
-        if self._peek() is not Kind.END:
+        if self._peek() is not _END:
             raise NotArithmeticError
         return tree
 
@@ -74,7 +80,7 @@ class _Parser:
 
     def _take(self) -> Token:
         token = self._tokens[self._position]
-        if token.kind is Kind.END:
+        if token.kind is _END:
             raise NotArithmeticError
         self._position += 1
         return token
@@ -95,25 +101,27 @@ class _Parser:
         tree = self._product()
         if sign < 0:
             tree = add(Sum([]), sign, tree)
-        while self._peek() in (Kind.ADD, Kind.SUBTRACT):
-            sign = -1 if self._take().kind is Kind.SUBTRACT else 1
-            tree = add(tree, sign, self._product())
+        while (kind := self._peek()) is _ADD or kind is _SUBTRACT:
+            self._position += 1
+            tree = add(tree, -1 if kind is _SUBTRACT else 1, self._product())
         self._depth -= 1
         return tree
 
     def _sign(self) -> int:
-        if self._peek() in (Kind.ADD, Kind.SUBTRACT):
-            return -1 if self._take().kind is Kind.SUBTRACT else 1
-        return 1
+        kind = self._peek()
+        if kind is not _ADD and kind is not _SUBTRACT:
+            return 1
+        self._position += 1
+        return -1 if kind is _SUBTRACT else 1
 
     def _product(self) -> Expression:
         tree = self._factor()
         divided = False
         while True:
             kind = self._peek()
-            if kind is Kind.MULTIPLY or kind is Kind.DIVIDE:
-                self._take()
-                divided = kind is Kind.DIVIDE
+            if kind is _MULTIPLY or kind is _DIVIDE:
+                self._position += 1
+                divided = kind is _DIVIDE
                 tree = multiply(tree, divided, self._factor())
             elif kind in _JUXTAPOSED:
                 token = self._tokens[self._position]
@@ -131,27 +139,27 @@ class _Parser:
     def _power(self) -> Expression:
         base = self._postfix()
         kind = self._peek()
-        if kind is Kind.SUPERSCRIPT:
+        if kind is _SUPERSCRIPT:
             digits = self._take().text.translate(_SUPERSCRIPTS)
             return Power(base, self._number(digits))
-        if kind is not Kind.POWER:
+        if kind is not _POWER:
             return base
         self._take()
         sign = self._sign()
         exponent = self._primary()
-        if self._peek() in (Kind.POWER, Kind.SUPERSCRIPT, Kind.FACTORIAL, Kind.PERCENT):
+        if self._peek() in (_POWER, _SUPERSCRIPT, _FACTORIAL, _PERCENT):
             raise NotArithmeticError
         return Power(base, exponent if sign > 0 else add(Sum([]), sign, exponent))
 
     def _postfix(self) -> Expression:
         tree = self._primary()
         kind = self._peek()
-        if kind is Kind.PERCENT:
+        if kind is _PERCENT:
             self._take()
             if not isinstance(tree, Number) or tree.spelling is Spelling.PERCENT:
                 raise NotArithmeticError
             return Number(tree.value / 100, tree.text + "%", Spelling.PERCENT)
-        if kind is Kind.FACTORIAL:
+        if kind is _FACTORIAL:
             self._take()
             tight = isinstance(tree, (Number, Symbol))
             return Call(("", "!") if tight else ("(", ")!"), [tree])
@@ -159,9 +167,9 @@ class _Parser:
 
     def _primary(self) -> Expression:
         token = self._take()
+        if token.kind is _NUMBER:
+            return self._number_or_mixed(token)
         match token.kind:
-            case Kind.NUMBER:
-                return self._number_or_mixed(token)
             case Kind.VULGAR:
                 return self._quotient(*VULGAR_FRACTIONS[token.text])
             case Kind.NAME:
@@ -191,13 +199,13 @@ class _Parser:
         if self._leaves > MAX_LEAVES or len(text) > MAX_DIGITS:
             raise NotArithmeticError
         if "." not in text:
-            return Number(Fraction(int(text)), text, Spelling.INTEGER)
+            return Number(Fraction(int(text)), text, _INTEGER)
         return Number(Fraction(text), text, Spelling.DECIMAL)
 
     def _number_or_mixed(self, token: Token) -> Expression:
         number = self._number(token.text)
         kind = self._peek()
-        if number.spelling is not Spelling.INTEGER or kind not in (Kind.FRACTION, Kind.VULGAR):
+        if (kind is not _FRACTION and kind is not _VULGAR) or number.spelling is not _INTEGER:
             return number
         start = self._position
         part = self._primary()
@@ -279,9 +287,10 @@ def add(left: Expression, sign: int, right: Expression) -> Expression:
     """Return ``left + sign * right`` as one flat sum."""
     terms: list[tuple[int, Expression]]
     terms = [*left.terms] if isinstance(left, Sum) else [(1, left)]
-    added: Iterable[tuple[int, Expression]]
-    added = right.terms if isinstance(right, Sum) else [(1, right)]
-    terms.extend((sign * inner, term) for inner, term in added)
+    if isinstance(right, Sum):
+        terms.extend((sign * inner, term) for inner, term in right.terms)
+    else:
+        terms.append((sign, right))
     if len(terms) == 1 and terms[0][0] > 0:
         return terms[0][1]
     return Sum(terms)
@@ -297,7 +306,8 @@ def multiply(left: Expression, divide: bool, right: Expression) -> Expression:
         raise NotArithmeticError
     factors: list[tuple[bool, Expression]]
     factors = [*left.factors] if isinstance(left, Product) else [(False, left)]
-    multiplied: Iterable[tuple[bool, Expression]]
-    multiplied = right.factors if isinstance(right, Product) else [(False, right)]
-    factors.extend((divide != inner, factor) for inner, factor in multiplied)
+    if isinstance(right, Product):
+        factors.extend((divide != inner, factor) for inner, factor in right.factors)
+    else:
+        factors.append((divide, right))
     return Product(factors)

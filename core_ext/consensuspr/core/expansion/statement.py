@@ -29,6 +29,10 @@ _MOVABLE = re.compile(
 )
 
 
+# Looked up once: a member of an enumeration costs more than all that is done with it.
+_OPEN, _CLOSE, _RELATION = Kind.OPEN, Kind.CLOSE, Kind.RELATION
+
+
 @dataclass(slots=True)
 class Statement:
     """``sides[0] relations[0] sides[1] ...``, then the tail of a congruence.
@@ -68,7 +72,7 @@ def parse_statement(text: str) -> Statement | None:
     pieces, relations = _split(tokens)
     if len(pieces) > MAX_SIDES:
         return None
-    originals, _ = _split(all_tokens)
+    originals = pieces if tokens is all_tokens else _split(all_tokens)[0]
     sides: list[Expression] = []
     for piece, original in zip(pieces, originals, strict=True):
         side: Expression | None
@@ -89,16 +93,19 @@ def _split(tokens: list[Token]) -> tuple[list[list[Token]], list[str]]:
     pieces: list[list[Token]] = [[]]
     relations: list[str] = []
     depth = 0
+    piece = pieces[0]
     for token in tokens[:-1]:
-        if token.kind is Kind.OPEN:
-            depth += 1
-        elif token.kind is Kind.CLOSE:
-            depth -= 1
-        if token.kind is Kind.RELATION and depth == 0:
+        kind = token.kind
+        if kind is _RELATION and depth == 0:
             relations.append(token.text)
-            pieces.append([])
-        else:
-            pieces[-1].append(token)
+            piece = []
+            pieces.append(piece)
+            continue
+        if kind is _OPEN:
+            depth += 1
+        elif kind is _CLOSE:
+            depth -= 1
+        piece.append(token)
     return pieces, relations
 
 

@@ -36,24 +36,30 @@ _OPERATORS = frozenset(
 )
 
 
+_LETTERS = (Kind.WORD, Kind.NAME)
+_COUNTED = (Kind.NUMBER, Kind.PERCENT, Kind.VULGAR)
+
+
 def read_words(tokens: list[Token]) -> tuple[list[Token], bool]:
     """Return the tokens without units and with ``x`` and ``of`` as signs, and whether units went.
 
     Args:
         tokens: the tokens of a whole expression, ``END`` last.
     """
+    if not any(token.kind in _LETTERS for token in tokens):
+        return tokens, False
     kept: list[Token] = []
     dropped_units = False
     index = 0
     while index < len(tokens):
         token = tokens[index]
-        if kept and kept[-1].kind in (Kind.NUMBER, Kind.PERCENT, Kind.VULGAR):
+        if kept and kept[-1].kind in _COUNTED:
             after = _skip_unit(tokens, index)
             if after > index:
                 dropped_units = True
                 index = after
                 continue
-        if token.kind in (Kind.NAME, Kind.WORD) and _is_product(token, kept, tokens[index + 1]):
+        if token.kind in _LETTERS and _is_product(token, kept, tokens[index + 1]):
             token = Token(Kind.MULTIPLY, "*", token.start, token.end, token.spaced)
         kept.append(token)
         index += 1

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 MAX_TOKENS = 200
 MAX_DEPTH = 24
@@ -39,8 +39,7 @@ class TooLarge(NotClosed):
     """A power, factorial or number exceeds the limits of this module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """The value of a closed expression.
 
     Attributes:
@@ -206,6 +205,10 @@ class _Reader:
             return _divide(top, self._group(depth))
         if token == "\\sqrt":
             return self._root(depth)
+        if token == "\\binom":
+            self._advance()
+            top = self._group(depth)
+            return _binomial(top, self._group(depth))
         if token == "\\pi":
             self._advance()
             return math.pi
@@ -301,6 +304,14 @@ def _factorial(number: Number) -> Number:
     if number > MAX_FACTORIAL:
         raise TooLarge
     return math.factorial(int(number))
+
+
+def _binomial(top: Number, bottom: Number) -> Number:
+    if not (isinstance(top, int) and isinstance(bottom, int) and 0 <= bottom <= top):
+        raise NotClosed
+    if top > MAX_FACTORIAL:
+        raise TooLarge
+    return math.comb(top, bottom)
 
 
 def _exact_root(radicand: Number, degree: int) -> Number | None:

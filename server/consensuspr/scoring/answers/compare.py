@@ -12,8 +12,15 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from consensuspr.scoring.answers.algebra import (
+    Expression,
+    compare_equations,
+    compare_expressions,
+    read_expression,
+)
 from consensuspr.scoring.answers.closed_form import Number, Value
 from consensuspr.scoring.answers.forms import Form, is_assignment
+from consensuspr.scoring.answers.regions import compare_regions
 
 # math-verify compares decimals after rounding to six digits.
 DECIMAL_PLACES = 6
@@ -21,10 +28,13 @@ _TINY = Fraction(1, 100_000)
 # Floats agree to about 15 digits; what differs in the tenth differs for certain.
 _RELATIVE_ERROR = 1e-10
 # Element comparisons of two sets that are no plain numbers: a bound on the calling thread.
-MAX_PAIRS = 256
+MAX_PAIRS = 128
 
 # An option of a multiple-choice question with its text: (C) 5, C. 5
 _CHOICE = re.compile(r"\(?([A-J])[).:]")
+_INFINITE = ("\\infty", "-\\infty")
+# A number with its base.
+_BASED = re.compile(r"(-?\d{1,400})_\{?\d{1,3}\}?")
 _TIME = re.compile(r"\d{1,2}:\d{2}(?:am|pm)")
 
 Outcome = tuple[bool | None, str]
@@ -40,17 +50,64 @@ def compare(gold: Form, answer: Form) -> Outcome:
     if gold.text == answer.text:
         # A percent sign on one side only: the unit is understood, as a missing "cm" is.
         return True, "canonical"
-    if gold.value is not None and answer.value is not None:
-        return _compare_values(gold, answer)
+    a, b = gold.value, answer.value
+    if a is not None and b is not None:
+        if type(a.number) is int and type(b.number) is int and gold.percent == answer.percent:
+            return a.number == b.number, "rational"
+        outcome = _compare_values(gold, answer)
+        return _compare_exactly(gold, answer) if outcome[0] is None else outcome
+    if gold.text in _INFINITE or answer.text in _INFINITE:
+        return _compare_infinite(gold, answer)
     if gold.right is not None or answer.right is not None:
         return _compare_equations(gold, answer)
     if gold.words is not None or answer.words is not None:
         return _compare_words(gold, answer)
     if gold.parts is not None or answer.parts is not None:
         return _compare_parts(gold, answer)
+    regions = _compare_as_regions(gold, answer)
+    if regions[0] is not None:
+        return regions
+    if _BASED.fullmatch(gold.text) or _BASED.fullmatch(answer.text):
+        return _compare_based(gold, answer)
     if _TIME.fullmatch(gold.text) and _TIME.fullmatch(answer.text):
         return False, "text"  # math-verify drops am and pm as units
-    return _UNKNOWN
+    return _compare_exactly(gold, answer)
+
+
+def _compare_exactly(gold: Form, answer: Form) -> Outcome:
+    """Compare expressions with letters, roots and pi."""
+    if gold.percent or answer.percent:
+        return _UNKNOWN
+    a, b = gold.expression, answer.expression
+    if a is None or b is None:
+        return _UNKNOWN
+    return compare_expressions(a, b), "algebraic"
+
+
+def _compare_as_regions(gold: Form, answer: Form) -> Outcome:
+    """Compare intervals and inequalities; neither is a number."""
+    a, b = gold.region, answer.region
+    if a is not None and b is not None:
+        return compare_regions(a, b, gold.text), "elements"
+    single = answer if a is not None else gold
+    return (False, "elements") if (a or b) and single.value is not None else _UNKNOWN
+
+
+def _compare_based(gold: Form, answer: Form) -> Outcome:
+    """Compare 52_8 as it is written; the base may be left out."""
+    a, b = _BASED.fullmatch(gold.text), _BASED.fullmatch(answer.text)
+    if a is not None and b is not None:
+        return False, "text"
+    based, other = (a, answer) if a is not None else (b, gold)
+    if based is None or other.value is None or not other.value.exact:
+        return _UNKNOWN
+    return other.value.number == int(based[1]), "text"
+
+
+def _compare_infinite(gold: Form, answer: Form) -> Outcome:
+    finite = answer if gold.text in _INFINITE else gold
+    certain = finite.value is not None or finite.text in _INFINITE
+    return (False, "text") if certain else _UNKNOWN
 
 
 def _compare_values(gold: Form, answer: Form) -> Outcome:
@@ -115,11 +172,13 @@ def _compare_words(gold: Form, answer: Form) -> Outcome:
             return choice[1].casefold() == gold.words, "text"
         other = answer if gold.words is not None else gold
         # A word is no number and no list; anything else may be a product of letters.
-        return (False, "text") if other.value is not None and other.value.exact else _UNKNOWN
+        if other.value is not None and other.value.exact:
+            return False, "text"
+        return _compare_exactly(gold, answer)
     if gold.words.replace(" ", "") == answer.words.replace(" ", ""):
         return True, "text"
     if sorted(gold.words) == sorted(answer.words):
-        return _UNKNOWN  # xy and yx: letters may be variables
+        return _compare_exactly(gold, answer)  # xy and yx: letters may be variables
     return False, "text"
 
 
@@ -128,18 +187,46 @@ def _compare_equations(gold: Form, answer: Form) -> Outcome:
     if answer.right is not None and gold.right is None:
         return compare(gold, answer.right)
     if gold.right is not None and answer.right is None:
-        return compare(gold.right, answer) if is_assignment(gold) else _UNKNOWN
+        return (
+            compare(gold.right, answer) if is_assignment(gold) else _compare_with_side(gold, answer)
+        )
     assert gold.right is not None and answer.right is not None
     if gold.left == answer.left and is_assignment(gold):
         return compare(gold.right, answer.right)
-    return _UNKNOWN
+    sides = _sides(gold), _sides(answer)
+    if sides[0] is None or sides[1] is None:
+        return _UNKNOWN
+    return compare_equations(sides[0], sides[1]), "algebraic"
+
+
+def _sides(form: Form) -> tuple[Expression, Expression] | None:
+    """Return both sides of an equation with one sign, where both are expressions."""
+    if form.right is None or form.text.count("=") != 1:
+        return None
+    left, right = read_expression(form.left), form.right.expression
+    return None if left is None or right is None else (left, right)
+
+
+def _compare_with_side(gold: Form, answer: Form) -> Outcome:
+    """Tell that an equation between expressions is not an expression or a number."""
+    sides = _sides(gold)
+    if sides is None or answer.expression is None or any(map(_is_symbol, sides)):
+        return _UNKNOWN
+    return False, "algebraic"
+
+
+def _is_symbol(side: Expression) -> bool:
+    return side.single and len(side.names) == 1
 
 
 def _compare_parts(gold: Form, answer: Form) -> Outcome:
-    if "\\pm" in gold.text or "\\pm" in answer.text:
+    if any("\\pm" in form.text and _ordered(form) for form in (gold, answer)):
         return _UNKNOWN  # one element that is two
     if gold.parts is None or answer.parts is None:
-        return _compare_with_single(gold, answer)
+        regions = _compare_as_regions(gold, answer)
+        return _compare_with_single(gold, answer) if regions[0] is None else regions
+    if _is_matrix(gold) or _is_matrix(answer):
+        return _compare_matrices(gold, answer)
     if _ordered(gold) and _ordered(answer):
         return _compare_in_order(gold, answer)
     if _ordered(gold) or _ordered(answer):
@@ -164,11 +251,24 @@ def _ordered(form: Form) -> bool:
     return form.brackets in ("()", "[]", "(]", "[)")
 
 
+def _is_matrix(form: Form) -> bool:
+    return "x" in form.brackets
+
+
+def _compare_matrices(gold: Form, answer: Form) -> Outcome:
+    if gold.brackets != answer.brackets:
+        # A vector may have been meant as a tuple; what is no matrix is left open.
+        return (False, "elements") if _is_matrix(gold) and _is_matrix(answer) else _UNKNOWN
+    return _compare_in_order(gold, answer)
+
+
 def _distinct(form: Form) -> bool:
     """Tell whether at least two elements are certainly different."""
     assert form.parts is not None
     values = [part.value.number for part in form.parts if part.value and part.value.exact]
-    return len(values) == len(form.parts) and len(set(values)) > 1
+    if len(values) == len(form.parts):
+        return len(set(values)) > 1
+    return len(form.parts) > 1 and compare(form.parts[0], form.parts[1])[0] is False
 
 
 def _compare_in_order(gold: Form, answer: Form) -> Outcome:
@@ -182,7 +282,8 @@ def _compare_in_order(gold: Form, answer: Form) -> Outcome:
         return _UNKNOWN
     if gold.brackets == answer.brackets or not (_ordered(gold) and _ordered(answer)):
         return True, "elements"
-    return False, "elements"
+    # How an interval is closed at infinity carries nothing.
+    return _compare_as_regions(gold, answer)[0] is True, "elements"
 
 
 def _flat(form: Form, other: Form) -> tuple[Form, ...]:
@@ -213,6 +314,8 @@ def _compare_sets(gold: tuple[Form, ...], answer: tuple[Form, ...]) -> Outcome:
     for element in gold:
         outcomes = [compare(element, candidate)[0] for candidate in answer]
         matches = [place for place, equal in enumerate(outcomes) if equal]
+        if not matches and None not in outcomes:
+            return False, "elements"
         seen.update(matches)
         missing = missing or not matches
         doubtful = doubtful or None in outcomes

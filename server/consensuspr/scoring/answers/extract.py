@@ -26,6 +26,8 @@ TAIL_CHARS = 300
 # How far back of the last box its neighbours are looked for.
 _RUN_CHARS = 700
 _MAX_EMPTY_BOXES = 8
+# A box that ends within this many characters or bytes may be plain.
+_PLAIN_CHARS = 128
 _MAX_RUN = 32
 # Longest UTF-8 sequence, so that a window of n characters always fits 4 n bytes.
 _UTF8_MAX = 4
@@ -114,6 +116,9 @@ def extract_boxed(response: str | bytes) -> Extracted | None:
     Understands ``\\boxed`` and ``\\fbox``, ``\\boxed 5``, and a box that the end of the
     response left open.
     """
+    plain = _plain_last_box(response)
+    if plain:
+        return Extracted(plain, Source.BOXED)
     end = len(response)
     for _ in range(_MAX_EMPTY_BOXES):
         start = _last_box(response, end)
@@ -158,6 +163,38 @@ def _last_box(response: str | bytes, end: int) -> int:
         return max(boxed, response.rfind("\\fbox", max(boxed, 0), end))
     boxed = response.rfind(b"\\boxed", 0, end)
     return max(boxed, response.rfind(b"\\fbox", max(boxed, 0), end))
+
+
+def _plain_last_box(response: str | bytes) -> str:
+    """Return what the last box holds where that takes no more than a look, else "".
+
+    It does for nearly all: a short ``\\boxed{…}``, no box inside it or behind it, no brace
+    escaped.
+    """
+    if isinstance(response, str):
+        start = response.rfind("\\boxed{") + 7
+        if start < 7 or response.find("box", start) >= 0:
+            return ""
+        window = response[start : start + _PLAIN_CHARS]
+    else:
+        start = response.rfind(b"\\boxed{") + 7
+        if start < 7 or response.find(b"box", start) >= 0:
+            return ""
+        window = response[start : start + _PLAIN_CHARS].decode("utf-8", "replace")
+    text, brace, _ = window.partition("}")
+    if "{" in text:
+        close = _closing_brace(window)
+        text, brace = window[:close], window[close : close + 1]
+    escaped = "\\" in text and ("\\{" in text or "\\}" in text + brace)
+    return "" if not brace or escaped else text.strip()
+
+
+def _closing_brace(text: str) -> int:
+    """Return where the brace closes that stands open at the start, the length if nowhere."""
+    close, closed = text.find("}"), 1
+    while close >= 0 and text.count("{", 0, close) >= closed:
+        close, closed = text.find("}", close + 1), closed + 1
+    return close if close >= 0 else len(text)
 
 
 def _window(response: str | bytes, start: int) -> tuple[str, int]:

@@ -12,11 +12,13 @@ import itertools
 import re
 from fractions import Fraction
 
+from consensuspr.scoring.answers.algebra import Expression, read_expression
 from consensuspr.scoring.answers.closed_form import NotClosed, Value, closed_value
 from consensuspr.scoring.answers.notation import canonical
+from consensuspr.scoring.answers.regions import Region, read_region
 
 # Enough for the distinct answers of some hundred groups in flight.  The model chooses the
-# keys: only short answers with small numbers are kept, 10 kB each at worst, and a full memo
+# keys: only short answers with small numbers are kept, 20 kB each at worst, and a full memo
 # starts anew.  Threads may race for an entry; both compute the same.
 _MEMO_ENTRIES = 4096
 _MEMO_CHARS = 64
@@ -30,11 +32,17 @@ _DECIMAL = re.compile(r"-?(?:\d{1,400}\.\d{0,400}|\.\d{1,400})")
 _SCIENTIFIC = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?[eE][+-]?\d{1,3}")
 _REPEATING = re.compile(r"(-?)(\d{0,40})\.(\d{0,40})\\overline\{?(\d{1,40})\}?")
 _MIXED = re.compile(r"(-?)(\d+) (\d+/\d+)")
-_NUMERIC = re.compile(r"[-+*/^(){}\[\]!.0-9\s]*(?:\\(?:frac|sqrt|pi)\b[-+*/^(){}\[\]!.0-9\s]*)*")
+_NUMERIC = re.compile(
+    r"[-+*/^(){}\[\]!.0-9\s]*(?:\\(?:frac|sqrt|pi|binom)\b[-+*/^(){}\[\]!.0-9\s]*)*"
+)
 _WORDS = re.compile(r"\(?[A-Za-z][A-Za-z' -]*\)?")
 # The left side of an assignment: symbols, no arithmetic on them.
 _ASSIGNED = re.compile(r"[A-Za-z\\(|][A-Za-z0-9\\_{}(),|:'; ]*")
 _RELATION = re.compile(r"\\(?:in|approx|equiv)(?![A-Za-z])\s*|=")
+_MATRIX = re.compile(
+    r"\\begin\{([pbB]?)matrix\}((?:[^\\]|\\(?!begin|end)(?:[A-Za-z]+|.))*+)\\end\{\1matrix\}"
+)
+_NOT_APPLICABLE = "n/a"
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|notin|subset)(?![A-Za-z])")
 
 _OPEN, _CLOSE = "([{", ")]}"
@@ -48,25 +56,44 @@ class Form:
         percent: a percent sign was there.
         value: the value of a closed expression, None where it is none.
         words: plain words, lower case, brackets taken off; None where it is something else.
-        brackets: the two characters around ``parts``; "" for a bare list.
+        brackets: the two characters around ``parts``; "" for a bare list; the shape of a
+            matrix, as ``2x3``, whose parts are its elements row by row.
         parts: the elements of a tuple, interval, set or list, None for a single thing.
         left: canonical left side of an equation ``left = right``.
         right: the right side (after the last sign), None where there is no equation.
     """
 
-    __slots__ = ("brackets", "left", "parts", "percent", "right", "text", "value", "words")
+    # Most answers are numbers: what they do not have costs nothing to make.
+    percent: bool = False
+    value: Value | None = None
+    words: str | None = None
+    brackets: str = ""
+    parts: tuple[Form, ...] | None = None
+    left: str = ""
+    right: Form | None = None
+    # None until asked for, then the one that was read.
+    _expression: tuple[Expression | None] | None = None
+    _region: tuple[Region | None] | None = None
 
     def __init__(self, text: str) -> None:
-        self.percent = text.endswith("%") and len(text) > 1
-        if self.percent:
+        if text[-1:] == "%" and len(text) > 1:
+            self.percent = True
             text = text[:-1]
         self.text = text
-        self.value: Value | None = None
-        self.words: str | None = None
-        self.brackets = ""
-        self.parts: tuple[Form, ...] | None = None
-        self.left = ""
-        self.right: Form | None = None
+
+    @property
+    def expression(self) -> Expression | None:
+        """The answer as an exact expression, read when it is first asked for; None if none."""
+        if self._expression is None:
+            self._expression = (read_expression(self.text),)
+        return self._expression[0]
+
+    @property
+    def region(self) -> Region | None:
+        """The answer as a set of real numbers, read when it is first asked for; None if none."""
+        if self._region is None:
+            self._region = (read_region(self.text),)
+        return self._region[0]
 
 
 _MEMO: dict[str, Form] = {}
@@ -76,8 +103,12 @@ def form_of(text: str) -> Form:
     """Return the form of an answer that the caller has clipped."""
     form = _MEMO.get(text)
     if form is None:
-        form = _quickly_read(text) or _read(canonical(text), 0)
-        if len(text) <= _MEMO_CHARS and _bits(form) <= _MEMO_BITS:
+        form = _quickly_read(text)
+        small = form is not None
+        if form is None:
+            form = _read(canonical(text), 0)
+            small = _bits(form) <= _MEMO_BITS
+        if small and len(text) <= _MEMO_CHARS:
             if len(_MEMO) >= _MEMO_ENTRIES:
                 _MEMO.clear()
             _MEMO[text] = form
@@ -102,10 +133,12 @@ def _bits(form: Form) -> int:
 
 def _quickly_read(text: str) -> Form | None:
     """Read an integer or a plain fraction, the most frequent answers of all."""
-    if _INTEGER.fullmatch(text):
+    if (text.isdigit() and text.isascii() and len(text) <= 400) or _INTEGER.fullmatch(text):
         form = Form(text)
         form.value = Value(int(text), False, 1.0)
         return form
+    if "frac" not in text:
+        return None
     fraction = _FRACTION.fullmatch(text)
     if fraction is None or not int(fraction[3]):
         return None
@@ -123,8 +156,11 @@ def _read(text: str, nesting: int) -> Form:
         return form
     if nesting > MAX_NESTING:
         return form
-    if _WORDS.fullmatch(text):
+    if _WORDS.fullmatch(text) or text.casefold() == _NOT_APPLICABLE:
         form.words = text.strip("() ").casefold()
+        return form
+    if text.startswith("\\begin"):
+        _read_matrix(form, text, nesting)
         return form
     text = _without_outer_brackets(form, text)
     cuts = _cuts(text)
@@ -133,18 +169,38 @@ def _read(text: str, nesting: int) -> Form:
     commas, signs = cuts
     if commas and len(commas) < MAX_PARTS:
         edges = [-1, *commas, len(text)]
-        form.parts = tuple(
-            _read(text[start + 1 : end].strip(), nesting + 1)
-            for start, end in itertools.pairwise(edges)
-            if text[start + 1 : end].strip()
-        )
+        parts = [text[start + 1 : end].strip() for start, end in itertools.pairwise(edges)]
+        if form.brackets in ("", "{}"):
+            parts = [value for part in parts for value in _both_signs(part)]
+        form.parts = tuple(_read(part, nesting + 1) for part in parts if part)
     elif form.brackets in ("()", "[]", "{}") and not signs:
         # Brackets around one thing carry nothing: (5), [5], {5}; a set of one is its element.
         return _unwrapped(text, form, nesting)
     elif signs and not form.brackets:
         form.left = text[: signs[0][0]].strip()
         form.right = _read(text[signs[-1][1] :].strip(), nesting + 1)
+    elif not form.brackets and len(values := _both_signs(text)) > 1:
+        form.parts = tuple(_read(value, nesting + 1) for value in values)
     return form
+
+
+def _read_matrix(form: Form, text: str, nesting: int) -> None:
+    found = _MATRIX.fullmatch(text)
+    if found is None:
+        return
+    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
+    columns = len(rows[0])
+    if any(len(row) != columns for row in rows) or len(rows) * columns > MAX_PARTS:
+        return
+    form.brackets = f"{len(rows)}x{columns}"
+    form.parts = tuple(_read(part.strip(), nesting + 1) for row in rows for part in row)
+
+
+def _both_signs(text: str) -> list[str]:
+    """Return the two values of an element with one plus-minus sign, others as they are."""
+    if text.count("\\pm") != 1:
+        return [text]
+    return [text.replace("\\pm", sign).removeprefix("+") for sign in "+-"]
 
 
 def _unwrapped(text: str, form: Form, nesting: int) -> Form:

@@ -72,6 +72,7 @@ _TEXT_START = re.compile(r"[\s$]*\\(?:text|mbox|hbox|math)")
 _DEGREES = re.compile(r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\})")
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
 _SHORT_FRACTION = re.compile(r"\\frac\s*+(?:(\d)\s*+(\d)|\{([^{}]*)\}\s*+(\d)|(\d)\s*+(?=\{))")
+_CHOOSE = re.compile(r"\{\s*+(\d{1,9})\s*+\\choose\s*+(\d{1,9})\s*+\}")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*+([0-9A-Za-z])")
 _SIGNS = (
     ("<=", "\\le "),
@@ -125,6 +126,7 @@ def canonical(text: str) -> str:
 
 
 def _unify_commands(text: str) -> str:
+    text = text.rstrip("$ ")
     unit = _TEXT_UNIT.search(text)
     if unit is not None and not (_TEXT_START.match(text) or names_half_day(unit[0])):
         text = text[: unit.start()]
@@ -138,6 +140,8 @@ def _unify_commands(text: str) -> str:
     text = _COMMAND.sub(lambda found: _COMMANDS.get(found[0], found[0]), text)
     if "\\frac" in text:
         text = _SHORT_FRACTION.sub(_brace_fraction, text)
+    if "\\choose" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     if "\\sqrt" in text:
         text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
     return text
@@ -163,7 +167,9 @@ def _tighten(text: str) -> str:
     if "{" in text:
         text = _NEEDLESS_BRACES.sub(r"\1\2", text)
     if "*" in text:
-        text = _PRODUCT_SIGN.sub("", text.replace("**", "^"))
+        text = text.replace("**", "^")
+        if "/" not in text:  # 1/2*x is half of x, and 1/2x may be either
+            text = _PRODUCT_SIGN.sub("", text)
     if "\\infty" in text:
         text = _SIGNED_INFINITY.sub("", text)
     return text

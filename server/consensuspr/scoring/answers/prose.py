@@ -37,6 +37,7 @@ _MATH_WORDS = frozenset(
 _MATH_SIGN = re.compile(r"[0-9=+*/^<>\\_|{}\[\]]")
 _MAX_UNIT_WORDS = 3
 _MAX_TEXT_WORDS = 4
+_SENTENCE_WORDS = 2
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</")
 _CLAUSE_END = re.compile(r"[,;:(]| because | since | as ")
 # "I hope the answer is correct" announces nothing.
@@ -126,6 +127,13 @@ def only_number(text: str) -> str | None:
     if len(numbers) != 1 or digits != sum(map(str.isdigit, numbers[0])):
         return None
     return numbers[0]
+
+
+def numbers_in_sentence(text: str) -> list[str] | None:
+    """Return the numbers of a sentence, None where ``text`` may be a formula or one word."""
+    if "\\" in text or "=" in text or len(_words(text)) < _SENTENCE_WORDS:
+        return None
+    return [number[0] for number in _NUMBER.finditer(text)]
 
 
 def _last_number(text: str) -> re.Match[str] | None:

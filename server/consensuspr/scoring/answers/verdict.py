@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 # Part of every reply's identity: a change of extraction or comparison that can change a
 # verdict changes this.
-ANSWER_VERSION = "1"
+ANSWER_VERSION = "2"
 
 
 class AnswerStatus(StrEnum):
@@ -23,17 +23,16 @@ class AnswerStatus(StrEnum):
     """No verdict within the limits; ``correct`` is None and ``method`` names the limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The verdict on one response.
 
     Attributes:
         correct: True or False where decided, None where undecided.
         answer: the answer taken from the response, None where none was found.
         status: how far the verifier came; read it before ``correct``.
-        method: what decided (``canonical``, ``rational``, ``numeric``, ``text``,
-            ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no answer
-            was found, or the limit that was met (``budget``, ``memory``, ``crash``,
+        method: what decided (``canonical``, ``rational``, ``numeric``, ``algebraic``,
+            ``text``, ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no
+            answer was found, or the limit that was met (``budget``, ``memory``, ``crash``,
             ``screened``, ``length``, ``load``, ``deadline``, ``no-ground-truth``).
     """
 

@@ -32,9 +32,9 @@ from consensuspr.scoring.answers.extract import (
     extract_boxed_run,
     extract_gsm8k,
 )
-from consensuspr.scoring.answers.forms import form_of
+from consensuspr.scoring.answers.forms import Form, forget_forms, form_of
 from consensuspr.scoring.answers.pool import Call, SymbolicPool
-from consensuspr.scoring.answers.prose import answer_in_prose, only_number
+from consensuspr.scoring.answers.prose import answer_in_prose, numbers_in_sentence, only_number
 from consensuspr.scoring.answers.screen import hopeless
 from consensuspr.scoring.answers.verdict import NO_ANSWER, Verdict, decided, undecided
 
@@ -274,20 +274,25 @@ def _fast_verdict(ground_truth: str, response: str | bytes, rule: str) -> Verdic
     gold_form = form_of(gold)
     if not gold_form.text:
         return undecided(answer, "no-ground-truth")
-    if not form_of(answer).text:
+    form = form_of(answer)
+    if not form.text:
         return NO_ANSWER
-    equal, method = compare(gold_form, form_of(answer))
-    if not equal and gold_form.parts is not None and found.source is Source.BOXED:
+    equal, method = compare(gold_form, form)
+    if equal:
+        return decided(True, answer, method)
+    if gold_form.parts is not None and found.source is Source.BOXED:
         run = extract_boxed_run(response)
         if run is not None and not run.overlong:
             answer = run.answer
             equal, method = compare(gold_form, form_of(answer))
-    elif not equal and gold_form.value is not None:
+    elif gold_form.value is not None and form.value is None:
         number = _number_meant(found, response)
         if number is not None and compare(gold_form, form_of(number))[0]:
             return decided(True, number, "rational")
     if equal is not None:
         return decided(equal, answer, method)
+    if gold_form.value is not None and _states_another_number(gold_form, answer):
+        return decided(False, answer, "text")
     return _screened(gold, answer, response, found.source, rule)
 
 
@@ -299,6 +304,14 @@ def _number_meant(found: Extracted, response: str | bytes) -> str | None:
         # "The answer is as expected" announces nothing; the last number is the answer.
         return answer_in_prose(clip_tail(response))
     return None
+
+
+def _states_another_number(gold: Form, answer: str) -> bool:
+    """Tell whether the answer is a sentence and none of its numbers is the ground truth."""
+    numbers = numbers_in_sentence(answer)
+    return numbers is not None and all(
+        compare(gold, form_of(number))[0] is False for number in numbers
+    )
 
 
 def _screened(
@@ -313,6 +326,8 @@ def _screened(
 
 def _bare_truth(ground_truth: str) -> str:
     if len(ground_truth) <= _TRUTH_MEMO_CHARS:
+        if ground_truth.isdigit():
+            return ground_truth
         return _short_truth(ground_truth)
     return _truth_within(ground_truth)
 
@@ -335,6 +350,12 @@ def _truth_within(ground_truth: str) -> str:
 # A group shares its ground truth; long ones would make the memo large.
 _TRUTH_MEMO_CHARS = 256
 _short_truth = lru_cache(maxsize=8192)(_truth_within)
+
+
+def forget_memos() -> None:
+    """Empty what is remembered of ground truths and forms, for measurements."""
+    _short_truth.cache_clear()
+    forget_forms()
 
 
 def _slow_verdict(one: _Open, outcome: Outcome) -> Verdict:

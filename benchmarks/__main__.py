@@ -1,0 +1,123 @@
+"""``python -m benchmarks``: run the suites, print the targets beside the figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from benchmarks import suites
+from benchmarks.harness import page, plots, table
+from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness.runner import Settings, run_all
+
+_HELP = f"""Measure consensuspr and print its targets beside the figures.
+
+Every suite runs in a process of its own. Within a measurement all contenders take turns on the
+same bytes, after their answers were checked; on a shared machine trust the ratios, not the
+seconds. Progress goes to standard error, the table to standard output; OUTPUT/results.json keeps
+everything, OUTPUT/*.svg are the plots.
+
+Suites: {", ".join(suites.names())}.
+
+\b
+A few minutes:      python -m benchmarks
+All sizes:          python -m benchmarks --full
+One suite:          python -m benchmarks --only core
+The page, too:      python -m benchmarks --full --write docs/performance.md
+
+Exit codes: 0 all suites ran (a missed target is a result), 1 a suite failed, 2 bad usage.
+"""
+
+
+def main(
+    full: Annotated[
+        bool, typer.Option("--full", help="All sizes; without it the quick ones.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SUITE", help="Run this suite alone; may be given again."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all generated text.")] = 20,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Rounds of each measurement; the best counts.")
+    ] = 7,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Folder with rollouts/ and problems/ (default: $CONSENSUSPR_SHARED/data, else "
+            "../shared/data, else generated text alone).",
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False,
+            show_default="build/bench",
+            help="Folder for results.json and the plots.",
+        ),
+    ] = REPOSITORY / "build" / "bench",
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Write this Markdown page from the results, and its plots beside it, under "
+            "images/performance.",
+        ),
+    ] = None,
+) -> None:
+    """Measure consensuspr."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise typer.BadParameter('the plots need matplotlib: pip install "consensuspr[plot]"')
+    known = suites.names()
+    for name in only or ():
+        if name not in known:
+            raise typer.BadParameter(
+                f"no suite {name!r}; there are {', '.join(known)}", param_hint="--only"
+            )
+    names = [name for name in known if not only or name in only]
+    settings = Settings(full, seed, rounds, data or _default_data())
+    console = Console(stderr=True)
+    run = run_all(names, settings, only=bool(only), console=console)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "results.json").write_text(run.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    plots.draw(run, output)
+    if write is not None:
+        plots.draw(run, write.parent / page.IMAGES)
+        write.write_text(page.render(run), encoding="utf-8")
+    out = Console()
+    out.print(table.terminal(run))
+    for note in table.notes(run):
+        out.print(Padding.indent(Text(note), 2))
+    for warning in run.warnings:
+        console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
+    for name, reason in run.failures.items():
+        console.print(f"[red]error:[/red] suite {name} failed: {reason}", highlight=False)
+    if run.failures:
+        raise typer.Exit(1)
+
+
+def _default_data() -> Path | None:
+    """Return the folder of real rollouts, None where there is none."""
+    named = os.environ.get("CONSENSUSPR_SHARED")
+    folder = (Path(named) if named else REPOSITORY.parent / "shared") / "data"
+    if folder.is_dir():
+        return folder
+    if named:
+        raise typer.BadParameter(f"CONSENSUSPR_SHARED names {named}, which has no folder data")
+    return None
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app.command(help=_HELP)(main)
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")

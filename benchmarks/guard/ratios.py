@@ -1,0 +1,162 @@
+"""What counts do not see: ratios of times, each taken alternately in one run.
+
+The measuring is that of the suites, on generated text and in small sizes.  The bounds are the
+project's targets with wide room, for machines under load: they catch what costs a factor (a copy
+of each byte, a search that is no longer linear, a lock that is held).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.guard.inputs import SEED, answers
+from benchmarks.guard.tries import RatioCheck
+from benchmarks.harness.context import Context
+from benchmarks.harness.measure import interleaved
+from benchmarks.harness.results import SuiteResult
+from benchmarks.suites.answers_peers import MathVerify
+from benchmarks.suites.core import costs, peers
+from benchmarks.suites.core.sizes import QUICK, Sizes
+from benchmarks.suites.core.workloads import Corpus
+from benchmarks.suites.service.contenders import ECHO, SCORING, SYNC, Field
+from benchmarks.suites.service.processes import on_one_core
+from benchmarks.suites.service.work import Work
+from consensuspr.scoring import AnswerVerifier
+from consensuspr.scoring.answers.forms import forget_forms
+
+_ROUNDS = 3
+_ANSWERS = 24
+_BATCH = 64
+_SIZES = replace(
+    QUICK,
+    peer_bytes=400_000,
+    twin_bytes=20_000,
+    lengths=(1_000, 10_000, 100_000, 1_000_000),
+    nodes=(5, 50, 500),
+)
+_SHORT_HOSTILE, _LONG_HOSTILE = 10_000, 400_000
+
+_Part = Callable[[Context, Sizes, Corpus, SuiteResult], None]
+
+
+def checks(scratch: Path) -> list[RatioCheck]:
+    """Return the checks; nothing is measured yet.  Files go into ``scratch``."""
+    context = Context(full=False, seed=SEED, rounds=_ROUNDS, data=None, scratch=scratch)
+    corpus = Corpus(None, SEED, _SIZES.corpus_bytes)
+
+    def target(part: _Part, key: str) -> Callable[[], float]:
+        return lambda: _check(_part(part, context, _SIZES, corpus), key)
+
+    return [
+        RatioCheck(
+            "plain Python",
+            "normalise + match by `re` + `pyahocorasick` over the core",
+            10.0,
+            False,
+            target(peers.measure, "core_vs_re_pyahocorasick"),
+        ),
+        RatioCheck(
+            "length of rollouts",
+            "the dearest byte of rollouts of 1 kB to 1 MB over the cheapest",
+            2.0,
+            True,
+            target(costs.by_length, "cost_by_length"),
+        ),
+        RatioCheck(
+            "number of nodes",
+            "the dearest byte with 5 to 500 nodes over the cheapest",
+            2.0,
+            True,
+            target(costs.by_nodes, "cost_by_nodes"),
+        ),
+        RatioCheck(
+            "hostile texts",
+            "a byte of the hostile text that grows worst, of 400 kB over 10 kB,",
+            2.0,
+            True,
+            lambda: hostile_growth(context, corpus),
+        ),
+        RatioCheck(
+            "server",
+            "a batch of 64 rollouts of 10 kB through the server over an empty echo of its bytes "
+            "and scoring it in process",
+            2.5,
+            True,
+            lambda: server_over_echo_and_scoring(context),
+        ),
+        RatioCheck(
+            "answers",
+            "a check by math-verify over one by the fast path",
+            60.0,
+            False,
+            math_verify_over_fast_path,
+        ),
+    ]
+
+
+def hostile_growth(context: Context, corpus: Corpus) -> float:
+    """Return how much dearer a byte of a long hostile text is than one of a short, at worst.
+
+    Both are taken against ordinary text of the same run, which has no reason to grow.
+    """
+    short, long = (
+        {
+            str(figure.parameters["hostile text"]): figure.value
+            for figure in _part(
+                costs.hostile, context, replace(_SIZES, hostile_bytes=size), corpus
+            ).figures
+        }
+        for size in (_SHORT_HOSTILE, _LONG_HOSTILE)
+    )
+    return max(long[name] / short[name] for name in long)
+
+
+def server_over_echo_and_scoring(context: Context) -> float:
+    """Score a batch through a real server, all processes on one core."""
+    with ExitStack() as stack:
+        stack.enter_context(on_one_core())
+        work = stack.enter_context(closing(Work.make(context, _BATCH)))
+        field = stack.enter_context(Field(work, context.scratch))
+        timed = interleaved(
+            {
+                SCORING: lambda: work.score(_BATCH),
+                ECHO: field.echo.contender(work, _BATCH),
+                **field.server.contenders(work, _BATCH, SYNC),
+            },
+            _ROUNDS,
+        )
+    return timed[SYNC].best / (timed[ECHO].best + timed[SCORING].best)
+
+
+def math_verify_over_fast_path() -> float:
+    """Check the same answers by math-verify in this process, and by the service's verifier."""
+    given = answers(_ANSWERS, "ratio")
+    truths, responses = [one.ground_truth for one in given], [one.response for one in given]
+
+    def fast() -> list[bool | None]:
+        forget_forms()  # what was seen before costs nothing; this is about the first time
+        return [one.correct for one in verifier.verify_batch(truths, responses)]
+
+    def slow() -> list[bool]:
+        return math_verify.judge(truths, responses)
+
+    math_verify = MathVerify()
+    with AnswerVerifier() as verifier:
+        assert fast() == slow() == [one.correct for one in given]
+        timed = interleaved({"fast": fast, "slow": slow}, _ROUNDS, time.process_time)
+    return timed["slow"].best / timed["fast"].best
+
+
+def _part(part: _Part, context: Context, sizes: Sizes, corpus: Corpus) -> SuiteResult:
+    found = SuiteResult(suite="guard", title="guard")
+    part(context, sizes, corpus, found)
+    return found
+
+
+def _check(found: SuiteResult, key: str) -> float:
+    [value] = [check.value for check in found.checks if check.target == key]
+    return value

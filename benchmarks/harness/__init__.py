@@ -1,0 +1,1 @@
+"""What all benchmark suites share: texts, clocks, results, targets, and the page made of them."""

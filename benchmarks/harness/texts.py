@@ -1,0 +1,281 @@
+"""Texts to measure with: seeded ones of the shape that verl's rollouts have, and real ones.
+
+A generated rollout is reasoning in prose with LaTeX, Markdown and numbers, in paragraphs, and
+ends with an answer in ``\\boxed{}``.  Its filler never holds what a generated node is about:
+nodes speak of numbers of at least five digits, the filler of numbers below 10,000 and of
+equations whose result is smaller still.  So it is known which nodes a text reaches, and a
+contender that reports others is wrong.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from consensuspr.core import derive_forms
+
+_OPENINGS = (
+    "Okay, let me think about this carefully. The problem gives {a} {things} and asks for",
+    "First, let's restate what we know: there are {a} {things}, and",
+    "Hmm, wait. If each of the {a} {things} is counted twice, then",
+    "Let me double-check the step with the {a} {things}, because",
+    "**Step {d}.** We look at the {a} {things} again;",
+    "So far so good. Now consider the remaining {a} {things}, where",
+    "Alternatively, one could argue that for every one of the {a} {things}",
+)
+_CLAUSES = (
+    "the total that is shared between all of them",
+    "we need to be careful about the order in which they are taken",
+    "the ratio stays the same whatever is removed first",
+    "it follows that nothing is counted more than once",
+    "what remains is smaller than what we began with",
+    "the two cases do not overlap, so we can add them",
+    "this only holds when the variable is positive",
+)
+# Words in no order: a vocabulary this wide is as hard to predict for a processor as real prose.
+_WORDS = (
+    "and or but so then thus hence because since although while where which that this each every "
+    "any some all both neither only also again still yet just maybe perhaps exactly roughly "
+    "clearly therefore however instead actually indeed otherwise given let suppose assume note "
+    "recall check verify compute count compare choose pick take put write rewrite expand factor "
+    "simplify substitute divide multiply add subtract square cancel rearrange combine split "
+    "problem answer value number sum product ratio fraction factor term root power degree sign "
+    "equation expression formula function variable constant parameter coefficient polynomial "
+    "sequence series set subset pair triple point line circle triangle angle side height area "
+    "volume length distance speed time rate probability case condition constraint bound limit "
+    "maximum minimum positive negative even odd prime integer rational real complex distinct equal "
+    "larger smaller greater less first second third last next previous other same different total "
+    "remaining possible impossible valid wrong correct simple tricky interesting general specific "
+    "I we you it they one two three of in on at by for with from to into over under between not "
+    "is are was be has have had do does can could should would must will x y n k it’s that’s don’t "
+    "we’ll non‑zero two‑digit → ≥ – … (mod (see b) i.e. e.g. n≥2 a_i x_1 2^k f(n) k-1 r/s |A| O(n)"
+).split()
+_THINGS = ("marbles", "apples", "students", "pages", "tickets", "boxes", "litres", "coins")
+_FORMULAS: tuple[Callable[[random.Random], str], ...] = (
+    lambda rng: _small_sum(rng, "${} + {} = {}$"),
+    lambda rng: _small_sum(rng, r"\({} + {} = {}\)"),
+    lambda rng: _small_sum(rng, "{} + {} = {}"),
+    lambda rng: (
+        f"$x^2 - {rng.randrange(2, 40)}x + {rng.randrange(2, 90)} = 0$, so "
+        f"$x = \\frac{{{rng.randrange(2, 99)}}}{{{rng.randrange(2, 9)}}}$"
+    ),
+    lambda rng: (
+        f"\n\\[\n\\sqrt{{{rng.randrange(2, 99)}}} \\cdot y_{{{rng.randrange(9)}}} \\le "
+        f"\\frac{{a+{rng.randrange(2, 9)}}}{{b}}\n\\]\n"
+    ),
+    lambda rng: f"about {rng.randrange(2, 100)}% of {rng.randrange(1000, 9999):,} cases",
+    lambda rng: f"$\\left(\\frac{{n}}{{{rng.randrange(2, 30)}}}\\right)^{{{rng.randrange(2, 5)}}}$",
+    lambda rng: f"`f({rng.randrange(9)})` is {rng.randrange(100)}.{rng.randrange(10, 99)}",
+    lambda rng: f"a_{rng.randrange(9)} = {rng.randrange(2, 30)}b − c·{rng.randrange(2, 30)}",
+    lambda rng: (
+        f"(n+{rng.randrange(1, 9)})(n-{rng.randrange(1, 9)}) ≤ m^2/{rng.randrange(2, 9)} for m≥"
+        f"{rng.randrange(2, 99)}"
+    ),
+    lambda rng: (
+        f"{rng.randrange(2, 99)}/{rng.randrange(2, 99)}, {rng.randrange(2, 99)}/"
+        f"{rng.randrange(2, 99)}, ..., k ≡ {rng.randrange(9)} (mod {rng.randrange(2, 99)})"
+    ),
+    lambda rng: (
+        f"f(x)={rng.randrange(2, 30)}x+{rng.randrange(2, 99)}, so f({rng.randrange(9)})/"
+        f"f({rng.randrange(9)}) and d={rng.randrange(2, 30)}p-{rng.randrange(2, 30)}q"
+    ),
+    lambda rng: f"p = {rng.randrange(2, 999)}, q={rng.randrange(2, 999)} -> p-q>0?",
+)
+# How a rollout writes a product or a sum that is a node; all of one normal form up to order.
+_WRITTEN: Mapping[str, tuple[str, ...]] = {
+    "*": (
+        "Now ${a} \\times {b} = {c}$.",
+        "That gives {a} * {b} = {c:,} in all.",
+        "\\[ {a} \\cdot {b} = {latex} \\]",
+        "Therefore **{a} × {b} = {c}**, as needed.",
+    ),
+    "+": (
+        "Adding both, ${a} + {b} = {c}$.",
+        "Together {a} + {b} = {c:,} of them.",
+        "\\[ {a} + {b} = {latex} \\]",
+        "So we get **{a} + {b} = {c}** here.",
+    ),
+}
+_FIRST_LARGE = 10_000
+
+
+def rollouts(count: int, size: int, seed: int) -> list[str]:
+    """Return ``count`` texts of about ``size`` bytes each (never more than 400 above it)."""
+    rng = random.Random(f"rollouts {seed}")
+    return [_close(_prose(rng, size), rng.randrange(1, 999)) for _ in range(count)]
+
+
+def problems(count: int, seed: int, nodes: int = 7) -> list[dict[str, Any]]:
+    """Return rows of a dataset file, ``nodes`` nodes each, with derived forms and an answer.
+
+    Nodes are products and sums of numbers that no other node of the same problem shares.
+    """
+    rng = random.Random(f"problems {seed}")
+    return [_problem(rng, index, nodes) for index in range(count)]
+
+
+def rollouts_of(
+    problems: Sequence[Mapping[str, Any]], per_problem: int, size: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return rollout rows of about ``size`` bytes that reach a known part of the nodes.
+
+    Each has ``problem_id``, ``response``, ``rollout_id``, ``expected`` (one flag a node) and
+    ``correct`` (whether its boxed answer is the ground truth).  Problems are those of
+    ``problems``; about half of the nodes are reached, and the last but seldom, so that a search
+    that may stop when all is found reads most texts to the end.
+    """
+    rng = random.Random(f"rollouts of {seed}")
+    rows = []
+    for problem in problems:
+        nodes = problem["nodes"]
+        for number in range(per_problem):
+            expected = [rng.random() < (0.1 if node["is_final"] else 0.5) for node in nodes]
+            correct = rng.random() < 0.5
+            answer = int(problem["ground_truth"]) + (0 if correct else rng.randrange(1, 50))
+            reached = [node for node, known in zip(nodes, expected, strict=True) if known]
+            rows.append(
+                {
+                    "problem_id": problem["problem_id"],
+                    "rollout_id": f"{problem['problem_id']}-r{number}",
+                    "response": _close(_with_steps(rng, reached, size), answer),
+                    "expected": expected,
+                    "correct": correct,
+                }
+            )
+    return rows
+
+
+def real_rollouts(data: Path, *names: str) -> list[str]:
+    """Return the responses of ``data/rollouts/NAME.jsonl.gz``, file after file."""
+    responses = []
+    for name in names:
+        path = data / "rollouts" / f"{name}.jsonl.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            responses += [str(json.loads(line)["response"]) for line in lines]
+    return responses
+
+
+def cut(texts: Sequence[str], size: int) -> list[str]:
+    """Join ``texts`` and cut them at paragraph borders into texts of ``size`` bytes or more.
+
+    A text ends at the first border past ``size``; a paragraph longer than four times ``size``
+    is cut at lines, and a line that long at blanks, so that none is much longer.  What is left
+    at the end is dropped.
+    """
+    pieces: list[str] = []
+    parts: list[str] = []
+    length = 0
+    for text in texts:
+        for part in _paragraphs(text, size):
+            parts.append(part)
+            length += len(part.encode())
+            if length >= size:
+                pieces.append("".join(parts))
+                parts, length = [], 0
+        parts.append("\n\n")
+    return pieces
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write rows as a JSONL file, to be given to a server or a command; return its path."""
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return path
+
+
+def _paragraphs(text: str, size: int) -> list[str]:
+    parts = [text]
+    for border in ("\n\n", "\n", " "):
+        split: list[str] = []
+        for part in parts:
+            if border == "\n\n" or len(part) > 4 * size:
+                split += [piece + border for piece in part.split(border)]
+            else:
+                split.append(part)
+        parts = split
+    return parts
+
+
+def _small_sum(rng: random.Random, written: str) -> str:
+    a, b = rng.randrange(2, 400), rng.randrange(2, 400)
+    return written.format(a, b, a + b)
+
+
+def _sentence(rng: random.Random) -> str:
+    parts = []
+    if rng.random() < 0.2:
+        opening = rng.choice(_OPENINGS).format(
+            a=rng.randrange(2, 9999), d=rng.randrange(1, 9), things=rng.choice(_THINGS)
+        )
+        parts.append(f"{opening} {rng.choice(_CLAUSES)}")
+    parts.append(" ".join(rng.choices(_WORDS, k=rng.randrange(4, 20))))
+    # About as much of it is symbols as in what reasoning models write.
+    parts += [rng.choice(_FORMULAS)(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+    text = ", ".join(parts)
+    return f"{text[0].upper()}{text[1:]}. "
+
+
+def _prose(rng: random.Random, size: int) -> str:
+    parts: list[str] = []
+    length = 0
+    while length < size:
+        part = _sentence(rng)
+        if rng.random() < 0.25:
+            part += "\n\n"
+        parts.append(part)
+        length += len(part.encode())
+    return "".join(parts)
+
+
+def _with_steps(rng: random.Random, nodes: Sequence[Mapping[str, Any]], size: int) -> str:
+    """Spread the nodes' steps over the text, in their order."""
+    steps = [_write_step(rng, node) for node in nodes]
+    share = max(0, size - sum(map(len, steps))) // (len(steps) + 1)
+    parts = [_prose(rng, share)]
+    for step in steps:
+        parts += ["\n\n", step, "\n\n", _prose(rng, share)]
+    return "".join(parts)
+
+
+def _write_step(rng: random.Random, node: Mapping[str, Any]) -> str:
+    left, _, result = str(node["expressions"][0]).partition("=")
+    sign = "*" if "*" in left else "+"
+    a, b, c = (int(part) for part in (*left.split(sign), result))
+    return rng.choice(_WRITTEN[sign]).format(a=a, b=b, c=c, latex=f"{c:,}".replace(",", "{,}"))
+
+
+def _close(prose: str, answer: int) -> str:
+    return f"{prose}\n\nSo the final answer is $\\boxed{{{answer}}}$."
+
+
+def _problem(rng: random.Random, index: int, count: int) -> dict[str, Any]:
+    numbers = rng.sample(range(_FIRST_LARGE, _FIRST_LARGE * 10), 2 * count)
+    nodes = []
+    for number in range(count):
+        a, b = numbers[2 * number : 2 * number + 2]
+        equation = f"{a}+{b}={a + b}" if rng.random() < 0.3 else f"{a}*{b}={a * b}"
+        nodes.append(
+            {
+                "node_id": f"n{number + 1}",
+                "label": f"step {number + 1}",
+                "type": "equation",
+                "expressions": [equation],
+                "derived": list(derive_forms(equation)),
+                "support": rng.randrange(2, 8),
+                "is_final": number == count - 1,
+            }
+        )
+    return {
+        "problem_id": f"generated-{index:06d}",
+        "data_source": "generated",
+        "problem": f"A generated problem of {count} steps, number {index}.",
+        "ground_truth": str(rng.randrange(1, 1000)),
+        "nodes": nodes,
+        "split": "train",
+        "metadata": {},
+    }

@@ -1,0 +1,286 @@
+"""What each part holds in memory: imports, matchers, a batch under way, a server.
+
+Not covered: datasets by number of problems, which are the suite ``problems``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import psutil
+
+from benchmarks.harness import texts
+from benchmarks.harness.answers import require
+from benchmarks.harness.context import Context
+from benchmarks.harness.measure import peak_memory
+from benchmarks.harness.results import Figure, Series, SuiteResult
+from benchmarks.suites.problems.memory import Resident, resident
+from benchmarks.suites.step.server import serving
+from consensuspr.client import LocalClient, RewardClient, Rollout
+from consensuspr.core import BatchResult, Matcher, match_batch
+from consensuspr.scoring import Score
+
+_MB = 1e6
+# What a program writes to have a part, each alone in a new process.
+IMPORTS = {
+    "the interpreter alone": "pass",
+    "import numpy": "import numpy",
+    "the core": "from consensuspr.core import Matcher",
+    "scoring in process": "from consensuspr.scoring import Scorer",
+    "the client of a server": "from consensuspr.client import RewardClient",
+    "the client without a server": "from consensuspr.client import LocalClient",
+}
+_RESIDENT = """
+import os
+with open("/proc/self/statm") as file:
+    print(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+"""
+_NOTES = [
+    "Resident bytes as the kernel counts them. A server's are those of all its processes, pages "
+    "that several share divided among them (PSS), so that nothing counts twice.",
+    "A batch's bytes are the peak of the process during the call less what it held before, the "
+    "texts among it; what the call returns is counted. Each is measured in a process of its own. "
+    "The first batch of a scorer compiles the matchers of its problems, which stay; the next one "
+    "uses again what the first has given back.",
+    "A matcher's `nbytes` is its automaton and patterns; resident is what many of them take in "
+    "all, Python's objects for the expressions included.",
+]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class MatcherCost:
+    """Of one matcher of many alike: its patterns, and bytes by its own word and by the kernel's."""
+
+    patterns: int
+    nbytes: float
+    resident: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Amounts: rollouts of a batch and the bytes of each; nodes of a matcher; workers."""
+
+    batch: int
+    text_bytes: int
+    nodes: tuple[int, ...]
+    matcher_nodes: int
+    workers: tuple[int, ...]
+
+
+QUICK = Sizes(
+    batch=2_048, text_bytes=10_000, nodes=(1, 7, 50, 500), matcher_nodes=5_000, workers=(1, 2)
+)
+FULL = Sizes(
+    batch=2_048,
+    text_bytes=10_000,
+    nodes=(1, 2, 5, 7, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000),
+    matcher_nodes=20_000,
+    workers=(1, 2, 4),
+)
+
+
+def run(context: Context) -> SuiteResult:
+    """Measure memory; quick or full sizes by ``context.full``."""
+    return measure(context, FULL if context.full else QUICK)
+
+
+def measure(context: Context, sizes: Sizes) -> SuiteResult:
+    """Measure memory with the sizes given."""
+    found = SuiteResult(suite="memory", title="Memory", notes=list(_NOTES))
+    context.say("imports")
+    _imports(found)
+    context.say("matchers by nodes")
+    _matchers(context, sizes, found)
+    problems = texts.problems(-(-sizes.batch // 8), context.seed)
+    rows = texts.rollouts_of(problems, 8, sizes.text_bytes, context.seed)[: sizes.batch]
+    dataset = texts.write_rows(context.scratch / "problems.jsonl", problems)
+    context.say("a batch in process")
+    _batch(problems, rows, dataset, found)
+    for workers in sizes.workers:
+        context.say(f"a server with {workers} workers")
+        _server(context, rows, dataset, workers, found)
+    return found
+
+
+def _imports(found: SuiteResult) -> None:
+    for name, statement in IMPORTS.items():
+        done = subprocess.run(
+            [sys.executable, "-c", statement + _RESIDENT],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        found.figures.append(
+            Figure(
+                name="resident after start",
+                value=int(done.stdout) / _MB,
+                unit="MB",
+                parameters={"process": name},
+            )
+        )
+
+
+def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
+    lines: dict[str, list[tuple[float, float]]] = {"nbytes": [], "resident": []}
+    for nodes in sizes.nodes:
+        # As many as have the same nodes in all, so that a page more or less is nothing.
+        count = max(1, sizes.matcher_nodes // nodes)
+        forms = [_forms(row) for row in texts.problems(count, context.seed, nodes)]
+        cost = _fresh(_build_matchers, forms)
+        parameters: dict[str, str | int | float] = {
+            "nodes": nodes,
+            "patterns": cost.patterns,
+            "matchers": count,
+        }
+        for name, value in (("nbytes", cost.nbytes), ("resident", cost.resident)):
+            lines[name].append((nodes, value / 1e3))
+            found.figures.append(
+                Figure(
+                    name=f"{name} of a matcher",
+                    value=value / 1e3,
+                    unit="kB",
+                    parameters=parameters,
+                )
+            )
+    found.series.append(
+        Series(
+            name="Memory of a matcher by number of nodes",
+            x_label="nodes, each with four equal forms",
+            y_label="kB",
+            log_x=True,
+            log_y=True,
+            lines=lines,
+        )
+    )
+
+
+def _build_matchers(forms: Sequence[list[list[str]]]) -> MatcherCost:
+    made: list[Matcher] = []
+    memory = peak_memory(lambda: made.extend(Matcher(nodes) for nodes in forms))
+    return MatcherCost(
+        patterns=made[0].num_patterns,
+        nbytes=sum(matcher.nbytes for matcher in made) / len(made),
+        resident=(memory.after - memory.before) / len(made),
+    )
+
+
+def _batch(
+    problems: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
+    dataset: Path,
+    found: SuiteResult,
+) -> None:
+    forms = {problem["problem_id"]: _forms(problem) for problem in problems}
+    for threads in (1, 2):
+        peak = _fresh(_match, forms, rows, threads)
+        _over_texts(found, f"match_batch, {threads} threads", peak, rows)
+    first, later = _fresh(_score, dataset, rows)
+    _over_texts(found, "LocalClient.score, the first", first, rows)
+    _over_texts(found, "LocalClient.score, the next", later, rows)
+
+
+def _match(
+    forms: Mapping[str, list[list[str]]], rows: Sequence[dict[str, Any]], threads: int
+) -> int:
+    """Return the bytes that the first batch of a process needs, matchers made before."""
+    by_id = {problem_id: Matcher(nodes) for problem_id, nodes in forms.items()}
+    matchers = [by_id[row["problem_id"]] for row in rows]
+    raw = [row["response"].encode() for row in rows]
+    results: list[BatchResult] = []
+    memory = peak_memory(lambda: results.append(match_batch(matchers, raw, threads=threads)))
+    flags = [results[0].matched(index).tolist() for index in range(len(raw))]
+    require("match_batch", flags, [row["expected"] for row in rows])
+    return memory.peak - memory.before
+
+
+def _score(dataset: Path, rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+    """Return the bytes that a process's first batch needs, its matchers included, and the next."""
+    rollouts = _rollouts(rows)
+    scores: list[Sequence[Score]] = []
+    with LocalClient(dataset) as client:
+        first = peak_memory(lambda: scores.append(client.score(rollouts)))
+        require("LocalClient", _flags(scores.pop()), [row["expected"] for row in rows])
+        later = peak_memory(lambda: client.score(rollouts))
+    return first.peak - first.before, later.peak - later.before
+
+
+def _fresh(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+    """Call a function of this module in a new process.
+
+    What a process once had and gave back it uses again, and memory taken so would not be seen.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(function, *arguments, **keywords).result()
+
+
+def _server(
+    context: Context,
+    rows: Sequence[dict[str, Any]],
+    dataset: Path,
+    workers: int,
+    found: SuiteResult,
+) -> None:
+    rollouts = _rollouts(rows)
+    expected = [row["expected"] for row in rows]
+    with serving(dataset, context.scratch, workers=workers) as (address, pid):
+        idle, processes = _all_processes(pid)
+        with RewardClient(address, timeout_s=120) as client:
+            require("the server", _flags(client.score(rollouts)), expected)
+            once, _ = _all_processes(pid)
+            for _ in range(4):
+                client.score(rollouts)
+            often, _ = _all_processes(pid)
+    for when, memory in (("idle", idle), ("after a batch", once), ("after five batches", often)):
+        found.figures.append(
+            Figure(
+                name="server, all processes",
+                value=memory.pss / _MB,
+                unit="MB",
+                parameters={"workers": workers, "processes": processes, "when": when},
+            )
+        )
+
+
+def _all_processes(pid: int) -> tuple[Resident, int]:
+    """Return the memory of a process and all below it, and how many they are."""
+    total, count = resident(pid), 1
+    for child in psutil.Process(pid).children(recursive=True):
+        total += resident(child.pid)
+        count += 1
+    return total, count
+
+
+def _over_texts(found: SuiteResult, name: str, value: int, rows: Sequence[dict[str, Any]]) -> None:
+    size = sum(len(row["response"].encode()) for row in rows)
+    found.figures.append(
+        Figure(
+            name="peak of a batch beyond its texts",
+            value=value / _MB,
+            unit="MB",
+            parameters={"call": name, "texts": len(rows), "MB of text": round(size / _MB, 1)},
+        )
+    )
+
+
+def _forms(row: dict[str, Any]) -> list[list[str]]:
+    return [[*node["expressions"], *node["derived"]] for node in row["nodes"]]
+
+
+def _rollouts(rows: Sequence[dict[str, Any]]) -> list[Rollout]:
+    return [Rollout(problem_id=row["problem_id"], response=row["response"]) for row in rows]
+
+
+def _flags(scores: Sequence[Score]) -> list[list[bool]]:
+    return [list(score.matched) for score in scores]

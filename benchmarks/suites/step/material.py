@@ -1,0 +1,102 @@
+"""The rollouts of one training step: what both sides get, and what they have to find in it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import texts
+
+# What most recipes sample a prompt; 2,048 rollouts are then 256 problems.
+PER_PROBLEM = 8
+NODES = 7
+# Long rollouts of reasoning models; the shorter ones would have to be joined.
+_LONG = ("math_r1distill_long", "aime24_qwen3_32b", "olympiad_gptoss120b_very_long")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step's rollouts.
+
+    Attributes:
+        dataset: file with their problems.
+        rows: ``problem_id``, ``response``, ``ground_truth``, ``expected`` (one flag a node) and
+            ``correct`` of each.
+        kind: where the texts come from, for a table.
+    """
+
+    dataset: Path
+    rows: list[dict[str, Any]]
+    kind: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all responses."""
+        return sum(len(row["response"].encode()) for row in self.rows)
+
+    def check(self, side: str, rewards: Sequence[float], tolerance: float = 0.0) -> None:
+        """Compare rewards, half of Acc and half of NCR, with what is written into the texts.
+
+        Args:
+            side: whose they are, for the error.
+            rewards: of all rows, in order.
+            tolerance: for verl's tensors, which hold 32-bit numbers.
+
+        Raises:
+            ValueError: one is wrong; nothing is to be reported then.
+        """
+        for at, (row, reward) in enumerate(zip(self.rows, rewards, strict=True)):
+            ncr = sum(row["expected"]) / len(row["expected"])
+            right = 0.5 * row["correct"] + 0.5 * ncr
+            if not abs(reward - right) <= tolerance:
+                raise ValueError(f"{side}: rollout {at} gets {reward}, not {right}")
+
+
+def step(count: int, size: int, seed: int, data: Path | None, folder: Path) -> Step:
+    """Return ``count`` rollouts of about ``size`` bytes; their dataset is written to ``folder``.
+
+    Real long rollouts where there are any, cut to size, with the nodes' steps and an answer
+    written into them; generated ones otherwise.
+    """
+    problems = texts.problems(-(-count // PER_PROBLEM), seed, NODES)
+    dataset = texts.write_rows(folder / "problems.jsonl", problems)
+    if data is None:
+        rows = texts.rollouts_of(problems, PER_PROBLEM, size, seed)
+        kind = "generated"
+    else:
+        rows = _planted(texts.cut(texts.real_rollouts(data, *_LONG), size), problems, seed)
+        kind = "real"
+    truths = {problem["problem_id"]: problem["ground_truth"] for problem in problems}
+    for row in rows:
+        row["ground_truth"] = truths[row["problem_id"]]
+    return Step(dataset, rows[:count], kind)
+
+
+def _planted(
+    pieces: Sequence[str], problems: Sequence[Mapping[str, Any]], seed: int
+) -> list[dict[str, Any]]:
+    """Write about half of a problem's nodes into real texts, and an answer below."""
+    rng = random.Random(f"planted {seed}")
+    rows: list[dict[str, Any]] = []
+    for problem in problems:
+        for _ in range(PER_PROBLEM):
+            expected = [rng.random() < 0.5 for _ in problem["nodes"]]
+            correct = rng.random() < 0.5
+            paragraphs = pieces[len(rows) % len(pieces)].split("\n")
+            for node, present in zip(problem["nodes"], expected, strict=True):
+                if present:
+                    line = f"So we have {node['expressions'][0]} here."
+                    paragraphs.insert(rng.randrange(len(paragraphs)), line)
+            answer = int(problem["ground_truth"]) + (0 if correct else 1)
+            rows.append(
+                {
+                    "problem_id": problem["problem_id"],
+                    "response": "\n".join([*paragraphs, f"\nAnswer: {answer}"]),
+                    "expected": expected,
+                    "correct": correct,
+                }
+            )
+    return rows

@@ -1,0 +1,301 @@
+"""The two ways to send: whole requests built beforehand, or samples through verl's client.
+
+Whole batches go out as bytes that were encoded before the clock started, so that a process
+sends as much as the wire takes and what is timed is the server.  Samples go through
+``AsyncRewardClient.score_one`` itself: what is timed there is what a reward loop waits for,
+its micro-batching and its encoding included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from consensuspr.client import AsyncRewardClient, RetryPolicy
+from consensuspr.client.channel import channel_options
+from consensuspr.client.rpc_errors import ERRORS, RpcFailure
+from consensuspr.errors import (
+    DeadlineExceeded,
+    InputError,
+    Overloaded,
+    RewardServiceError,
+)
+from consensuspr.loadtest.outcome import BAD_REPLY, DEADLINE, OK, Outcome, Reply
+from consensuspr.loadtest.pool import response_bytes
+from consensuspr.loadtest.settings import Profile, Settings
+from consensuspr.scoring.types import Identity, Rollout, Score
+from consensuspr.v1 import SERVICE_NAME
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.wire.enums import decode_status
+from consensuspr.wire.replies import decode_score
+from consensuspr.wire.requests import encode_rollout, encode_score_request
+
+_SCORE = f"/{SERVICE_NAME}/Score"
+
+
+class Sender(Protocol):
+    """Sends request after request."""
+
+    @property
+    def request_bytes(self) -> float:
+        """Mean size of a request."""
+
+    async def open(self) -> None:
+        """Connect, so that no request waits for it.
+
+        Raises:
+            RewardServiceError: nobody answers.
+        """
+
+    async def send(self, number: int, timeout_s: float) -> Outcome:
+        """Send a request and wait for its end; never raises for what the server does.
+
+        Args:
+            number: counted from 0; decides which rollouts are sent, and on which connection.
+            timeout_s: until it must have ended, above 0.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+def make_sender(settings: Settings, rollouts: Sequence[Rollout], connections: int) -> Sender:
+    """Return the sender of a profile.
+
+    Args:
+        settings: of the load test.
+        rollouts: to send.
+        connections: of this process.
+    """
+    if settings.profile is Profile.VERL:
+        return SampleSender(settings, rollouts, connections)
+    return BatchSender(settings, rollouts, connections)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A request as it is sent, and what it holds."""
+
+    encoded: bytes
+    positions: tuple[int, ...]
+    num_bytes: int
+
+
+class BatchSender:
+    """Sends batches as bytes built beforehand; one attempt is one RPC."""
+
+    def __init__(self, settings: Settings, rollouts: Sequence[Rollout], connections: int) -> None:
+        self._settings = settings
+        self._policy = settings.policy
+        self._bodies = _bodies(settings, rollouts)
+        self._channels = [
+            grpc.aio.insecure_channel(settings.address, channel_options())
+            for _ in range(connections)
+        ]
+        self._calls: list[Callable[..., Any]] = [
+            channel.unary_unary(
+                _SCORE, request_serializer=None, response_deserializer=pb.ScoreResponse.FromString
+            )
+            for channel in self._channels
+        ]
+
+    @property
+    def request_bytes(self) -> float:
+        return sum(len(body.encoded) for body in self._bodies) / len(self._bodies)
+
+    async def open(self) -> None:
+        client = AsyncRewardClient(self._settings.address, self._settings.timeout_s)
+        async with client:
+            await client.server_info()
+        await asyncio.gather(*(channel.channel_ready() for channel in self._channels))
+
+    async def send(self, number: int, timeout_s: float) -> Outcome:
+        body = self._bodies[number % len(self._bodies)]
+        call = self._calls[number % len(self._calls)]
+        clock = asyncio.get_running_loop().time
+        give_up_at = clock() + timeout_s
+        failed: list[str] = []
+        for attempt in itertools.count(1):
+            try:
+                reply = await call(body.encoded, timeout=give_up_at - clock())
+            except grpc.aio.AioRpcError as error:
+                failure = RpcFailure.of(error)
+            else:
+                return _outcome(body, reply, tuple(failed))
+            failed.append(failure.code.name)
+            delay_s = self._policy.delay_s(attempt, failure, random.uniform)
+            if delay_s is None or clock() + delay_s >= give_up_at:
+                return Outcome(
+                    failure.code.name,
+                    failure.details or failure.code.name,
+                    shed=failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+                    and failure.is_transient,
+                    failed_attempts=tuple(failed),
+                    retries=attempt - 1,
+                    retry_after_s=failure.retry_after_s,
+                )
+            await asyncio.sleep(delay_s)
+        raise AssertionError("attempts do not end")
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close(None)
+
+
+def _bodies(settings: Settings, rollouts: Sequence[Rollout]) -> list[_Body]:
+    """Return requests in which every rollout of the pool occurs, each of the wanted size."""
+    batch = settings.batch
+    encoded = [encode_rollout(rollout) for rollout in rollouts]
+    sizes = [response_bytes(rollout) for rollout in rollouts]
+    bodies = []
+    for start in range(0, len(rollouts), batch):
+        # The last one is filled up from the beginning, as is a batch larger than the pool.
+        positions = tuple((start + place) % len(rollouts) for place in range(batch))
+        request = encode_score_request((encoded[p] for p in positions), settings.options)
+        num_bytes = sum(sizes[position] for position in positions)
+        bodies.append(_Body(request.SerializeToString(), positions, num_bytes))
+    return bodies
+
+
+def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> Outcome:
+    """Return the outcome of a reply that came."""
+    scores = reply.scores
+
+    def bad(reason: str) -> Outcome:
+        return Outcome(BAD_REPLY, reason, failed_attempts=(*failed, BAD_REPLY), retries=len(failed))
+
+    if len(scores) != len(body.positions):
+        return bad(f"{len(scores)} scores came back for {len(body.positions)} rollouts")
+    try:
+        statuses = {
+            decode_status(number).value: count
+            for number, count in Counter(score.status for score in scores).items()
+        }
+    except InputError as error:
+        return bad(f"the reply cannot be read: {error}")
+    return Outcome(
+        OK,
+        failed_attempts=failed,
+        retries=len(failed),
+        reply=Reply(
+            body.positions,
+            body.num_bytes,
+            statuses,
+            reply.identity.dataset_digest,
+            lambda place: decode_score(scores[place]),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedRetries(RetryPolicy):
+    """A retry policy that notes which attempts failed; a client says it to nobody else.
+
+    Attributes:
+        failed: code of each attempt that failed, and whether it is repeated, since they were
+            last taken.
+        code_of: the latest code behind each exception that a client raises.
+    """
+
+    failed: list[tuple[str, bool]] = field(default_factory=list)
+    code_of: dict[type[RewardServiceError], str] = field(default_factory=dict)
+
+    def delay_s(
+        self, attempts: int, failure: RpcFailure, uniform: Callable[[float, float], float]
+    ) -> float | None:
+        # Not super(): a slotted dataclass is another class than the one written here.
+        delay_s = RetryPolicy.delay_s(self, attempts, failure, uniform)
+        self.failed.append((failure.code.name, delay_s is not None))
+        self.code_of[ERRORS[failure.code]] = failure.code.name
+        return delay_s
+
+
+class SampleSender:
+    """Sends single samples through clients, as each reward worker of verl has one."""
+
+    def __init__(self, settings: Settings, rollouts: Sequence[Rollout], connections: int) -> None:
+        self._options = settings.options
+        self._rollouts = rollouts
+        self._sizes = [response_bytes(rollout) for rollout in rollouts]
+        self._policy = _WatchedRetries(max_attempts=settings.policy.max_attempts)
+        self._digests = [""] * connections
+        self._clients = [
+            AsyncRewardClient(
+                settings.address,
+                settings.timeout_s,
+                retry=self._policy,
+                on_identity=partial(self._see, place),
+            )
+            for place in range(connections)
+        ]
+
+    @property
+    def request_bytes(self) -> float:
+        return sum(self._sizes) / len(self._sizes)
+
+    async def open(self) -> None:
+        await asyncio.gather(*(client.server_info() for client in self._clients))
+
+    async def send(self, number: int, timeout_s: float) -> Outcome:
+        position = number % len(self._rollouts)
+        place = number % len(self._clients)
+        options = self._options
+        try:
+            score = await self._clients[place].score_one(
+                self._rollouts[position],
+                options.reward,
+                options.epoch,
+                options.dataset,
+                answer_rule=options.answer_rule,
+                on_undecided=options.on_undecided,
+                timeout_s=timeout_s,
+            )
+        except RewardServiceError as error:
+            return self._failed(error)
+        failed, retries = self._take_attempts()
+        return Outcome(
+            OK,
+            failed_attempts=failed,
+            retries=retries,
+            reply=_reply_of(position, self._sizes[position], score, self._digests[place]),
+        )
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+    def _see(self, place: int, identity: Identity) -> None:
+        self._digests[place] = identity.dataset_digest
+
+    def _failed(self, error: RewardServiceError) -> Outcome:
+        failed, retries = self._take_attempts()
+        code = self._policy.code_of.get(type(error), BAD_REPLY)
+        if isinstance(error, DeadlineExceeded):
+            code = DEADLINE
+        return Outcome(
+            code,
+            str(error),
+            shed=isinstance(error, Overloaded) and error.retry_after_s is not None,
+            failed_attempts=failed,
+            retries=retries,
+            retry_after_s=error.retry_after_s if isinstance(error, Overloaded) else None,
+        )
+
+    def _take_attempts(self) -> tuple[tuple[str, ...], int]:
+        """Return the attempts noted since the last sample ended; a request carries several."""
+        attempts = self._policy.failed[:]
+        self._policy.failed.clear()
+        return tuple(code for code, _ in attempts), sum(repeated for _, repeated in attempts)
+
+
+def _reply_of(position: int, num_bytes: int, score: Score, digest: str) -> Reply:
+    return Reply((position,), num_bytes, {score.status.value: 1}, digest, lambda place: score)

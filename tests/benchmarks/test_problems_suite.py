@@ -1,0 +1,78 @@
+"""The suite of many problems, on few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.answers import WrongAnswerError
+from benchmarks.harness.context import Context
+from benchmarks.suites.problems import files, measuring
+from benchmarks.suites.problems.measuring import Sizes, measure
+from benchmarks.suites.problems.memory import resident
+from benchmarks.suites.problems.names import problem_id
+from consensuspr.data import read_problems
+
+FORMATS = ("prepared", "jsonl", "jsonl.gz", "parquet")
+
+
+def context(scratch: Path) -> Context:
+    return Context(full=False, seed=20, rounds=1, data=None, scratch=scratch)
+
+
+def test_every_format_of_every_size_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "PAPER", 40)
+    found = measure(context(tmp_path), Sizes((20, 40), (20,), (20,), 1))
+    shown = {
+        (figure.parameters["problems"], figure.parameters["from"])
+        for figure in found.figures
+        if figure.name == "ready to score"
+    }
+    both = {(count, name) for count in (20, 40) for name in FORMATS}
+    assert shown == both | {(20, "jsonl, forms to make")}
+    assert [check.target for check in found.checks] == [
+        "ready_5577_s",
+        "ready_5577_mb",
+        "million_resident_bytes",
+    ]
+    assert all(check.value > 0 for check in found.checks[:2])
+    served = {figure.name for figure in found.figures if "server" in str(figure.parameters["from"])}
+    assert "workers, used: sum of PSS" in served
+    assert list(tmp_path.glob("problems-*")) == []
+
+
+def test_formats_that_differ_are_no_contenders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lossy(path: Path, problems: list[dict[str, object]], count: int, *, stored: bool) -> Path:
+        return write(path, problems, count - (path.suffix == ".gz"), stored=stored)
+
+    write = files.write
+    monkeypatch.setattr(files, "write", lossy)
+    with pytest.raises(WrongAnswerError, match="20 problems have 2 digests"):
+        measure(context(tmp_path), Sizes((20,), (), (), 1))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_files_hold_each_id_once_and_the_pool_in_turn(tmp_path: Path, name: str) -> None:
+    pool = files.pool(3, 4)
+    path = files.write(tmp_path / name, pool, 10, stored=True)
+    found = {problem.problem_id: problem for problem in read_problems(path)}
+    assert sorted(found) == [problem_id(number) for number in range(10)]
+    for number in range(10):
+        expected = files.content(pool, number, 10)
+        assert found[problem_id(number)].ground_truth == expected["ground_truth"]
+    bare = files.write(tmp_path / name, pool, 10, stored=False)
+    assert all(node.derived is None for one in read_problems(bare) for node in one.nodes)
+
+
+def test_memory_is_told_apart() -> None:
+    held = resident()
+    block = bytearray(b"x" * (32 << 20))
+    more = resident()
+    assert more.anonymous - held.anonymous > 24 << 20
+    assert more.rss == more.anonymous + more.mapped
+    del block

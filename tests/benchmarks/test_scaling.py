@@ -1,0 +1,174 @@
+"""Scale on paper: numbers that can be checked by hand, and sentences where one is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.harness import scaling
+from benchmarks.harness.machine import Machine
+from benchmarks.harness.results import Check, Figure, Run, SuiteResult
+
+MACHINE = Machine(
+    cpu="a processor",
+    cores=2,
+    memory_bytes=1 << 33,
+    kernel="Linux",
+    python="CPython 3.11",
+    backend="native",
+    compiler="GCC 12",
+    normal_form="1",
+    libraries={},
+    commit="abc",
+    dirty=False,
+)
+
+
+def run_of(*suites: SuiteResult) -> Run:
+    """Return a run of these suites."""
+    return Run(
+        command="python -m benchmarks",
+        started="2026-01-01 00:00 UTC",
+        full=True,
+        seed=20,
+        rounds=7,
+        data=False,
+        machine=MACHINE,
+        load_start=0.0,
+        load_end=0.0,
+        seconds={},
+        suites=list(suites),
+        failures={},
+        others=0.0,
+        warnings=[],
+    )
+
+
+def service(microseconds: float, singles: float, batches: float) -> SuiteResult:
+    """Return the service's figures for batches of 256, beside others that do not count."""
+    rows: list[tuple[str, float, str, int, str]] = [
+        ("server, RewardClient", 999.0, "1", 64, ""),
+        ("server, RewardClient", microseconds, "1", 256, ""),
+        ("server, RewardClient", 555.0, "all", 256, "in Ray's interpreter, a run of its own"),
+        ("server, RewardClient", batches, "all", 256, ""),
+        ("server, single samples at once", singles, "all", 256, ""),
+        ("reply on the wire", 100.0, "1", 256, ""),
+    ]
+    return SuiteResult(
+        suite="service",
+        title="",
+        figures=[
+            Figure(
+                name=name,
+                value=value,
+                unit="µs a rollout",
+                parameters={"rollouts": rollouts, "cores": cores},
+                note=note,
+            )
+            for name, value, cores, rollouts, note in rows
+        ],
+    )
+
+
+def ray_calls() -> SuiteResult:
+    """Return hops of 2 and 3 ms, and a batch of many requests that takes twice as long."""
+    rows = [("Serve adds", 3.0, 64), ("Serve adds", 2.0, 1), ("Serve adds", 500.0, 1024)]
+    rows += [("Serve against plain", 9.0, 1), ("Serve against plain", 2.0, 1024)]
+    return SuiteResult(
+        suite="ray_calls",
+        title="",
+        figures=[
+            Figure(name=name, value=value, unit="ms", parameters={"rollouts": rollouts})
+            for name, value, rollouts in rows
+        ],
+    )
+
+
+def checks() -> SuiteResult:
+    """Return the checks that the section reads."""
+    return SuiteResult(
+        suite="core",
+        title="",
+        checks=[
+            Check(target="second_core", value=1.5),
+            Check(target="million_resident_bytes", value=2_000),
+        ],
+    )
+
+
+# 50 us for 10 kB: 200 MB/s.  A GPU writes 4 to 40 kB/s.
+FULL = run_of(service(50, singles=400, batches=80), ray_calls(), checks())
+EMPTY = run_of()
+
+
+def test_constants_are_those_of_the_run() -> None:
+    assert scaling.constants(FULL) == scaling.Constants(
+        core_bytes_per_s=200e6,
+        singles=5.0,
+        second_core=1.5,
+        problem_bytes=2_000,
+        serve_hops=((1, 2.0), (64, 3.0)),
+        serve_rate=0.5,
+        reply_bytes=100.0,
+    )
+    assert scaling.gpus_per_core(scaling.constants(FULL)) == (5_000, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text", "rollouts", "cores", "single"),
+    [
+        (8, (32e3, 320e3), (3.2, 32), (1, 1), (1, 1)),
+        (512, (2.048e6, 20.48e6), (204.8, 2048), (1, 1), (1, 1)),
+        # 163.84 MB/s of text are 0.82 of a core, or 4.1 where samples cost five times as much.
+        (4_096, (16.384e6, 163.84e6), (1638.4, 16384), (1, 1), (1, 5)),
+        # 400 MB/s are two cores and no more; a GPU more is a third.
+        (10_000, (40e6, 400e6), (4_000, 40_000), (1, 2), (1, 10)),
+        (10_001, (40.004e6, 400.04e6), (4_000.4, 40_004), (1, 3), (2, 11)),
+    ],
+)
+def test_a_cluster_by_hand(
+    gpus: int,
+    text: tuple[float, float],
+    rollouts: tuple[float, float],
+    cores: tuple[int, int],
+    single: tuple[int, int],
+) -> None:
+    found = scaling.row(gpus, scaling.constants(FULL))
+    assert found == scaling.Row(gpus, text, rollouts, cores, single)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "**One core** scores 200 MB/s of text in batches of 256",
+        "keep pace with 5,000 GPUs that write 10,000 tokens/s, or 50,000 that write 1,000",
+        "a rollout sent as a single sample takes 5x as long as in a batch",
+        # 1 % of the step, over 60 % of it in which text is written: a sixtieth.
+        "a core serves 83 to 830 GPUs",
+        # 64 cores, of which each adds 3/4 of one: 48 cores.
+        "by its cores at 240,000 to 2,400,000 GPUs",
+        # 25 Gbit/s are 3.125 GB/s.
+        "its link is full at 78,000 GPUs of 10,000 tokens/s and 780,000 of 1,000",
+        "one at a time: +2 ms with 1 rollout, +3 ms with 64 rollouts; with several under way it "
+        "carries 50% of what the plain server does",
+        "4 kB/s to 40 kB/s of text into the server for each GPU that generates, and 40 bytes/s to "
+        "400 bytes/s of scores back (100 bytes a rollout)",
+        "| 4,096 | 16.4 MB/s – 164 MB/s | 1,600 – 16,000 | 131 Mbit/s – 1.31 Gbit/s | 1 | 1 – 5 |",
+        "| 1,000,000 | 2 GB |",
+    ],
+)
+def test_the_section_says_it(sentence: str) -> None:
+    assert sentence in scaling.section(FULL)
+
+
+def test_what_was_not_measured_is_said_and_not_made_up() -> None:
+    text = scaling.section(EMPTY)
+    assert text.count(scaling.MISSING) == 6
+    assert "| 8 | 32 kB/s – 320 kB/s | 3.2 – 32 | 0.256 Mbit/s – 2.56 Mbit/s | – | – |" in text
+    assert "nan" not in text
+    assert scaling.section(FULL).count(scaling.MISSING) == 0
+
+
+def test_a_part_of_the_run_gives_a_part_of_the_section() -> None:
+    text = scaling.section(run_of(service(50, singles=400, batches=80)))
+    assert "scores 200 MB/s" in text
+    assert text.count(scaling.MISSING) == 3

@@ -1,0 +1,121 @@
+"""The service suite: every contender's answers, the sizes it compares, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("consensuspr.loadtest")
+
+from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Timing
+from benchmarks.suites import service
+from benchmarks.suites.service import contenders, http_reading
+from benchmarks.suites.service.contenders import ECHO, OVERLAPPED, SCORING, SYNC, Field
+from benchmarks.suites.service.overload import Overload
+from benchmarks.suites.service.processes import listening
+from benchmarks.suites.service.work import Work, WrongAnswer, check
+
+COUNT = 8
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    return Context(
+        full=False, seed=3, rounds=1, data=None, scratch=tmp_path_factory.mktemp("scratch")
+    )
+
+
+@pytest.fixture(scope="module")
+def work(context: Context) -> Iterator[Work]:
+    made = Work.make(context, COUNT)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def field(context: Context, work: Work) -> Iterator[Field]:
+    with Field(work, context.scratch) as started:
+        yield started
+
+
+def test_rollouts_are_of_the_size_that_the_target_names(work: Work) -> None:
+    assert len(work.rollouts) == COUNT
+    assert all(9_000 < len(rollout.response) < 11_000 for rollout in work.rollouts)
+
+
+def test_every_way_to_ask_a_real_server_gives_the_right_scores(field: Field, work: Work) -> None:
+    ways = field.server.contenders(
+        work, COUNT, SYNC, contenders.ASYNC, contenders.SINGLES, OVERLAPPED
+    )
+    expected = work.score(COUNT)[0]
+    *single, (_, overlapped) = ways.items()
+    for name, way in single:
+        assert way() == expected, name
+    assert overlapped() == [expected] * contenders.UNDER_WAY
+
+
+def test_a_server_that_scores_otherwise_is_not_timed(
+    field: Field, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, identity = work.score(COUNT)
+    scores[3].reward = 0.123
+    monkeypatch.setattr(Work, "score", lambda self, count: (scores, identity))
+    with pytest.raises(WrongAnswer, match="does not give the scores"):
+        field.server.contenders(work, COUNT, SYNC)
+
+
+def test_the_echo_carries_as_much_both_ways(field: Field, work: Work) -> None:
+    reply = field.echo.contender(work, COUNT)()
+    assert isinstance(reply, bytes)
+    assert COUNT * 20 < len(reply) < COUNT * 500
+
+
+@pytest.mark.skipif(bool(contenders.JsonServer.missing()), reason="FastAPI is not installed")
+def test_http_with_json_gives_the_right_scores(context: Context, work: Work) -> None:
+    with contenders.json_server(work, context.scratch) as peer:
+        found = peer.contender(work, COUNT)()
+    assert isinstance(found, list)
+    assert [one["reward"] for one in found] == [score.reward for score in work.score(COUNT)[0]]
+
+
+def test_scores_that_differ_are_refused(work: Work) -> None:
+    scores = work.score(COUNT)[0]
+    check("same", scores, list(scores))
+    with pytest.raises(WrongAnswer, match="short does not give"):
+        check("short", scores[:-1], scores)
+
+
+def test_a_process_that_does_not_listen_is_told_of_with_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no such dataset')"]
+    with pytest.raises(RuntimeError, match="no such dataset"), listening(command, tmp_path / "log"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "ratio"),
+    [(SYNC, 0.55, 1.1), (OVERLAPPED, 1.8, 0.9)],
+)
+def test_the_ratio_is_of_one_batch_over_echo_and_scoring(
+    name: str, seconds: float, ratio: float
+) -> None:
+    timings = {ECHO: Timing((0.1, 0.2)), SCORING: Timing((0.6, 0.4)), name: Timing((seconds, 9.0))}
+    assert service._ratio(timings, name) == pytest.approx(ratio)
+
+
+def test_the_overload_target_is_a_ratio_of_percentiles() -> None:
+    found = Overload(
+        capacity=100.0, low_p99_s=0.05, high_p99_s=0.1, served=95.0, shed=0.5, cancelled=0.0
+    )
+    assert found.check().target == "overload_p99"
+    assert found.check().value == pytest.approx(2.0)
+    assert {figure.name: figure.value for figure in found.figures()}["refused at 200 %"] == 50.0
+
+
+def test_the_http_endpoints_reading_is_measured(context: Context) -> None:
+    names = [figure.name for figure in http_reading.figures(context)]
+    assert "json.loads" in names
+    assert "naming a prompt's problem" in names

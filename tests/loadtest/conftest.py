@@ -1,0 +1,227 @@
+"""A server that scores right and can be told to misbehave, a real one, and the command."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from consensuspr.cli import main
+from consensuspr.client import LocalClient, Score
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1.scoring_pb2_grpc import (
+    ScoringServiceServicer,
+    add_ScoringServiceServicer_to_server,
+)
+from consensuspr.wire.info import encode_server_info
+from consensuspr.wire.replies import encode_score_response
+from consensuspr.wire.requests import decode_rollout
+
+PROBLEMS = [
+    {
+        "problem_id": "ducks",
+        "data_source": "toy",
+        "ground_truth": "18",
+        "nodes": [
+            {"node_id": "left", "label": "eggs left", "expressions": ["16-3-4=9"]},
+            {"node_id": "money", "label": "money", "expressions": ["9*2=18"], "is_final": True},
+        ],
+    },
+    {"problem_id": "bare", "data_source": "toy", "ground_truth": "5", "nodes": []},
+]
+
+ROLLOUTS = [
+    {
+        "problem_id": "ducks",
+        "rollout_id": "right",
+        "response": "16 - 3 - 4 = 9 eggs, so 9 * 2 = 18. \\boxed{18}",
+    },
+    {"problem_id": "ducks", "rollout_id": "half", "response": "16-3-4=9. \\boxed{17}"},
+    {"problem_id": "bare", "rollout_id": "bare", "response": "Answer: 5"},
+]
+
+
+class PlayedServer(ScoringServiceServicer):
+    """Scores as a real server does, unless a script says otherwise.
+
+    Attributes:
+        address: where it listens.
+        script: called before each ``Score`` with its number from 0 and the context; may wait or
+            abort.
+        bend: called with each right score before it is sent; may change it.
+        drop: so many scores are missing at the end of each reply.
+        digest: said to be that of the dataset.
+        numbers: how many ``Score`` calls there were.
+        sizes: rollouts of each ``Score`` call.
+    """
+
+    def __init__(self, dataset: Path) -> None:
+        self._local = LocalClient(dataset)
+        self.address = ""
+        self.digest = self._local.server_info().datasets[0].digest
+        self.script: Callable[[int, Any], None] = lambda number, context: None
+        self.bend: Callable[[Score], None] = lambda score: None
+        self.drop = 0
+        self.numbers = 0
+        self.sizes: list[int] = []
+        self._lock = threading.Lock()
+
+    def ServerInfo(self, request: pb.ServerInfoRequest, context: Any) -> pb.ServerInfoResponse:
+        info = encode_server_info(self._local.server_info())
+        info.max_message_bytes, info.max_rollouts = 1 << 20, 256
+        return info
+
+    def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        with self._lock:
+            number = self.numbers
+            self.numbers += 1
+            self.sizes.append(len(request.rollouts))
+        self.script(number, context)
+        scored = self._local.score([decode_rollout(r) for r in request.rollouts])
+        for score in scored:
+            self.bend(score)
+        reply = encode_score_response(scored[: len(scored) - self.drop], scored.identity)
+        reply.identity.dataset_digest = self.digest
+        return reply
+
+    def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
+        context.abort(grpc.StatusCode.INTERNAL, "not in the play")
+        raise AssertionError
+
+    def close(self) -> None:
+        self._local.close()
+
+
+def refuse(context: Any, retry_after_ms: int = 20) -> None:
+    """Refuse a call as an overloaded server does."""
+    context.set_trailing_metadata((("retry-after-ms", str(retry_after_ms)),))
+    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much unfinished work")
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small dataset on disk."""
+    path = tmp_path_factory.mktemp("data") / "problems.jsonl"
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
+    return path
+
+
+@pytest.fixture(scope="session")
+def rollouts(dataset: Path) -> Path:
+    """Three rollouts on disk."""
+    path = dataset.parent / "rollouts.jsonl"
+    path.write_text("".join(json.dumps(rollout) + "\n" for rollout in ROLLOUTS))
+    return path
+
+
+@pytest.fixture
+def played(dataset: Path) -> Iterator[PlayedServer]:
+    """A running server that can be told to misbehave."""
+    servicer = PlayedServer(dataset)
+    server = grpc.server(ThreadPoolExecutor(16))
+    add_ScoringServiceServicer_to_server(servicer, server)
+    servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield servicer
+    server.stop(None).wait()
+    servicer.close()
+
+
+@pytest.fixture
+def shed() -> Callable[[Any], None]:
+    """Refuses a call as an overloaded server does."""
+    return refuse
+
+
+@pytest.fixture(scope="session")
+def real_server(dataset: Path) -> Iterator[str]:
+    """The address of a real server."""
+    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--address", "127.0.0.1:0"]
+    command += ["--dataset", f"small={dataset}", "--workers", "1", "--log-level", "error"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("listening on "), line
+        yield line.split()[-1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Load = Callable[..., Outcome]
+
+
+@pytest.fixture
+def load(
+    dataset: Path,
+    rollouts: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Load:
+    """Run ``consensuspr loadtest`` on a server: short, with the small rollouts, as JSON."""
+    monkeypatch.setenv("COLUMNS", "120")
+    root = logging.getLogger()
+
+    def run(address: str, *options: object, text: bool = False) -> Outcome:
+        command = ["loadtest", "--address", address, "--dataset", str(dataset)]
+        given = [str(option) for option in options]
+        if not {"--rollouts", "--generate"} & set(given):
+            command += ["--rollouts", str(rollouts)]
+        if "--batch" not in given and "verl" not in given:
+            command += ["--batch", "3"]
+        for option, value in (("--warmup", "0.1"), ("--processes", "1")):
+            if option not in given:
+                command += [option, value]
+        handlers, level = root.handlers[:], root.level
+        root.handlers[:] = []
+        code = main([*command, *given, *([] if text else ["--json"])])
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def stall() -> Callable[[float, float], Callable[[int, Any], None]]:
+    """Return a script in which nothing is answered for a while, as in a long pause."""
+
+    def make(after_s: float, for_s: float) -> Callable[[int, Any], None]:
+        began: list[float] = []
+
+        def script(number: int, context: Any) -> None:
+            now = time.monotonic()
+            if not began:
+                began.append(now)
+            start = began[0] + after_s
+            if start <= now < start + for_s:
+                time.sleep(start + for_s - now)
+
+        return script
+
+    return make

@@ -1,0 +1,111 @@
+"""Right scores pass, wrong ones are named, undecided ones are no lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.client import LocalClient, Rollout, Score, Status
+from consensuspr.loadtest.checking import Checked, check_samples
+from consensuspr.loadtest.orders import Sample
+from consensuspr.scoring.limits import Limits
+from consensuspr.wire.options import ScoreOptions
+
+ROLLOUTS = (
+    Rollout("ducks", "16-3-4=9 and 9*2=18. \\boxed{18}", num_tokens=30),
+    Rollout("ducks", "16-3-4=9. \\boxed{17}", rollout_id="second"),
+    Rollout("bare", "Answer: 5"),
+    Rollout("nobody", "Answer: 5"),
+)
+
+
+@pytest.fixture
+def samples(dataset: Path) -> list[Sample]:
+    """The right score of each rollout."""
+    with LocalClient(dataset) as local:
+        return [Sample(n, score) for n, score in enumerate(local.score(ROLLOUTS))]
+
+
+def check(samples: list[Sample], dataset: Path, **limits: int) -> Checked:
+    with LocalClient(dataset) as local:
+        server = replace(local.server_info(), **limits)  # type: ignore[arg-type]
+    # The name is the server's; in process there is one dataset, whatever it is called.
+    return check_samples(samples, ROLLOUTS, str(dataset), server, ScoreOptions(dataset="small"))
+
+
+def test_right_scores_are_equal(samples: list[Sample], dataset: Path) -> None:
+    assert check(samples * 3, dataset) == Checked(compared=12)
+
+
+@pytest.mark.parametrize(
+    ("field", "lie", "shown"),
+    [
+        ("reward", 0.75, "0.75"),
+        ("acc", 1.0, "1.0"),
+        ("ncr", 1.0, "1.0"),
+        ("num_nodes", 3, "3"),
+        ("num_matched", 2, "2"),
+        ("matched", (False, True), "(False, True)"),
+        ("tpn", 7.0, "7.0"),
+        ("answer", "18", "'18'"),
+        ("status", Status.UNKNOWN_PROBLEM, "UNKNOWN_PROBLEM"),
+        ("reward", None, "None"),
+    ],
+)
+def test_a_wrong_score_is_named(
+    samples: list[Sample], dataset: Path, field: str, lie: Any, shown: str
+) -> None:
+    samples[1] = Sample(1, replace(samples[1].score, **{field: lie}))
+    checked = check(samples, dataset)
+    assert (checked.compared, checked.wrong) == (4, 1)
+    assert checked.first is not None and checked.first.field == field
+    said = str(checked.first)
+    assert f"the server says {field}={shown}," in said
+    assert "rollout 2 of those sent, rollout_id 'second', problem 'ducks'" in said
+
+
+def test_the_first_wrong_one_of_several_is_named(samples: list[Sample], dataset: Path) -> None:
+    bent = [Sample(s.position, replace(s.score, reward=0.123)) for s in reversed(samples)]
+    checked = check(bent, dataset)
+    assert checked.wrong == 4
+    assert checked.first is not None and checked.first.rollout.startswith("rollout 1 ")
+
+
+UNDECIDED: dict[str, Any] = {"status": Status.ANSWER_UNDECIDED, "acc": 0.0, "reward": 0.5}
+
+
+@pytest.mark.parametrize("method", ["load", "deadline", "symbolic"])
+def test_an_undecided_answer_is_no_lie(samples: list[Sample], dataset: Path, method: str) -> None:
+    samples[0] = Sample(0, replace(samples[0].score, **UNDECIDED, answer_method=method))
+    checked = check(samples, dataset)
+    assert (checked.compared, checked.wrong, checked.undecided) == (4, 0, 1)
+
+
+def test_the_nodes_of_an_undecided_answer_are_compared(
+    samples: list[Sample], dataset: Path
+) -> None:
+    bent = replace(samples[0].score, **UNDECIDED, answer_method="load", num_matched=1)
+    checked = check([Sample(0, bent)], dataset)
+    assert checked.wrong == 1
+    assert checked.first is not None and checked.first.field == "num_matched"
+
+
+def test_a_defect_of_the_server_is_counted_elsewhere(samples: list[Sample], dataset: Path) -> None:
+    failed = replace(samples[0].score, status=Status.INTERNAL, reward=None, acc=None)
+    assert check([Sample(0, failed), samples[1]], dataset) == Checked(compared=1, skipped=1)
+
+
+def test_the_limits_are_those_of_the_server(samples: list[Sample], dataset: Path) -> None:
+    refused = [Sample(0, Score(Status.OVERSIZE, num_nodes=2))]
+    assert check(refused, dataset).wrong == 1
+    with LocalClient(dataset, limits=Limits(max_response_bytes=10)) as local:
+        refused = [Sample(0, local.score(ROLLOUTS[:1])[0])]
+    assert refused[0].score.status is Status.OVERSIZE
+    assert check(refused, dataset, max_response_bytes=10) == Checked(compared=1)
+
+
+def test_nothing_to_check(dataset: Path) -> None:
+    assert check([], dataset) == Checked()

@@ -1,0 +1,284 @@
+"""The files of a load test: what stands in them, and that a page can run nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from consensuspr.errors import InputError
+from consensuspr.loadtest.checking import Checked, Difference
+from consensuspr.loadtest.outputs import check_outputs, write_output
+from consensuspr.loadtest.page import render_page
+from consensuspr.loadtest.pool import Pool
+from consensuspr.loadtest.result import LoadTest
+from consensuspr.loadtest.saturation import Search, Step
+from consensuspr.loadtest.settings import Settings
+from consensuspr.loadtest.svg import Chart, Line, draw, log_ticks, round_ticks
+from consensuspr.loadtest.tally import Tally
+from consensuspr.scoring.types import Rollout
+from consensuspr.wire.info import DatasetInfo, ServerInfo
+
+HOSTILE = "<script>alert(1)</script>\x1b[2J'\""
+
+SERVER = ServerInfo(
+    server_version="1",
+    protocol_version=1,
+    normal_form_version="1",
+    answer_version="1",
+    core_backend="native",
+    datasets=(DatasetInfo("default", "sha256:0", 1, 1, 1, 0, 0),),
+    max_response_bytes=1,
+    max_message_bytes=1,
+    max_rollouts=1,
+    max_inline_nodes=1,
+    max_expressions_per_node=1,
+    max_expression_bytes=1,
+    max_inline_bytes=1,
+)
+
+
+def tally_of(answered: int, failed: int = 0, shed: int = 0) -> Tally:
+    tally = Tally()
+    tally.sent = answered + failed + shed
+    tally.answered, tally.failed, tally.shed = answered, failed, shed
+    tally.rollouts, tally.num_bytes = 3 * answered, 300 * answered
+    tally.codes.update({"OK": answered, "UNAVAILABLE": failed, "RESOURCE_EXHAUSTED": shed})
+    tally.codes = +tally.codes
+    tally.statuses["OK"] = 3 * answered
+    if answered:
+        tally.digests["sha256:0"] = answered
+    if failed:
+        tally.examples["UNAVAILABLE"] = HOSTILE
+    for number in range(answered):
+        its = tally.timeline.at(number / 10)
+        its.due += 1
+        its.answered += 1
+        its.rollouts += 3
+        its.latency.record(0.001 * (1 + number % 7))
+        tally.latency.record(0.001 * (1 + number % 7))
+    return tally
+
+
+EQUAL = Checked(compared=5)
+
+
+def a_test(tally: Tally, checked: Checked | None = EQUAL, **given: object) -> LoadTest:
+    plain = LoadTest(
+        settings=Settings("127.0.0.1:1", rate=10),
+        pool=Pool((Rollout("p", "text"),), "1 rollout", 4),
+        server=SERVER,
+        digest="sha256:0",
+        machine={"processor": HOSTILE, "cores": 2},
+        began_at="2025-01-01T00:00:00+00:00",
+        tally=tally,
+        elapsed_s=10.0,
+        cpu_shares=[0.1],
+        interrupted=False,
+        checked=checked,
+        max_error_rate=0.01,
+    )
+    return replace(plain, **given)  # type: ignore[arg-type]
+
+
+STEPS = [
+    Step(10, 10, 30, 0.01, 0.02, 0, 0, stable=True, sustained=True),
+    Step(20, 12, 36, 0.5, 0.9, 0.2, 0, stable=False, sustained=False, why=f"bad {HOSTILE}"),
+    Step(15, 0, 0, None, None, 1.0, 0, stable=False, sustained=False, why="nothing"),
+]
+
+WRONG = Checked(5, 2, first=Difference(HOSTILE, "reward", "1.0", "0.5"))
+
+
+@pytest.mark.parametrize(
+    ("test", "faults"),
+    [
+        (a_test(tally_of(100)), []),
+        (a_test(tally_of(100, failed=1)), []),
+        (a_test(tally_of(97, failed=3)), [r"^3\.00% .* more than the allowed 1\.00%; .*UNAVAIL"]),
+        (a_test(tally_of(10, shed=90)), []),
+        (a_test(tally_of(0, failed=4)), [r"^none of 4 requests was answered; most often UNAVAIL"]),
+        (a_test(tally_of(0, shed=4)), [r"^none of 4 requests was answered"]),
+        (a_test(tally_of(0)), [r"^no request ended"]),
+        (a_test(tally_of(0), interrupted=True), []),
+        (a_test(tally_of(9), checked=WRONG), [r"^2 of 5 compared scores are wrong; .*reward=1\.0"]),
+        (a_test(tally_of(9), digest="sha256:1"), [r"^9 replies were scored with another dataset"]),
+        (a_test(tally_of(50, failed=50), search=Search(STEPS)), []),
+        (a_test(tally_of(50), search=Search(STEPS[1:])), [r"^no rate was sustained"]),
+    ],
+)
+def test_what_fails_a_test(test: LoadTest, faults: list[str]) -> None:
+    found = test.faults()
+    assert len(found) == len(faults)
+    for fault, wanted in zip(found, faults, strict=True):
+        assert re.search(wanted, fault)
+
+
+def late(seconds: float) -> Tally:
+    tally = tally_of(100)
+    for _ in range(100):
+        tally.lag.record(seconds)
+    return tally
+
+
+@pytest.mark.parametrize(
+    ("test", "limits"),
+    [
+        (a_test(late(0.0001)), []),
+        (a_test(late(0.004)), []),
+        (a_test(late(0.02)), ["left 20."]),
+        (a_test(tally_of(100), cpu_shares=[0.2, 0.97]), ["97% of a core"]),
+        (a_test(late(0.02), settings=Settings("127.0.0.1:1")), []),
+    ],
+)
+def test_says_when_the_generator_was_the_limit(test: LoadTest, limits: list[str]) -> None:
+    found = test.client_limits()
+    assert len(found) == len(limits)
+    assert all(wanted in said for said, wanted in zip(found, limits, strict=True))
+
+
+class Tags(HTMLParser):
+    """The elements of a page, checked to be well nested, with their attributes."""
+
+    VOID = ("meta", "line", "circle", "polyline")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self._open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+PAGES = {
+    "passed": a_test(tally_of(100)),
+    "failed": a_test(tally_of(90, failed=10), checked=WRONG, interrupted=True),
+    "nothing": a_test(tally_of(0, failed=3), checked=None),
+    "search": a_test(tally_of(50), search=Search(STEPS)),
+    "hostile": a_test(tally_of(5), pool=Pool((Rollout("p", "x"),), HOSTILE, 1)),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_nothing_and_runs_nothing(name: str) -> None:
+    page = render_page(PAGES[name])
+    tags = Tags(page)
+    assert {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in tags.seen} == set()
+    for _, attributes in tags.seen:
+        assert not {a for a in attributes if a.startswith("on") or a in ("style", "src", "href")}
+    [style] = re.findall(r"<style>(.*?)</style>", page, re.S)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    [policy] = [a["content"] for _, a in tags.seen if a.get("http-equiv")]
+    assert policy is not None
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert "\x1b" not in page
+    assert "http://" not in page and "https://" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("passed", ["Passed", "5 scores were compared", "Latency over time", "rollouts/s"]),
+        ("failed", ["Failed", "2 of 5 compared scores are wrong", "UNAVAILABLE", "ended early"]),
+        ("nothing", ["none of 3 requests was answered", "nothing to draw"]),
+        ("search", ["Latency against load", "requests/s sustained", "Steps of the search"]),
+        ("hostile", ["<script>alert(1)</script>\\x1b[2J"]),
+    ],
+)
+def test_what_stands_in_a_page(name: str, says: list[str]) -> None:
+    text = Tags(render_page(PAGES[name])).text
+    assert [said for said in says if said not in text] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_json_and_csv_hold_the_figures(tmp_path: Path, name: str) -> None:
+    test = PAGES[name]
+    write_output(tmp_path / "a.json", test)
+    figures = json.loads((tmp_path / "a.json").read_text())
+    assert figures["passed"] == (not test.faults())
+    assert figures["requests"]["answered"] == test.tally.answered
+    assert figures["settings"]["address"] == "127.0.0.1:1"
+    assert figures["server"]["datasets"][0]["digest"] == "sha256:0"
+    write_output(tmp_path / "a.csv", test)
+    with (tmp_path / "a.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    if test.search is not None:
+        assert [row["rate"] for row in rows] == ["10", "20", "15"]
+        assert figures["search"]["sustained"]["rate"] == 10
+    else:
+        assert sum(int(row["answered"]) for row in rows) == test.tally.answered
+        assert len(rows) == len(figures["timeline"])
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a.pdf"], r"must end in one of \.html, \.json, \.csv, got '.*a\.pdf'"),
+        (["a"], "must end in one of"),
+        (["a.json", "a.json"], "twice"),
+        (["gone/a.json"], "there is no folder"),
+    ],
+)
+def test_files_that_could_not_be_written_are_refused(
+    tmp_path: Path, names: list[str], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        check_outputs([tmp_path / name for name in names])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (0, 7, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (0, 0.33, [0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3]),
+        (95, 1234, [200, 400, 600, 800, 1000, 1200]),
+        (3, 3, [3]),
+    ],
+)
+def test_round_ticks(low: float, high: float, ticks: list[float]) -> None:
+    assert round_ticks(low, high) == ticks
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.9, 12, [1, 2, 5, 10]),
+        (30, 700, [50, 100, 200, 500]),
+        (0.001, 5000, [0.001, 0.01, 0.1, 1, 10, 100, 1000]),
+    ],
+)
+def test_log_ticks(low: float, high: float, ticks: list[float]) -> None:
+    assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+def test_a_line_is_broken_where_there_is_no_value(log_y: bool) -> None:
+    points = ((0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 1.0), (4.0, 5.0))
+    drawn = draw(Chart("t", "x", "y", (Line("a", points),), log_y=log_y))
+    assert drawn.count("<polyline") == 2
+    assert drawn.count("<circle") == 4
+    assert "nan" not in drawn

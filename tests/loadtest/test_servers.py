@@ -1,0 +1,365 @@
+"""The command against servers: a real one, and ones that stall, lie, shed, fail or go away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from consensuspr.client import Score, Status
+from consensuspr.loadtest.pool import pool_from_file
+from consensuspr.loadtest.settings import Settings
+from consensuspr.loadtest.team import LoadProcessLost, Progress, Team
+
+if TYPE_CHECKING:
+    from tests.loadtest.conftest import Load, PlayedServer
+
+Shed = Callable[[Any], None]
+
+
+@pytest.mark.parametrize(
+    ("options", "requests", "each"),
+    [
+        (("--rate", 40, "--duration", 1, "--processes", 2), 40, 3),
+        (("--rate", 20, "--rate-end", 60, "--load", "ramp", "--duration", 1), 40, 3),
+        (("--concurrency", 3, "--requests", 25, "--batch", 2), 25, 2),
+        (("--profile", "verl", "--rate", 60, "--duration", 1), 60, 1),
+        (("--profile", "verl", "--concurrency", 5, "--requests", 30), 30, 1),
+        (("--generate", 2000, "--requests", 8, "--check", 1, "--alpha", 0.25), 8, 3),
+    ],
+)
+def test_a_real_server(
+    real_server: str, load: Load, options: tuple[object, ...], requests: int, each: int
+) -> None:
+    done = load(real_server, *options)
+    assert (done.code, done.err) == (0, "")
+    said = done.json
+    assert said["passed"] and said["faults"] == []
+    counts = said["requests"]
+    assert counts["sent"] == counts["answered"] == requests
+    assert (counts["failed"], counts["shed"], counts["abandoned"]) == (0, 0, 0)
+    assert sum(said["statuses"].values()) == requests * each
+    assert set(said["statuses"]) <= {"OK", "NO_NODES"}
+    assert said["checked"]["compared"] >= 16 and said["checked"]["wrong"] == 0
+    assert said["latency"]["count"] == requests
+    assert said["throughput"]["rollouts_per_s"] > 0
+    assert sum(row["answered"] for row in said["timeline"]) == requests
+
+
+def test_the_table_and_the_files(real_server: str, load: Load, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.html", "a.json", "a.csv")]
+    outputs = [word for file in files for word in ("--output", file)]
+    done = load(real_server, "--requests", 20, *outputs, text=True)
+    assert (done.code, done.err) == (0, "")
+    for said in ("Rollouts/s", "p99.9", "request OK", "rollout OK", "scores compared", "all equal"):
+        assert said in done.out
+    assert all(file.stat().st_size > 100 for file in files)
+
+
+def test_verl_samples_share_requests(played: PlayedServer, load: Load) -> None:
+    played.script = lambda number, context: time.sleep(0.02)
+    done = load(
+        played.address, "--profile", "verl", "--concurrency", 64, "--requests", 256,
+        "--connections", 1, "--check", 1,
+    )  # fmt: skip
+    assert done.code == 0
+    assert done.json["requests"]["answered"] == 256
+    assert max(played.sizes) > 1
+    assert len(played.sizes) < 256
+
+
+def test_a_stall_shows_in_all_requests_that_were_due_meanwhile(
+    played: PlayedServer, load: Load, stall: Callable[..., Any]
+) -> None:
+    played.script = stall(0.7, 1.0)
+    done = load(played.address, "--rate", 50, "--duration", 3)
+    assert done.code == 0
+    ranks = done.json["latency"]["percentiles_s"]
+    # A third of the requests were due in the second without answers, evenly over it.
+    assert done.json["requests"]["answered"] == 150
+    assert ranks["p99"] >= 0.9
+    assert ranks["p90"] >= 0.6
+    assert ranks["p75"] >= 0.15
+
+
+LIES: list[tuple[str, Callable[[Score], None]]] = [
+    ("reward", lambda score: setattr(score, "reward", 0.9)),
+    ("acc", lambda score: setattr(score, "acc", 1.0 - (score.acc or 0))),
+    ("num_matched", lambda score: setattr(score, "num_matched", score.num_matched + 1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("profile", "field", "lie"),
+    [("batch", *LIES[0]), ("verl", *LIES[0]), ("batch", *LIES[1]), ("batch", *LIES[2])],
+)
+def test_a_fast_wrong_server_fails(
+    played: PlayedServer, load: Load, profile: str, field: str, lie: Callable[[Score], None]
+) -> None:
+    played.bend = lie
+    done = load(played.address, "--profile", profile, "--requests", 20)
+    assert done.code == 1
+    assert "compared scores are wrong; the first is rollout 1 of those sent" in done.err
+    assert f"the server says {field}=" in done.err
+    assert done.err.count("\n") == 1
+    assert not done.json["passed"]
+
+
+def test_a_lie_is_not_looked_for_where_nothing_is_checked(played: PlayedServer, load: Load) -> None:
+    played.bend = lambda score: setattr(score, "reward", 0.9)
+    done = load(played.address, "--requests", 5, "--check", 0)
+    assert done.code == 0
+    assert done.json["checked"] is None
+    assert "no score was compared with the in-process scorer" in done.json["notes"]
+
+
+def test_an_answer_that_load_left_undecided_is_no_lie(played: PlayedServer, load: Load) -> None:
+    def undecided(score: Score) -> None:
+        score.status, score.answer_method = Status.ANSWER_UNDECIDED, "load"
+        score.acc, score.reward = 0.0, (score.ncr or 0.0) / 2
+
+    played.bend = undecided
+    done = load(played.address, "--requests", 10)
+    assert done.code == 0
+    assert done.json["checked"]["undecided"] == done.json["checked"]["compared"] > 0
+    assert done.json["statuses"] == {"ANSWER_UNDECIDED": 30}
+
+
+def test_other_data_than_given_fails(played: PlayedServer, load: Load) -> None:
+    played.digest = "sha256:another"
+    done = load(played.address, "--requests", 5)
+    assert done.code == 1
+    assert "5 replies were scored with another dataset (sha256:another)" in done.err
+
+
+def test_an_overloaded_server_sheds_and_that_is_no_failure(
+    played: PlayedServer, load: Load, shed: Shed
+) -> None:
+    played.script = lambda number, context: shed(context) if number % 2 else None
+    done = load(played.address, "--rate", 50, "--duration", 1)
+    assert done.code == 0
+    counts = done.json["requests"]
+    assert counts["failed"] == 0
+    assert counts["answered"] + counts["shed"] == 50
+    assert 20 <= counts["shed"] <= 30
+    assert done.json["codes"]["RESOURCE_EXHAUSTED"] == counts["shed"]
+    assert done.json["latency"]["count"] == counts["answered"]
+
+
+@pytest.mark.parametrize("options", [("--retries", 20), ("--profile", "verl")])
+def test_repetitions_are_counted_apart(
+    played: PlayedServer, load: Load, shed: Shed, options: tuple[object, ...]
+) -> None:
+    played.script = lambda number, context: shed(context) if number % 3 else None
+    done = load(played.address, "--requests", 8, "--concurrency", 2, *options)
+    assert done.code == 0
+    said = done.json
+    assert said["requests"]["answered"] == 8
+    assert said["requests"]["shed"] == said["requests"]["failed"] == 0
+    assert said["requests"]["retries"] == said["failed_attempts"]["RESOURCE_EXHAUSTED"] >= 4
+
+
+def test_a_server_that_sheds_everything_fails(played: PlayedServer, load: Load, shed: Shed) -> None:
+    played.script = lambda number, context: shed(context)
+    done = load(played.address, "--rate", 20, "--duration", 0.5)
+    assert done.code == 1
+    assert "none of 10 requests was answered; most often RESOURCE_EXHAUSTED: too much" in done.err
+
+
+def aborting(code: grpc.StatusCode) -> Callable[[int, Any], None]:
+    return lambda number, context: context.abort(code, "broken") if number % 2 else None
+
+
+@pytest.mark.parametrize(
+    ("profile", "code"),
+    [("batch", grpc.StatusCode.INTERNAL), ("verl", grpc.StatusCode.INVALID_ARGUMENT)],
+)
+def test_errors_are_counted_by_code(
+    played: PlayedServer, load: Load, profile: str, code: grpc.StatusCode
+) -> None:
+    played.script = aborting(code)
+    options = ("--profile", profile, "--rate", 20, "--duration", 1)
+    done = load(played.address, *options)
+    assert done.code == 1
+    assert f"most often {code.name}: " in done.err and "broken" in done.err
+    assert done.json["requests"]["failed"] == done.json["codes"][code.name] >= 5
+    assert load(played.address, *options, "--max-error-rate", 0.9).code == 0
+
+
+def test_a_reply_that_is_none_is_an_error(played: PlayedServer, load: Load) -> None:
+    played.drop = 1
+    done = load(played.address, "--requests", 4)
+    assert done.code == 1
+    assert "BAD_REPLY: 2 scores came back for 3 rollouts" in done.err
+
+
+def test_defects_of_the_server_are_errors(played: PlayedServer, load: Load) -> None:
+    def broken(score: Score) -> None:
+        score.status, score.reward, score.acc = Status.INTERNAL, None, None
+
+    played.bend = broken
+    done = load(played.address, "--requests", 4)
+    assert done.code == 1
+    assert "100.00% of what the server took ended in an error" in done.err
+    assert done.json["checked"]["skipped"] > 0 and done.json["checked"]["wrong"] == 0
+
+
+def test_requests_that_run_out_of_time_are_in_the_percentiles(
+    played: PlayedServer, load: Load
+) -> None:
+    played.script = lambda number, context: time.sleep(1.0) if number % 2 else None
+    done = load(played.address, "--rate", 10, "--duration", 1, "--timeout", 0.4)
+    assert done.code == 1
+    said = done.json
+    assert said["codes"]["DEADLINE_EXCEEDED"] == said["requests"]["failed"] >= 4
+    assert said["latency"]["count"] == 10
+    assert said["latency"]["percentiles_s"]["p90"] >= 0.39
+
+
+def test_finds_the_saturation_of_a_server(
+    played: PlayedServer, load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.loadtest.saturation.PRECISION", 1.0)  # the first doubling
+    one_at_a_time = threading.Lock()
+
+    def script(number: int, context: Any) -> None:
+        with one_at_a_time:
+            time.sleep(0.02)
+
+    played.script = script
+    file = tmp_path / "search.html"
+    done = load(
+        played.address, "--find-saturation", "--rate", 16, "--window", 0.5,
+        "--max-p99", 1000, "--timeout", 5, "--output", file,
+    )  # fmt: skip
+    assert done.code == 0
+    search = done.json["search"]
+    assert 16 <= search["sustained"]["rate"] <= 55  # 50 a second at the very most
+    assert any(not step["sustained"] for step in search["steps"])
+    assert "Latency against load" in file.read_text()
+
+
+def test_ctrl_c_ends_early_and_reports(played: PlayedServer, dataset: Path, rollouts: Path) -> None:
+    command = [sys.executable, "-m", "consensuspr.cli", "loadtest", "--address", played.address]
+    command += ["--dataset", str(dataset), "--rollouts", str(rollouts), "--batch", "3"]
+    command += ["--rate", "50", "--duration", "60", "--warmup", "0", "--processes", "2"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while played.numbers < 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "ended early by Ctrl-C" in out
+    assert "request OK" in out and "all equal" in out
+
+
+def test_without_a_terminal_progress_is_plain_lines(
+    played: PlayedServer, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.cli.loadtest_view.LINE_S", 0.3)
+    done = load(played.address, "--rate", 20, "--duration", 1.5, text=True)
+    lines = done.err.splitlines()
+    assert any("requests/s" in line and "in flight" in line for line in lines)
+    assert "\x1b" not in done.err
+    assert load(played.address, "--requests", 2, "--no-progress", text=True).err == ""
+
+
+def test_a_server_that_is_not_there(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consensuspr.cli.connection.CONNECT_TIMEOUT_S", 0.5)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = load(address, "--requests", 1)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.count("\n") == 1
+    assert address in done.err and "UNAVAILABLE" in done.err
+
+
+def test_a_dataset_that_the_server_does_not_have(
+    played: PlayedServer, load: Load, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"problem_id": "q", "ground_truth": "1", "nodes": []}\n')
+    done = load(played.address, "--requests", 1, "--dataset", other)
+    assert done.code == 2
+    assert "has no dataset with the content of" in done.err
+    assert played.numbers == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--batch", 0), "--batch must be at least 1, got 0"),
+        (("--batch", 257), "--batch must be at most 256, which is what the server takes"),
+        (("--generate", 100_000, "--batch", 20), "a request of 2,000,000 bytes; the server takes"),
+        (("--rate", 0), "--rate must be above 0 requests a second, got 0"),
+        (("--rate", 5, "--concurrency", 2), "--concurrency does not go with --rate"),
+        (("--rate", 5, "--load", "step"), "--rate-end, which is not given"),
+        (("--load", "ramp", "--rate-end", 5), "--load ramp needs --rate"),
+        (("--arrivals", "weird"), "'--arrivals'"),
+        (("--concurrency", 0), "--concurrency must be in [1, 65536], got 0"),
+        (("--duration", 0), "--duration must be in [0.1, 86400] seconds, got 0"),
+        (("--warmup", -1), "--warmup must be in [0, 86400] seconds, got -1"),
+        (("--processes", 65), "--processes must be in [1, 64], got 65"),
+        (("--connections", 0), "--connections must be in [1, 1024], got 0"),
+        (("--timeout", 0), "--timeout must be in [0.001, 86400] seconds, got 0"),
+        (("--retries", -1), "--retries must be at least 0, got -1"),
+        (("--check", 1.5), "--check must be a share in [0, 1], got 1.5"),
+        (("--max-error-rate", 2), "--max-error-rate must be a share in [0, 1], got 2"),
+        (("--max-p99", 5), "--max-p99 is a limit of --find-saturation, which is not given"),
+        (("--generate", 10), "--generate must be in [64, 16777216] bytes, got 10"),
+        (("--generate", 99, "--rollouts", "x"), "either --rollouts FILE or --generate BYTES"),
+        (("--rollouts", "gone.jsonl"), "gone.jsonl: no such file"),
+        (("--dataset", "gone.jsonl"), "--dataset 'gone.jsonl': there is no such file"),
+        (("--output", "a.pdf"), "--output must end in one of .html, .json, .csv, got 'a.pdf'"),
+        (("--profile", "verl", "--batch", 2), "--batch does not go with --profile verl"),
+        (("--find-saturation", "--requests", 2), "--requests does not go with --find-saturation"),
+        (("--find-saturation", "--window", 0.3), "--window must be a multiple of 0.25"),
+        (
+            ("--find-saturation", "--rate", 5, "--rate-end", 9, "--load", "step"),
+            "without --load step",
+        ),
+        (("--alpha", 2), "alpha must be a number in [0, 1], got 2"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(
+    played: PlayedServer, load: Load, options: tuple[object, ...], says: str
+) -> None:
+    done = load(played.address, *options)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+    assert played.numbers == 0
+
+
+def test_a_load_process_that_dies_ends_the_test(played: PlayedServer, rollouts: Path) -> None:
+    settings = Settings(played.address, batch=3, rate=20, duration_s=60, warmup_s=0, processes=2)
+
+    def kill(progress: Progress) -> bool:
+        if progress.elapsed_s > 0.3:
+            team._members[1][0].kill()
+        return False
+
+    with (
+        pytest.raises(LoadProcessLost, match="ended before the run was over"),
+        Team(settings, pool_from_file(rollouts)) as team,
+    ):
+        team.run(settings.load(), kill)

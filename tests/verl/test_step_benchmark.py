@@ -1,0 +1,54 @@
+"""The whole-step benchmark's sides, on few rollouts: verl's code runs them, and they agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("verl", "0.9", reason="verl 0.9 is not installed: run make test-verl")
+
+from benchmarks.suites.step import loop, material, plain, whole
+from benchmarks.suites.step.server import serving
+from consensuspr.client import RewardClient
+from consensuspr.client.training import shared_source
+from consensuspr.client.verl.config import ManagerConfig
+
+
+def test_all_sides_give_the_rewards_that_are_written_into_the_texts(tmp_path: Path) -> None:
+    step = material.step(24, 3_000, 5, None, tmp_path)
+    texts = loop.LookUp([row["response"] for row in step.rows])
+    data = loop.batch(step, lambda at, text: [at])
+    with serving(step.dataset, tmp_path) as (address, _), RewardClient(address) as client:
+        naive = loop.Worker(loop.config(loop.plain(step)), texts)
+        ours = loop.Worker(loop.config(loop.service(address)), texts)
+        sides = {
+            "plain": whole.managed(naive, data),
+            "plain, by verl's worker": whole.whole_batch(naive, data),
+            "ours": whole.managed(ours, data),
+            "ours, by verl's worker": whole.whole_batch(ours, data),
+            "one batch": whole.batched(client, step),
+        }
+        for name, run in sides.items():
+            step.check(name, run())
+
+        async def close() -> None:
+            settings = ManagerConfig.of(loop.config(loop.service(address))).settings
+            await shared_source(settings).close()
+
+        ours.loop.run_until_complete(close())
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "found"),
+    [
+        ("so $12 \\times 3 = 36$.", "12*3=36", True),
+        ("so 112 * 3 = 36", "12*3=36", False),
+        ("so 12 * 3 = 365", "12*3=36", False),
+        ("112*3=36 and 12*3=36", "12*3=36", True),
+        ("\\frac{1}{2} = 0.50", "(1)/(2)=0.5", True),
+        ("12,345 + 1{,}000 = 13,345", "12345+1000=13345", True),
+    ],
+)
+def test_the_plain_function_finds_nodes_at_borders_alone(text: str, node: str, found: bool) -> None:
+    assert plain.matched(plain.normalised(text), [[node]]) == found
