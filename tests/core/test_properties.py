@@ -58,6 +58,24 @@ def _broken(draw: st.DrawFn, glued: st.SearchStrategy[bytes]) -> bytes:
 STRINGS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 _GLUED = STRINGS.map(_encoded)
 TEXTS = st.one_of(_GLUED, _GLUED, _GLUED, _broken(_GLUED), st.binary(max_size=60))
+# What rollouts are full of, and what the compiled engine takes a faster way for; it goes the
+# general way again near a text's end.
+COMMON = [
+    "the", "we", "so", "total", "to", "by", "equal", "divided", "multiplied", "is", "cats", "a",
+    "b", "x", "I", "two", "Since", "a longwordthatdoesnotendwithinonestep", "4", "12", "365", "1000000",
+    "x1", "a_1", "b_i", "2^n", "x^{2", "f(x)", "(n-1)", "a - b", "3 - 2", "well-known", "don't",
+    "=", "+", "-", ",", ".", ":", "?", ";", "$", "\\(", "\\)", "\\text{", "}", "**", "α", "Φ", "\n",
+    "\n\n",
+]  # fmt: skip
+_TAIL = b" and that is all that had to be said of it" * 3
+LONG_TEXTS = st.lists(
+    st.tuples(
+        st.one_of(st.sampled_from(COMMON), st.sampled_from(COMMON), st.sampled_from(PIECES)),
+        st.sampled_from([" ", " ", " ", "", ", ", ". "]),
+    ),
+    min_size=10,
+    max_size=60,
+).map(lambda pairs: _encoded("".join(a + b for a, b in pairs)) + _TAIL)
 # Short ones, so that they occur.
 _EXPRESSIONS = st.one_of(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join),
@@ -79,6 +97,16 @@ def test_engines_agree_on_form_and_offsets(engines: Any, data: bytes) -> None:
     native, python = engines
     assert native.with_offsets(data) == python.with_offsets(data)
     assert native.normalize(data) == python.normalize(data)
+
+
+@_settings(2500)
+@given(data=LONG_TEXTS)
+def test_the_fast_lane_changes_nothing(engines: Any, data: bytes) -> None:
+    native, python = engines
+    form = native.normalize(data)
+    # With offsets the compiled engine takes the general way for every token.
+    assert form == native.with_offsets(data)[0].decode()
+    assert form == python.normalize(data)
 
 
 @_settings(1200)

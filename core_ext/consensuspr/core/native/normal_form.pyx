@@ -215,9 +215,24 @@ cdef inline Py_ssize_t step(Pass* s, Py_ssize_t at) noexcept nogil:
     return dispatch(s, code, cls, at, end)
 
 
+cdef inline Py_ssize_t general(Pass* s, Py_ssize_t at) noexcept nogil:
+    """Handle a space, if one stands at ``at``, and what follows it."""
+    if s.data[at] == c' ':
+        # Behind most tokens; the rest of a run is skipped by the switch.
+        widen(s, GAP_SPACE)
+        at += 1
+        if at == s.length:
+            return at
+    return step(s, at)
+
+
+include "lane.pxi"
+
+
 cdef Py_ssize_t output_capacity(Py_ssize_t length) noexcept nogil:
-    # 64 bytes: what a rule writes beyond the bound before it takes bytes back.
-    return length + length // 2 + 64
+    # 128 bytes: what a rule writes beyond the bound before it takes bytes back, and what the
+    # lane writes at once.
+    return length + length // 2 + 128
 
 
 cdef Py_ssize_t normal_form(
@@ -250,14 +265,10 @@ cdef Py_ssize_t normal_form(
     after(&s, K_START)
     s.flags |= F_LINE_START
     forget_groups(&s)
+    if starts == NULL:
+        at = fast_lane(&s)
     while at < length:
-        if data[at] == c' ':
-            # Behind most tokens; the rest of a run is skipped by the switch.
-            widen(&s, GAP_SPACE)
-            at += 1
-            if at == length:
-                break
-        at = step(&s, at)
+        at = general(&s, at)
     write_product(&s)
     return s.size
 
@@ -361,3 +372,4 @@ cdef void fill_gaps() noexcept nogil:
 _fill_tables()
 fill_gaps()
 fill_separators()
+fill_lane()

@@ -70,10 +70,7 @@ cdef Py_ssize_t single_letter(
 
 
 cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
-    """A run of letters, and the plain words behind single spaces after it.
-
-    Most words are folded straight into their place in the output.
-    """
+    """A run of letters; most words are folded straight into their place in the output."""
     cdef Py_ssize_t end = at + 1
     cdef Py_ssize_t length
     cdef bint separated
@@ -110,51 +107,7 @@ cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
     if separated:
         put_byte(s, c' ', at, at)
     finish_word(s, length, meaning, s.size - separated, at, end)
-    if s.unit_words < 0 and end < s.length and s.data[end] == c' ':
-        return plain_words(s, end)
     return end
-
-
-cdef inline Py_ssize_t plain_words(Pass* s, Py_ssize_t at) noexcept nogil:
-    """The plain words, each behind one space, from ``at`` on, after a word that starts no unit.
-
-    Prose is most of a rollout, and a word after a word leaves next to everything as it was:
-    only the output and the count of tokens grow.  A space is due before each, and the limit
-    of the output's length cannot be met, as each word writes what it reads.  Whatever else
-    stands here is left to the general way.
-    """
-    cdef const uint8_t* data = s.data
-    cdef uint8_t* out = s.out
-    cdef Py_ssize_t size = s.size
-    cdef Py_ssize_t words = 0
-    cdef Py_ssize_t length, end, position
-    # A word's bytes are read sixteen at a time; the last ones of the input go the general way.
-    while at + 17 < s.length and data[at] == c' ':
-        length = fold_letters(data + at + 1, s.length - at - 1, out + size + 1)
-        end = at + 1 + length
-        if (
-            length < 2
-            or end == s.length
-            or data[end] >= 0x80
-            or find_word(
-                &WORD_NAMES.signs, word_shape(data + at + 1, length), out + size + 1, length
-            ) != NULL
-        ):
-            break
-        out[size] = c' '
-        if s.starts != NULL:
-            s.starts[size] = s.ends[size] = <uint32_t>at + 1
-            for position in range(1, length + 1):
-                s.starts[size + position] = <uint32_t>(at + 1)
-                s.ends[size + position] = <uint32_t>end
-        size += length + 1
-        at = end
-        words += 1
-    if words:
-        s.size = size
-        s.tokens += words
-        after(s, K_WORD)
-    return at
 
 
 cdef Py_ssize_t letters_of_any_script(Pass* s, Py_ssize_t at) noexcept nogil:
