@@ -62,10 +62,10 @@ TEXTS = st.one_of(_GLUED, _GLUED, _GLUED, _broken(_GLUED), st.binary(max_size=60
 # general way again near a text's end.
 COMMON = [
     "the", "we", "so", "total", "to", "by", "equal", "divided", "multiplied", "is", "cats", "a",
-    "b", "x", "I", "two", "Since", "a longwordthatdoesnotendwithinonestep", "4", "12", "365", "1000000",
-    "x1", "a_1", "b_i", "2^n", "x^{2", "f(x)", "(n-1)", "a - b", "3 - 2", "well-known", "don't",
-    "=", "+", "-", ",", ".", ":", "?", ";", "$", "\\(", "\\)", "\\text{", "}", "**", "α", "Φ", "\n",
-    "\n\n",
+    "b", "x", "I", "two", "Since", "a longwordthatdoesnotendwithinonestep", "4", "12", "365",
+    "1000000", "x1", "a_1", "b_i", "2^n", "x^{2", "f(x)", "(n-1)", "a - b", "3 - 2", "well-known",
+    "don't", "=", "+", "-", ",", ".", ":", "?", ";", "$", "\\(", "\\)", "\\text{", "}", "**", "α",
+    "Φ", "\n", "\n\n",
 ]  # fmt: skip
 _TAIL = b" and that is all that had to be said of it" * 3
 LONG_TEXTS = st.lists(
