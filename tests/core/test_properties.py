@@ -32,7 +32,7 @@ PIECES = [
     "\\quad", "\\left", "\\right", "\\left(", "\\right)", "\\left|", "\\cdot", "\\times",
     "\\frac", "\\frac12", "\\dfrac{", "\\frac{1}{2}", "\\binom", "\\binom{5}{2}", "\\sqrt",
     "\\sqrt{", "\\sqrt[3]", "\\text{", "\\mathbf{", "\\boxed{", "\\begin{align*}",
-    "\\begin{array}{cc}", "\\end{array}", "\\hspace{1cm}", "\\pmod{7}", "\\bmod", "\\%",
+    "\\begin{array}{cc}", "\\end{array}", "\\hspace{1cm}", "\\cite{", "\\pmod{7}", "\\bmod", "\\%",
     "^\\circ", "^{\\circ}", "^{\\prime}", "\\pi", "\\theta", "\\sin", "\\log_2", "\\pm", "\\to",
     "\\therefore", "\\le", "\\mid", "\\foo", "\\", "\\{", "\\}",
     # Markdown
@@ -133,6 +133,21 @@ def test_output_is_bounded_and_offsets_are_monotone(engine: Any) -> None:
         assert all(0 <= start <= end <= len(data) for start, end in zip(starts, ends, strict=True))
 
     check()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "8 cups\\cite{-:in...}",
+        "8 cups\\begin{-:in...}",
+        "8 cups\\label{+≤≤≤≤≤≤≤}",
+        "is equal\\cite{to …………}",
+    ],
+)
+def test_what_is_thrown_away_leaves_whole_characters(engine: Any, text: str) -> None:
+    """An operator inside drops the units before the argument; the cut lies behind them."""
+    form = engine.with_offsets(text.encode())[0]
+    assert form.decode() == engine.normalize(text)
 
 
 def test_str_and_bytes_are_one(engine: Any) -> None:

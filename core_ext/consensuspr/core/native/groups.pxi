@@ -383,8 +383,12 @@ cdef Py_ssize_t close_discarded(Pass* s, const Frame* frame, Py_ssize_t end) noe
             columns = (
                 last - first == 5 and memcmp(s.out + first, b"array", 5) == 0
             ) or (last - first == 7 and memcmp(s.out + first, b"tabular", 7) == 0)
-        # Units dropped inside the argument can have reached back past its beginning.
-        s.size = min(s.size, frame.position)
+        # Units dropped inside the argument can have reached back past its beginning; then what
+        # was written since may have a character of several bytes there.
+        first = min(s.size, frame.position)
+        while first < s.size and s.out[first] & 0xC0 == 0x80:
+            first -= 1
+        s.size = first
         restore(s, frame)
         s.has_closed = False
         s.product = False

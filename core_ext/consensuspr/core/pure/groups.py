@@ -380,10 +380,14 @@ class Groups(State):
         """Throw an argument away unless it is too long to be one."""
         columns = False
         if len(self.out) - frame.position <= MAX_REWRITE_BYTES:
-            name = bytes(self.out[frame.position :]).strip()
-            columns = frame.group is Group.ENVIRONMENT and name.decode() in COLUMN_ENVIRONMENTS
-            # Units dropped inside the argument can have reached back past its beginning.
-            self.truncate(frame.position)
+            name = bytes(self.out[frame.position :]).strip().decode(errors="replace")
+            columns = frame.group is Group.ENVIRONMENT and name in COLUMN_ENVIRONMENTS
+            # Units dropped inside the argument can have reached back past its beginning; then
+            # what was written since may have a character of several bytes there.
+            position = frame.position
+            while position < len(self.out) and self.out[position] & 0xC0 == 0x80:
+                position -= 1
+            self.truncate(position)
             self.restore(frame)
             self.closed = None
             self.product = None
