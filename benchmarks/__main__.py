@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -15,7 +16,8 @@ from rich.text import Text
 from benchmarks import suites
 from benchmarks.harness import page, plots, table
 from benchmarks.harness.context import REPOSITORY
-from benchmarks.harness.runner import Settings, run_all
+from benchmarks.harness.results import Run
+from benchmarks.harness.runner import MergeError, Settings, run_all
 
 _HELP = f"""Measure consensuspr and print its targets beside the figures.
 
@@ -30,6 +32,7 @@ Suites: {", ".join(suites.names())}.
 A few minutes:      python -m benchmarks
 All sizes:          python -m benchmarks --full
 One suite:          python -m benchmarks --only core
+One suite anew:     python -m benchmarks --only core --merge
 The page, too:      python -m benchmarks --full --write docs/performance.md
 
 Exit codes: 0 all suites ran (a missed target is a result), 1 a suite failed, 2 bad usage.
@@ -44,6 +47,14 @@ def main(
         list[str] | None,
         typer.Option(metavar="SUITE", help="Run this suite alone; may be given again."),
     ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge",
+            help="Keep the other suites of OUTPUT/results.json, which has to be of the same "
+            "commit, settings and machine.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all generated text.")] = 20,
     rounds: Annotated[
         int, typer.Option(min=1, max=1000, help="Rounds of each measurement; the best counts.")
@@ -83,15 +94,29 @@ def main(
             raise typer.BadParameter(
                 f"no suite {name!r}; there are {', '.join(known)}", param_hint="--only"
             )
+    if only and write is not None and not merge:
+        raise typer.BadParameter(
+            "a page needs all suites, and --only runs some; add --merge to keep the others of "
+            "OUTPUT/results.json",
+            param_hint="--write",
+        )
     names = [name for name in known if not only or name in only]
     settings = Settings(full, seed, rounds, data or _default_data())
     console = Console(stderr=True)
-    run = run_all(names, settings, only=bool(only), console=console)
+    results = output / "results.json"
+    earlier = _earlier(results) if merge else None
     output.mkdir(parents=True, exist_ok=True)
-    (output / "results.json").write_text(run.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    def keep(run: Run) -> None:
+        results.write_text(run.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    try:
+        run = run_all(names, settings, bool(only), console, keep, earlier)
+    except MergeError as error:
+        raise typer.BadParameter(f"{results}: {error}", param_hint="--merge") from None
     plots.draw(run, output)
     if write is not None:
-        plots.draw(run, write.parent / page.IMAGES)
+        plots.draw_alone(run, write.parent / page.IMAGES)
         write.write_text(page.render(run), encoding="utf-8")
     out = Console()
     out.print(table.terminal(run))
@@ -99,10 +124,26 @@ def main(
         out.print(Padding.indent(Text(note), 2))
     for warning in run.warnings:
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)
+    for suite in run.suites:
+        if suite.skipped is not None:
+            console.print(
+                f"[yellow]skipped:[/yellow] suite {suite.suite}: {suite.skipped}", highlight=False
+            )
     for name, reason in run.failures.items():
         console.print(f"[red]error:[/red] suite {name} failed: {reason}", highlight=False)
     if run.failures:
         raise typer.Exit(1)
+
+
+def _earlier(path: Path) -> Run:
+    """Read the results that are to be kept."""
+    try:
+        return Run.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        problem = f"there is no {path} to merge with"
+    except ValidationError as error:
+        problem = f"{path} is not of this version: {error.errors()[0]['msg']}"
+    raise typer.BadParameter(problem, param_hint="--merge")
 
 
 def _default_data() -> Path | None:

@@ -24,8 +24,9 @@ are compared with fixed bounds, in up to three tries. About two minutes.
 Check:                         python -m benchmarks.guard
 Accept what was changed:       {baseline.UPDATE}
 
-Exit codes: 0 nothing costs more (or nothing could be counted, and it says why), 1 something does
-(or, with --require, nothing could be counted), 2 bad usage.
+Exit codes: 0 nothing costs more (where nothing could be counted, it says why and checks the
+ratios), 1 something does, or nothing at all was checked (with --require: nothing was counted),
+2 bad usage.
 """
 
 
@@ -68,12 +69,18 @@ def main(
         from benchmarks.guard import ratios
 
         with tempfile.TemporaryDirectory(prefix="guard-") as scratch:
-            outcomes = [judge(check) for check in ratios.checks(Path(scratch))]
+            checks, left_out = ratios.checks(Path(scratch))
+            outcomes = [judge(check) for check in checks]
         console.print(_ratios_table(outcomes))
+        for sentence in left_out:
+            console.print(sentence)
         failures += [outcome.sentence() for outcome in outcomes if not outcome.holds]
     for failure in failures:
         console.print(failure)
     if failures:
+        raise typer.Exit(1)
+    if no_ratios and skipped is not None:
+        console.print("Nothing was checked: neither instructions nor ratios of times.")
         raise typer.Exit(1)
     console.print("Nothing costs more than it may.")
 

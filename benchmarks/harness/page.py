@@ -15,8 +15,11 @@ _CAVEATS = """## How to read this
 
 - One run on one machine, which may have been shared: seconds and MB/s move by tens of percent from
   run to run. What is compared was measured alternately in the same run, on the same bytes, so
-  that **ratios** hold where seconds do not.
-- Every contender's answers were checked before its time was taken. A peer that is a matcher is held
+  that **ratios** hold where seconds do not; a note says where a contender got part of the bytes,
+  or ran by itself.
+- Every contender's answers were checked before its time was taken: nodes and scores have to be
+  those written into the texts. Final answers have to agree with the labels as far as the suite says
+  there, because labels and checkers differ. A peer that is a matcher is held
   to the nodes that were planted in the texts, not to every rule of our normal form: the peers do
   less than the core, which makes their times flattering.
 - Times of one thread are CPU time, best of the rounds; times of threads, of services and of whole
@@ -79,11 +82,25 @@ def _machine(run: Run) -> str:
         f"{about.normal_form}",
         "- " + ", ".join(f"{name} {version}" for name, version in about.libraries.items()),
         f"- commit {about.commit}{' with changes' if about.dirty else ''}, {run.started}, seed "
-        f"{run.seed}, {run.rounds} rounds, load average {run.load_start:g} before and "
-        f"{run.load_end:g} after, {run.others:.0%} of the processors taken by other programs",
+        f"{run.seed}, {run.rounds} rounds",
     ]
     lines += [f"- **Warning**: {warning}" for warning in run.warnings]
-    return "## Machine\n\n" + "\n".join(lines)
+    states = _table(
+        ["suite", "begun", "commit", "seconds", "load before", "load after", "others' share"],
+        [
+            [
+                name,
+                state.started,
+                f"{state.commit}{' with changes' if state.dirty else ''}",
+                f"{state.seconds:.0f}",
+                f"{state.load_start:g}",
+                f"{state.load_end:g}",
+                f"{state.others:.0%}",
+            ]
+            for name, state in run.states.items()
+        ],
+    )
+    return "## Machine\n\n" + "\n".join(lines) + f"\n\n{states}"
 
 
 def _suite(run: Run, suite: SuiteResult) -> str:

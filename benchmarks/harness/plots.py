@@ -45,6 +45,12 @@ def draw(run: Run, folder: Path) -> list[Path]:
     return files
 
 
+def draw_alone(run: Run, folder: Path) -> None:
+    """Draw into a folder that is a page's own: SVGs of earlier runs are removed from it."""
+    for old in set(folder.glob("*.svg")).difference(draw(run, folder)):
+        old.unlink()
+
+
 def _draw(series: Series, path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure

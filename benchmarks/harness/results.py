@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.harness.machine import Machine
 
@@ -24,11 +24,15 @@ class Figure(Result):
 
 
 class Check(Result):
-    """A figure that a target asks for: ``target`` is a key of ``targets.TARGETS``."""
+    """A figure that a target asks for: ``target`` is a key of ``targets.TARGETS``.
+
+    ``value`` is None where it was not measured.  ``note`` says how it was measured or what
+    bounds it, and is never empty: any check may turn out a miss, and a miss has to be explained.
+    """
 
     target: str
-    value: float
-    note: str = ""
+    value: float | None
+    note: str = Field(min_length=1)
 
 
 class Series(Result):
@@ -54,13 +58,28 @@ class SuiteResult(Result):
     skipped: str | None = None
 
 
+class State(Result):
+    """What a suite ran on, and what happened on the machine meanwhile.
+
+    ``seconds`` is how long the suite took; ``load_start`` and ``load_end`` are the 1-minute load
+    averages before and after; ``others`` is the share of the machine's processor time that other
+    programs took meanwhile, 0 to 1.  ``dirty`` says whether the checkout differed from ``commit``.
+    """
+
+    started: str
+    commit: str
+    dirty: bool
+    seconds: float
+    load_start: float
+    load_end: float
+    others: float
+
+
 class Run(Result):
     """One run of ``python -m benchmarks``: its settings, the machine, every suite's result.
 
-    ``failures`` maps a suite that failed to the last line of its error.  ``load_start`` and
-    ``load_end`` are the 1-minute load averages before and after; ``others`` is the share of the
-    machine's processor time that other programs took meanwhile, 0 to 1; ``seconds`` is how long
-    each suite took.
+    ``failures`` maps a suite that failed to the last line of its error, ``states`` each suite to
+    the state it ran in.  Suites that were merged from an earlier run keep their own states.
     """
 
     command: str
@@ -70,10 +89,7 @@ class Run(Result):
     rounds: int
     data: bool
     machine: Machine
-    load_start: float
-    load_end: float
-    others: float
-    seconds: dict[str, float]
+    states: dict[str, State]
     suites: list[SuiteResult]
     failures: dict[str, str]
     warnings: list[str]

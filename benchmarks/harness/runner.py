@@ -1,7 +1,7 @@
 """Run suites, each in a process of its own, and gather what they found.
 
 A suite that fails does not stop the others: it is named, its error is kept, and the run counts
-as failed.  Nothing is merged with an earlier run: what did not run now is not in the results.
+as failed.  Only what ran now is in the results, unless an earlier run is handed over.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from benchmarks.harness import machine
 from benchmarks.harness.context import REPOSITORY
-from benchmarks.harness.results import Run, SuiteResult
+from benchmarks.harness.results import Run, State, SuiteResult
 from benchmarks.harness.targets import TARGETS
 
 # From here on a machine counts as busy with something else; a desktop at rest stays below.
@@ -47,48 +47,116 @@ class Settings:
 
 
 class SuiteError(Exception):
-    """A suite ended without a result; the text is the last line of what it said."""
+    """A suite ended without a result that can be used; the text says why."""
 
 
-def run_all(names: Sequence[str], settings: Settings, only: bool, console: Console) -> Run:
+class MergeError(Exception):
+    """A run cannot be merged with an earlier one; the text says why."""
+
+
+def run_all(
+    names: Sequence[str],
+    settings: Settings,
+    only: bool,
+    console: Console,
+    keep: Callable[[Run], None],
+    earlier: Run | None = None,
+) -> Run:
     """Run the suites one after the other; progress goes to ``console``.
 
-    ``only`` says that ``names`` are not all suites there are.
+    Args:
+        names: of the suites.
+        settings: of all of them.
+        only: says that ``names`` are not all suites there are.
+        console: for progress.
+        keep: called with what there is after each suite.
+        earlier: a run whose other suites are kept, see :func:`mergeable`.
+
+    Returns:
+        what ``keep`` got last.
+
+    Raises:
+        MergeError: the earlier run is of another commit, machine or settings.
     """
-    started = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    started = _now()
     about = machine.describe()
-    start = machine.Moment.now()
-    found: list[SuiteResult] = []
+    if earlier is not None:
+        mergeable(earlier, about, settings)
+    found: dict[str, SuiteResult] = {}
     failures: dict[str, str] = {}
-    seconds: dict[str, float] = {}
+    states: dict[str, State] = {}
+    if earlier is not None:
+        found = {suite.suite: suite for suite in earlier.suites if suite.suite not in names}
+        failures = {name: why for name, why in earlier.failures.items() if name not in names}
+        states = {name: state for name, state in earlier.states.items() if name not in names}
+
+    def so_far() -> Run:
+        return Run(
+            command=command(settings, names if only and earlier is None else ()),
+            started=started,
+            full=settings.full,
+            seed=settings.seed,
+            rounds=settings.rounds,
+            data=settings.data is not None,
+            machine=about,
+            states={name: states[name] for name in sorted(states)},
+            suites=[found[name] for name in sorted(found)],
+            failures=failures,
+            warnings=_warnings(about, list(states.values()), settings),
+        )
+
     for number, name in enumerate(names, 1):
         console.print(f"[bold]{name}[/bold] ({number} of {len(names)})", highlight=False)
-        begin = time.monotonic()
+        begun, start = _now(), machine.Moment.now()
         try:
-            found.append(run_one(name, settings))
+            found[name] = run_one(name, settings)
         except SuiteError as error:
             failures[name] = str(error)
             console.print(f"  [red]failed[/red]: {error}", highlight=False)
-        seconds[name] = round(time.monotonic() - begin, 1)
-        console.print(f"  [dim]{seconds[name]} s[/dim]", highlight=False)
-    end = machine.Moment.now()
-    others = end.others_since(start)
-    return Run(
-        command=command(settings, names if only else ()),
-        started=started,
-        full=settings.full,
-        seed=settings.seed,
-        rounds=settings.rounds,
-        data=settings.data is not None,
-        machine=about,
-        load_start=round(start.load, 2),
-        load_end=round(end.load, 2),
-        others=round(others, 3),
-        seconds=seconds,
-        suites=found,
-        failures=failures,
-        warnings=_warnings(about, others, settings),
-    )
+        end = machine.Moment.now()
+        states[name] = State(
+            started=begun,
+            commit=about.commit,
+            dirty=about.dirty,
+            seconds=round(end.wall - start.wall, 1),
+            load_start=round(start.load, 2),
+            load_end=round(end.load, 2),
+            others=round(end.others_since(start), 3),
+        )
+        console.print(f"  [dim]{states[name].seconds} s[/dim]", highlight=False)
+        keep(so_far())
+    return so_far()
+
+
+def mergeable(earlier: Run, about: machine.Machine, settings: Settings) -> None:
+    """Raise MergeError where an earlier run's figures do not belong beside those of this one."""
+    now = {
+        "commit": about.commit,
+        "processor": about.cpu,
+        "Python": about.python,
+        "core": f"{about.backend}, {about.compiler}",
+        "--full": settings.full,
+        "--seed": settings.seed,
+        "--rounds": settings.rounds,
+        "real rollouts": settings.data is not None,
+    }
+    then = {
+        "commit": earlier.machine.commit,
+        "processor": earlier.machine.cpu,
+        "Python": earlier.machine.python,
+        "core": f"{earlier.machine.backend}, {earlier.machine.compiler}",
+        "--full": earlier.full,
+        "--seed": earlier.seed,
+        "--rounds": earlier.rounds,
+        "real rollouts": earlier.data,
+    }
+    for name, value in now.items():
+        if then[name] != value:
+            raise MergeError(f"{name} was {then[name]} in the earlier run and is {value} now")
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def command(settings: Settings, only: Sequence[str]) -> str:
@@ -102,7 +170,8 @@ def run_one(name: str, settings: Settings) -> SuiteResult:
     """Run one suite in a process of its own.
 
     What it writes to standard error is passed on as it comes.  Raises SuiteError where it ends
-    with another exit code than 0, or asks for the check of a target that there is none of.
+    with another exit code than 0, hands over something else than a result, or asks for the check
+    of a target that there is none of.
     """
     with tempfile.TemporaryDirectory(prefix="bench-result-") as folder:
         path = Path(folder) / "result.json"
@@ -121,21 +190,29 @@ def run_one(name: str, settings: Settings) -> SuiteResult:
                 last = line.strip() or last
         if process.returncode != 0:
             raise SuiteError(f"exit code {process.returncode}: {last}")
-        result = SuiteResult.model_validate_json(path.read_bytes())
+        try:
+            result = SuiteResult.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise SuiteError(f"it handed over no result: {last}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise SuiteError(f"its result is no result: {where}: {first['msg']}") from None
     unknown = [check.target for check in result.checks if check.target not in TARGETS]
     if unknown:
         raise SuiteError(f"checks targets that do not exist: {', '.join(unknown)}")
     return result
 
 
-def _warnings(about: machine.Machine, others: float, settings: Settings) -> list[str]:
+def _warnings(about: machine.Machine, states: Sequence[State], settings: Settings) -> list[str]:
     warnings = []
+    others = max((state.others for state in states), default=0.0)
     if others > BUSY:
         warnings.append(
-            f"other programs took {others:.0%} of the processors during the run: times are too "
-            "long, and ratios less sure than usual, above all those of two cores"
+            f"other programs took up to {others:.0%} of the processors during a suite: times are "
+            "too long, and ratios less sure than usual, above all those of two cores"
         )
-    if about.dirty:
+    if about.dirty or any(state.dirty for state in states):
         warnings.append(f"the checkout differed from commit {about.commit}")
     if about.backend != "native":
         warnings.append("the compiled core is not built: what is measured is the Python twin")

@@ -22,7 +22,8 @@ GENERATING_SHARE = 0.6
 HIDDEN_SHARE = 0.01
 MACHINE_CORES = 64
 LINK_BITS_PER_S = 25e9
-DATASETS = (5_577, 100_000, 1_000_000, 10_000_000)
+MEASURED_PROBLEMS = 1_000_000
+DATASETS = (5_577, 100_000, MEASURED_PROBLEMS, 10_000_000)
 
 # Names of figures in the suite ``service``, and the batch that is looked at.
 _BATCHES = "server, RewardClient"
@@ -45,7 +46,7 @@ class Constants:
         core_bytes_per_s: text that is scored a second where server and client share one core.
         singles: time of single samples over that of a batch.
         second_core: how many times as fast two threads are as one.
-        problem_bytes: resident bytes of a problem of a large dataset.
+        problem_bytes: resident bytes of a problem, in a dataset of a million.
         serve_hops: (rollouts of a request, milliseconds that Ray Serve adds to it).
         serve_rate: throughput through Ray Serve as a share of the plain server's.
         reply_bytes: of one rollout's score on the wire.
@@ -90,7 +91,12 @@ def section(run: Run) -> str:
 
 def constants(run: Run) -> Constants:
     """Look up what the sentences and tables are computed from."""
-    checks = {check.target: check.value for suite in run.suites for check in suite.checks}
+    checks = {
+        check.target: check.value
+        for suite in run.suites
+        for check in suite.checks
+        if check.value is not None
+    }
     microseconds = _service(run, _BATCHES, "1")
     return Constants(
         core_bytes_per_s=None if microseconds is None else ROLLOUT_BYTES / microseconds * 1e6,
@@ -294,12 +300,13 @@ def _cluster_table(rows: Sequence[Row]) -> str:
 
 def _memory_table(found: Constants) -> str:
     if found.problem_bytes is None:
-        return f"Memory of large datasets: {MISSING} (suite `problems`)."
+        return f"Memory of large datasets: {MISSING} (suite `problems`, with `--full`)."
     return "\n\n".join(
         [
-            f"Memory of a dataset, at {found.problem_bytes:,.0f} resident bytes a problem, which "
-            "is the most that any format takes (suite `problems`); a prepared file is mapped, and "
-            "all workers of a machine share it:",
+            f"Memory of a dataset, at {found.problem_bytes:,.0f} resident bytes a problem, "
+            f"measured with {MEASURED_PROBLEMS:,}, which is the most that any format takes (suite "
+            "`problems`); the rows of other sizes are this times their number. A prepared file is "
+            "mapped, and all workers of a machine share it:",
             _table(
                 ["problems", "resident"],
                 [[f"{count:,}", _bytes(count * found.problem_bytes)] for count in DATASETS],

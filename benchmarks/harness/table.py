@@ -40,15 +40,20 @@ def rows(run: Run) -> list[Row]:
     table = []
     for key, target in TARGETS.items():
         check = checks.get(key)
+        value = None if check is None else check.value
+        verdict = target.verdict(value)
+        said = [check.note] if check else []
+        if verdict is Verdict.MISSED and target.bounded_by:
+            said.append(target.bounded_by)
         table.append(
             Row(
                 key=key,
                 what=target.what,
                 at_least=target.bound(target.at_least),
                 aim=target.bound(target.aim),
-                figure=target.number(check.value) if check else "–",
-                verdict=target.verdict(check.value if check else None),
-                note=check.note if check else "",
+                figure="–" if value is None else target.number(value),
+                verdict=verdict,
+                note="; ".join(said),
             )
         )
     return table

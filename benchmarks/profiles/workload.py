@@ -11,9 +11,9 @@ import tempfile
 import threading
 from pathlib import Path
 
+from benchmarks.harness.serving import serving
 from benchmarks.suites.step import loop, material, whole
 from benchmarks.suites.step.measuring import ROLLOUTS, SIZE
-from benchmarks.suites.step.server import serving
 
 _SEED = 20
 _WARM = 3

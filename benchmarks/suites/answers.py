@@ -5,6 +5,9 @@ labels, microseconds of each answer.  Then the cost by length of the response, t
 the fast path, math-verify and verl's ``math_dapo`` on the same answers, the worst that a policy
 may write, and the part that answers have in scoring a batch.
 
+Answers before times, here too: on real answers verdicts have to agree with the labels at least as
+often as FLOOR says; labels and checkers differ in a few. Elsewhere every verdict is known.
+
 A cold decision is one whose answer and ground truth were not met before: the memos are emptied
 ahead of each, outside the clock.  The time of an answer is the best of a few calls.
 """
@@ -22,18 +25,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.harness import texts
+from benchmarks.harness.answers import WrongAnswerError
 from benchmarks.harness.context import Context
 from benchmarks.harness.measure import interleaved
 from benchmarks.harness.results import Check, Figure, Series, SuiteResult
 from benchmarks.suites.answers_peers import MathDapo, MathVerify
 from benchmarks.suites.verl_python import MAKE, interpreter
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, Scorer
-from consensuspr.scoring.answers import AnswerVerifier, Verdict
+from consensuspr.scoring.answers import AnswerVerifier, Verdict, dapo
 from consensuspr.scoring.answers.compare import compare
 from consensuspr.scoring.answers.extract import extract_auto
 from consensuspr.scoring.answers.forms import form_of
 from consensuspr.scoring.answers.screen import hopeless
-from consensuspr.scoring.answers.verifier import forget_memos
+from consensuspr.scoring.answers.verifier import forget_memos as _forget_most
 
 # Methods of answers that left the calling thread.
 _SLOW = frozenset(["symbolic", "budget", "memory", "crash", "load", "deadline"])
@@ -41,6 +45,9 @@ _GSM8K = ("gsm8k_gpt3", "gsm8k_gpt4o_mini_and_older")
 _MATH = ("math100_qwen25math", "math_r1distill_long")
 _OTHERS = ("aime24_gpt4o_claude35", "aime24_qwen3_32b", "olympiad_gptoss120b_very_long")
 _CALLS = 3
+# Share of real answers whose verdict has to be the label's. verl's rule takes the strings of
+# answers alone, and is held to be the same on both sides instead.
+FLOOR = 0.95
 _SIZES = (200, 1_000, 10_000, 100_000)
 _TEXTS = 64
 _BATCH, _BATCH_BYTES, _GROUP = 256, 10_000, 4
@@ -87,13 +94,15 @@ def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> li
     for name, cases in sets.items():
         context.say(name)
         verdicts = _judge(verifier, cases)
+        agreement = _agreement(cases, verdicts)
+        _demand_floor(name, agreement)
         open_[name] = sum(verdict.method in _SLOW for verdict in verdicts)
         fast = [
             case for case, said in zip(cases, verdicts, strict=True) if said.method not in _SLOW
         ]
         times[name] = _cold_us(verifier, fast)
         figures = {
-            "agreement with the labels": (100.0 * _agreement(cases, verdicts), "%"),
+            "agreement with the labels": (100.0 * agreement, "%"),
             "decided without SymPy": (100.0 * (1.0 - open_[name] / len(cases)), "%"),
             "median": (statistics.median(times[name]), "µs"),
             "99th percentile": (_quantile(times[name], 0.99), "µs"),
@@ -114,7 +123,8 @@ def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> li
         Check(
             target="answer_median_us",
             value=round(statistics.median([us for name in wanted for us in times[name]]), 2),
-            note="cold, extraction included, GSM8K and MATH together; plain Python",
+            note="cold, extraction included, GSM8K and MATH together; plain Python; of what is "
+            f"decided without SymPy alone, each answer the best of {_CALLS} calls",
         )
     )
     _conformance(context.data.parent / "conformance" / "answers.jsonl", verifier, result)
@@ -155,6 +165,19 @@ def _judge(verifier: AnswerVerifier, cases: Sequence[Case]) -> list[Verdict]:
 def _agreement(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> float:
     pairs = zip(cases, verdicts, strict=True)
     return sum(bool(said.correct) is case.correct for case, said in pairs) / len(cases)
+
+
+def _demand_floor(who: str, agreement: float) -> None:
+    if agreement < FLOOR:
+        raise WrongAnswerError(
+            f"{who}: {agreement:.1%} of the verdicts agree with the labels, less than {FLOOR:.0%}"
+        )
+
+
+def forget_memos() -> None:
+    """Empty all that is remembered, verl's rule included."""
+    _forget_most()
+    dapo._short_truth.cache_clear()
 
 
 def _cold_us(verifier: AnswerVerifier, cases: Iterable[Case]) -> list[float]:
@@ -214,6 +237,8 @@ def _parts(responses: list[bytes], verifier: AnswerVerifier) -> dict[str, Callab
     answers = [one.answer for one in found if one is not None]
     if len(answers) != len(responses):
         raise ValueError(f"{len(responses) - len(answers)} generated texts have no answer")
+    if any(said.correct is not False for said in verifier.verify_batch(truths, responses)):
+        raise WrongAnswerError("the verifier takes a generated answer for right that is wrong")
 
     def extract_all() -> None:
         for response in responses:
@@ -296,6 +321,9 @@ def _peers(
         "rule auto": [bool(one.correct) for one in verifier.verify_batch(truths, responses)],
         "math-verify inline": peer.judge(truths, responses),
     }
+    for name, verdicts in said.items():
+        right = sum(a is case.correct for a, case in zip(verdicts, sample, strict=True))
+        _demand_floor(name, right / count)
     _compare_peers(context, contenders, said, sample, result)
     python = interpreter()
     if python is None:
@@ -374,6 +402,8 @@ _HOSTILE = {
 def _hostile(result: SuiteResult) -> None:
     """Take the calling thread's part of each kind, with the ground truth it is worst for."""
     for kind, text in _HOSTILE.items():
+        if any(_in_thread(truth, text) for truth in _HOSTILE_TRUTHS):
+            raise WrongAnswerError(f"a hostile answer is taken for right: {kind}")
         us = max(_best_us(partial(_in_thread, truth, text)) for truth in _HOSTILE_TRUTHS)
         result.figures.append(
             Figure(
@@ -385,12 +415,15 @@ def _hostile(result: SuiteResult) -> None:
         )
 
 
-def _in_thread(truth: str, response: str) -> None:
+def _in_thread(truth: str, response: str) -> bool:
+    """Decide what the calling thread decides; return whether it takes the answer for right."""
     found = extract_auto(response)
     if found is not None and not found.overlong:
         equal, _ = compare(form_of(truth), form_of(found.answer))
         if equal is None:
             hopeless(found.answer)
+        return equal is True
+    return False
 
 
 def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> None:

@@ -20,9 +20,9 @@ from benchmarks.harness import texts
 from benchmarks.harness.answers import require
 from benchmarks.harness.context import Context
 from benchmarks.harness.measure import peak_memory
+from benchmarks.harness.resident import Resident, resident
 from benchmarks.harness.results import Figure, Series, SuiteResult
-from benchmarks.suites.problems.memory import Resident, resident
-from benchmarks.suites.step.server import serving
+from benchmarks.harness.serving import serving
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.scoring import Score

@@ -19,9 +19,9 @@ from typing import Any
 from benchmarks.harness.context import Context
 from benchmarks.harness.measure import Timing, interleaved
 from benchmarks.harness.results import Figure, SuiteResult
+from benchmarks.harness.serving import serving
 from benchmarks.suites import verl_python
 from benchmarks.suites.step import material
-from benchmarks.suites.step.server import serving
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
 from consensuspr.ray.deployment import app
 from consensuspr.ray.front import APPLICATION

@@ -54,7 +54,7 @@ def measured(module: str, suite: str, title: str, context: Context) -> SuiteResu
         return SuiteResult(
             suite=suite,
             title=title,
-            skipped=f"needs verl 0.9.1 in an environment of its own: run {MAKE}",
+            skipped=f"needs verl 0.9.1 in its own environment: `{MAKE}` builds it, about 2 GB",
         )
     path = context.scratch / "result.json"
     scratch = context.scratch / "work"

@@ -13,11 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.guard import __main__ as command
-from benchmarks.guard import baseline, counting, inputs
+from benchmarks.guard import baseline, counting, inputs, ratios
 from benchmarks.guard.baseline import Counts, Facts, Measure, Verdict, compare, sentences
 from benchmarks.guard.probes import REFERENCE, Kind
 from benchmarks.guard.tries import TRIES, RatioCheck, judge
 from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness.machine import Moment
 from consensuspr.core import BACKEND
 
 FACTS = Facts(
@@ -149,6 +150,32 @@ def test_a_missed_ratio_is_told_in_one_sentence() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("cores", "others", "left_out"),
+    [
+        (1, 0.0, ["Two threads are not checked: there is one core."]),
+        (2, 0.0, []),
+        (2, 0.1, []),
+        (2, 0.5, ["Two threads are not checked: other programs take 50% of the 2 cores."]),
+        (16, 0.5, []),
+    ],
+)
+def test_two_threads_are_checked_where_two_cores_are_free(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    others: float,
+    left_out: list[str],
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr(Moment, "others_since", lambda *_: others)
+    monkeypatch.setattr(ratios, "_LOOK_S", 0.0)
+    checks, said = ratios.checks(tmp_path)
+    assert said == left_out
+    assert ("two threads" in {check.name for check in checks}) == (left_out == [])
+
+
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Counts]]:
     """Let the command see the runs that the test puts here, and a baseline of its own."""
@@ -180,8 +207,10 @@ def test_a_change_that_costs_fails_until_it_is_accepted(counted: list[Counts]) -
 def test_without_valgrind_the_guard_says_that_it_skips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     code, output = run()
-    assert code == 0
+    assert code == 1  # the ratios are left out too
     assert "Instruction counts are skipped: valgrind is not installed." in output
+    assert "Nothing was checked" in output
+    assert "Nothing costs more" not in output
     assert run("--require")[0] == 1
     assert run("--update")[0] == 1
 

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.harness.answers import WrongAnswerError
 from benchmarks.harness.context import Context
+from benchmarks.harness.resident import resident
 from benchmarks.suites.problems import files, measuring
 from benchmarks.suites.problems.measuring import Sizes, measure
-from benchmarks.suites.problems.memory import resident
 from benchmarks.suites.problems.names import problem_id
 from consensuspr.data import read_problems
 
@@ -38,10 +38,23 @@ def test_every_format_of_every_size_is_measured(
         "ready_5577_mb",
         "million_resident_bytes",
     ]
-    assert all(check.value > 0 for check in found.checks[:2])
+    assert all(check.value and check.value > 0 for check in found.checks[:2])
+    assert found.checks[2].value is None
+    assert "bytes of each further problem up to 40" in found.checks[2].note
+    assert "1,000,000" in found.checks[2].note
     served = {figure.name for figure in found.figures if "server" in str(figure.parameters["from"])}
     assert "workers, used: sum of PSS" in served
     assert list(tmp_path.glob("problems-*")) == []
+
+
+def test_a_million_problems_are_judged_by_a_million(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "MILLION", 400)
+    (check,) = measure(context(tmp_path), Sizes((20, 400), (), (), 1)).checks
+    assert check.target == "million_resident_bytes"
+    assert check.value is not None
+    assert "up to 400" in check.note
 
 
 def test_formats_that_differ_are_no_contenders(

@@ -33,12 +33,9 @@ def run_of(*suites: SuiteResult) -> Run:
         rounds=7,
         data=False,
         machine=MACHINE,
-        load_start=0.0,
-        load_end=0.0,
-        seconds={},
+        states={},
         suites=list(suites),
         failures={},
-        others=0.0,
         warnings=[],
     )
 
@@ -89,8 +86,8 @@ def checks() -> SuiteResult:
         suite="core",
         title="",
         checks=[
-            Check(target="second_core", value=1.5),
-            Check(target="million_resident_bytes", value=2_000),
+            Check(target="second_core", value=1.5, note="two threads"),
+            Check(target="million_resident_bytes", value=2_000, note="mapped"),
         ],
     )
 
@@ -166,6 +163,17 @@ def test_what_was_not_measured_is_said_and_not_made_up() -> None:
     assert "| 8 | 32 kB/s – 320 kB/s | 3.2 – 32 | 0.256 Mbit/s – 2.56 Mbit/s | – | – |" in text
     assert "nan" not in text
     assert scaling.section(FULL).count(scaling.MISSING) == 0
+
+
+def test_a_figure_of_fewer_problems_is_not_taken_for_a_million() -> None:
+    quick = SuiteResult(
+        suite="problems",
+        title="",
+        checks=[Check(target="million_resident_bytes", value=None, note="1,900 bytes of 100,000")],
+    )
+    text = scaling.section(run_of(quick))
+    assert "Memory of large datasets: not measured in this run" in text
+    assert "1,900" not in text
 
 
 def test_a_part_of_the_run_gives_a_part_of_the_section() -> None:

@@ -108,7 +108,12 @@ def test_the_ratio_is_of_one_batch_over_echo_and_scoring(
 
 def test_the_overload_target_is_a_ratio_of_percentiles() -> None:
     found = Overload(
-        capacity=100.0, low_p99_s=0.05, high_p99_s=0.1, served=95.0, shed=0.5, cancelled=0.0
+        capacity=100.0,
+        low_p99_s=0.05,
+        high_p99_s=0.1,
+        served=95.0,
+        shed=0.5,
+        ratios=(1.5, 2.0, 2.5),
     )
     assert found.check().target == "overload_p99"
     assert found.check().value == pytest.approx(2.0)

@@ -57,6 +57,22 @@ def test_the_table_groups_by_data_source_and_counts_every_status(
     assert "6/6 rollouts" in done.err
 
 
+@pytest.mark.parametrize("form", ["set.index", "set.jsonl.gz", "set.parquet"])
+@pytest.mark.parametrize("there", [False, True])
+def test_sources_are_the_problems_in_every_form_of_a_dataset(
+    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path, form: str, there: bool
+) -> None:
+    dataset = tmp_path / form
+    assert run("derive", server.dataset, "--output", dataset, "--no-progress").code == 0
+    where = ("--address", server.address) if there else ()
+    output = tmp_path / "out.jsonl"
+    done = run("score", rollouts, "--dataset", dataset, "--output", output, "--json", *where)
+    assert done.code == 0, done.err
+    groups = json.loads(done.out)["by_data_source"]
+    sources = {source: group["rollouts"] for source, group in groups.items()}
+    assert sources == {"algebra": 2, "geometry": 2, "bare": 1, "(none)": 1}
+
+
 def test_json_holds_the_same(run: Run, problems: Path, rollouts: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     done = run("score", rollouts, "--dataset", problems, "--output", output, "--json")

@@ -130,12 +130,14 @@ def rollouts(dataset: Path) -> Path:
 def played(dataset: Path) -> Iterator[PlayedServer]:
     """A running server that can be told to misbehave."""
     servicer = PlayedServer(dataset)
-    server = grpc.server(ThreadPoolExecutor(16))
+    threads = ThreadPoolExecutor(16)
+    server = grpc.server(threads)
     add_ScoringServiceServicer_to_server(servicer, server)
     servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     yield servicer
     server.stop(None).wait()
+    threads.shutdown()  # calls that nobody waits for any more still need the scorer
     servicer.close()
 
 
@@ -184,6 +186,7 @@ def load(
 ) -> Load:
     """Run ``consensuspr loadtest`` on a server: short, with the small rollouts, as JSON."""
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("consensuspr.loadtest.team.LEAD_S", 0.05)
     root = logging.getLogger()
 
     def run(address: str, *options: object, text: bool = False) -> Outcome:
@@ -193,7 +196,7 @@ def load(
             command += ["--rollouts", str(rollouts)]
         if "--batch" not in given and "verl" not in given:
             command += ["--batch", "3"]
-        for option, value in (("--warmup", "0.1"), ("--processes", "1")):
+        for option, value in (("--warmup", "0"), ("--processes", "1")):
             if option not in given:
                 command += [option, value]
         handlers, level = root.handlers[:], root.level

@@ -82,6 +82,32 @@ def test_an_undecided_answer_is_no_lie(samples: list[Sample], dataset: Path, met
     samples[0] = Sample(0, replace(samples[0].score, **UNDECIDED, answer_method=method))
     checked = check(samples, dataset)
     assert (checked.compared, checked.wrong, checked.undecided) == (4, 0, 1)
+    assert (checked.unanswered, checked.unanswered_share) == (1, 0.25)
+
+
+def test_what_nobody_can_decide_is_not_held_against_the_server(
+    samples: list[Sample], dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def undecided(local: LocalClient, rollouts: list[Rollout], *_: Any, **__: Any) -> list[Score]:
+        return [replace(samples[0].score, **UNDECIDED) for _ in rollouts]
+
+    monkeypatch.setattr(LocalClient, "score", undecided)
+    checked = check([Sample(0, replace(samples[0].score, **UNDECIDED)), samples[0]], dataset)
+    assert (checked.wrong, checked.undecided, checked.unanswered) == (0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("checked", "says"),
+    [
+        (Checked(280), "280 scores compared with the in-process scorer: all equal"),
+        (Checked(280, undecided=80), "scorer: 200 in full, 80 nodes only; no difference"),
+        (Checked(280, undecided=280), "scorer: 0 in full, 280 nodes only; no difference"),
+        (Checked(9, wrong=2, undecided=3), "scorer: 6 in full, 3 nodes only; 2 WRONG"),
+        (Checked(9, wrong=2), "scorer: 2 WRONG"),
+    ],
+)
+def test_says_what_was_compared(checked: Checked, says: str) -> None:
+    assert str(checked).endswith(says)
 
 
 def test_the_nodes_of_an_undecided_answer_are_compared(

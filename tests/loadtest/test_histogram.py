@@ -67,6 +67,25 @@ def test_what_is_outside_counts_as_the_bound(value: float, kept: float) -> None:
     assert filled([value]).percentile(50) == kept
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (0, (False, False, False, False)),
+        (1, (False, False, False, False)),
+        (5, (True, False, False, False)),
+        (10, (True, True, False, False)),
+        (99, (True, True, False, False)),
+        (100, (True, True, True, False)),
+        (999, (True, True, True, False)),
+        (1000, (True, True, True, True)),
+    ],
+)
+def test_a_percentile_beyond_the_sample_is_not_told(count: int, told: tuple[bool, ...]) -> None:
+    found = filled([0.5] * count).resolved((50, 90, 99, 99.9))
+    assert tuple(value == 0.5 for value in found) == told
+    assert tuple(value is not None for value in found) == told
+
+
 def test_nothing_has_no_percentiles() -> None:
     assert Histogram().percentiles((50, 99)) == []
     assert Histogram().percentile(50) is None

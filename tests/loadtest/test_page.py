@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from base64 import b64encode
+from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ import pytest
 
 from consensuspr.errors import InputError
 from consensuspr.loadtest.checking import Checked, Difference
+from consensuspr.loadtest.load import Arrivals
 from consensuspr.loadtest.outputs import check_outputs, write_output
 from consensuspr.loadtest.page import render_page
 from consensuspr.loadtest.pool import Pool
@@ -67,6 +69,12 @@ def tally_of(answered: int, failed: int = 0, shed: int = 0) -> Tally:
     return tally
 
 
+def scored_as(**statuses: int) -> Tally:
+    tally = tally_of(9)
+    tally.statuses = Counter(statuses)
+    return tally
+
+
 EQUAL = Checked(compared=5)
 
 
@@ -84,6 +92,7 @@ def a_test(tally: Tally, checked: Checked | None = EQUAL, **given: object) -> Lo
         interrupted=False,
         checked=checked,
         max_error_rate=0.01,
+        max_undecided=0.05,
     )
     return replace(plain, **given)  # type: ignore[arg-type]
 
@@ -93,6 +102,7 @@ STEPS = [
     Step(20, 12, 36, 0.5, 0.9, 0.2, 0, stable=False, sustained=False, why=f"bad {HOSTILE}"),
     Step(15, 0, 0, None, None, 1.0, 0, stable=False, sustained=False, why="nothing"),
 ]
+LATE = Step(40, 40, 99, 0.7, 0.8, 0, 0.0456, stable=True, sustained=None, why="p99 is 800.0 ms")
 
 WRONG = Checked(5, 2, first=Difference(HOSTILE, "reward", "1.0", "0.5"))
 
@@ -112,6 +122,15 @@ WRONG = Checked(5, 2, first=Difference(HOSTILE, "reward", "1.0", "0.5"))
         (a_test(tally_of(9), digest="sha256:1"), [r"^9 replies were scored with another dataset"]),
         (a_test(tally_of(50, failed=50), search=Search(STEPS)), []),
         (a_test(tally_of(50), search=Search(STEPS[1:])), [r"^no rate was sustained"]),
+        (a_test(tally_of(50), search=Search([LATE, LATE])), [r"^no rate could be judged: .* late"]),
+        (a_test(tally_of(50, failed=50), max_error_rate=0.5), []),
+        (a_test(tally_of(9), checked=Checked(280, undecided=280, unanswered=14)), []),
+        (
+            a_test(tally_of(9), checked=Checked(280, undecided=280, unanswered=280)),
+            [r"^100\.00% .*\(280 of 280\) .* server left undecided .* allowed 5\.00%"],
+        ),
+        (a_test(scored_as(UNKNOWN_PROBLEM=27)), [r"^none of 27 .* scored: 27 UNKNOWN_PROBLEM$"]),
+        (a_test(scored_as(UNKNOWN_PROBLEM=26, NO_NODES=1)), []),
     ],
 )
 def test_what_fails_a_test(test: LoadTest, faults: list[str]) -> None:
@@ -136,12 +155,48 @@ def late(seconds: float) -> Tally:
         (a_test(late(0.02)), ["left 20."]),
         (a_test(tally_of(100), cpu_shares=[0.2, 0.97]), ["97% of a core"]),
         (a_test(late(0.02), settings=Settings("127.0.0.1:1")), []),
+        (a_test(late(0.02), search=Search(STEPS)), []),
+        (a_test(late(0.02), search=Search([*STEPS, LATE, LATE])), ["at 40.0 requests a second"]),
     ],
 )
 def test_says_when_the_generator_was_the_limit(test: LoadTest, limits: list[str]) -> None:
     found = test.client_limits()
     assert len(found) == len(limits)
     assert all(wanted in said for said, wanted in zip(found, limits, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "elapsed_s", "measured_s"),
+    [
+        (Settings("h:1", rate=1, duration_s=2), 1.01, 2),
+        (Settings("h:1", rate=10, duration_s=2), 9.5, 9.5),
+        (Settings("h:1", rate=10, duration_s=3600, requests=20), 1.91, 2),
+        (Settings("h:1", rate=10, duration_s=1, requests=20), 0.91, 1),
+        (
+            Settings("h:1", rate=10, duration_s=99, requests=20, arrivals=Arrivals.POISSON),
+            1.5,
+            1.5,
+        ),
+        (Settings("h:1", duration_s=3600, requests=20), 0.5, 0.5),
+    ],
+)
+def test_throughput_is_not_above_what_was_offered(
+    settings: Settings, elapsed_s: float, measured_s: float
+) -> None:
+    test = a_test(tally_of(20), settings=settings, elapsed_s=elapsed_s)
+    assert test.measured_s == pytest.approx(measured_s)
+    assert test.request_rate == pytest.approx(20 / measured_s)
+    assert test.to_json()["elapsed_s"] == test.measured_s
+    assert replace(test, interrupted=True).measured_s == elapsed_s
+
+
+def test_a_late_step_that_was_made_twice_is_drawn_once_and_undecided() -> None:
+    page = render_page(a_test(tally_of(50), search=Search([STEPS[0], LATE, LATE])))
+    assert page.count("p50: 700 at 40<") == 1
+    assert page.count("p50: 10 at 10<") == 1
+    text = Tags(page).text
+    assert text.count("undecided: p99 is 800.0 ms, but the load generator was late itself") == 2
+    assert "Late ms" in text and "45.60" in text
 
 
 class Tags(HTMLParser):
@@ -176,6 +231,7 @@ class Tags(HTMLParser):
 PAGES = {
     "passed": a_test(tally_of(100)),
     "failed": a_test(tally_of(90, failed=10), checked=WRONG, interrupted=True),
+    "undecided": a_test(tally_of(5), checked=Checked(5, undecided=5)),
     "nothing": a_test(tally_of(0, failed=3), checked=None),
     "search": a_test(tally_of(50), search=Search(STEPS)),
     "hostile": a_test(tally_of(5), pool=Pool((Rollout("p", "x"),), HOSTILE, 1)),
@@ -201,7 +257,8 @@ def test_a_page_loads_nothing_and_runs_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("passed", ["Passed", "5 scores were compared", "Latency over time", "rollouts/s"]),
+        ("passed", ["Passed", "5 scores compared", "all equal", "Latency over time", "rollouts/s"]),
+        ("undecided", ["Passed", "0 in full, 5 nodes only; no difference"]),
         ("failed", ["Failed", "2 of 5 compared scores are wrong", "UNAVAILABLE", "ended early"]),
         ("nothing", ["none of 3 requests was answered", "nothing to draw"]),
         ("search", ["Latency against load", "requests/s sustained", "Steps of the search"]),
@@ -269,6 +326,9 @@ def test_round_ticks(low: float, high: float, ticks: list[float]) -> None:
         (0.9, 12, [1, 2, 5, 10]),
         (30, 700, [50, 100, 200, 500]),
         (0.001, 5000, [0.001, 0.01, 0.1, 1, 10, 100, 1000]),
+        (1, 99, [1, 2, 5, 10, 20, 50]),
+        (3, 9, [3, 4, 5, 6, 7, 8, 9]),
+        (11, 19, [12, 14, 16, 18]),
     ],
 )
 def test_log_ticks(low: float, high: float, ticks: list[float]) -> None:

@@ -11,6 +11,7 @@ from consensuspr.client import LocalClient
 from consensuspr.errors import DataError, InputError
 from consensuspr.loadtest import pool as pools
 from consensuspr.loadtest.pool import pool_from_dataset, pool_from_file, response_bytes
+from consensuspr.scoring.preparing import prepare_dataset
 
 
 @pytest.mark.parametrize("size", [64, 1000, 100_000])
@@ -59,6 +60,15 @@ def test_a_large_file_is_read_as_far_as_memory_allows(
 @pytest.mark.parametrize(("batch", "rollouts"), [(1, 1), (2, 2), (3, 3), (7, 7)])
 def test_the_largest_batch(dataset: Path, batch: int, rollouts: int) -> None:
     assert pool_from_dataset(dataset, 100, 0).largest_batch_bytes(batch) == 100 * rollouts
+
+
+def test_a_prepared_dataset_holds_no_texts_to_make_responses_of(
+    dataset: Path, tmp_path: Path
+) -> None:
+    prepared = tmp_path / "problems.index"
+    prepare_dataset(dataset, prepared)
+    with pytest.raises(InputError, match=r"problems\.index' holds none; give the JSONL or Parquet"):
+        pool_from_dataset(prepared, 100, 0)
 
 
 def test_a_bad_row_is_named(tmp_path: Path) -> None:

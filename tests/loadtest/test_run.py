@@ -76,24 +76,24 @@ async def run_to_end(
 
 
 async def test_requests_that_had_to_wait_count_from_when_they_were_due() -> None:
-    settings = Settings("h:1", rate=100, duration_s=2, warmup_s=0)
+    settings = Settings("h:1", rate=100, duration_s=1, warmup_s=0)
     start = time.monotonic() + 0.05
-    sender = OneAtATime(stall_at=start + 0.5, stall_s=1.0)
+    sender = OneAtATime(stall_at=start + 0.25, stall_s=0.5)
     tally = await run_to_end(settings, sender, start)
     # Only one was ever in flight; a tester that measures from the send would see one slow one.
     assert sender.peak == 1
-    assert tally.sent == tally.answered == 200
-    assert tally.held >= 90
+    assert tally.sent == tally.answered == 100
+    assert tally.held >= 40
     p50, p75, p95 = tally.latency.percentiles((50, 75, 95))
-    assert p75 >= 0.4
-    assert p95 >= 0.85
+    assert p75 >= 0.2
+    assert p95 >= 0.4
     assert p50 < p75
-    assert tally.latency.max_s >= 0.95
-    assert tally.timeline.between(0.5, 0.75).latency.percentile(1) >= 0.7  # type: ignore[operator]
+    assert tally.latency.max_s >= 0.45
+    assert tally.timeline.between(0.25, 0.5).latency.percentile(1) >= 0.2  # type: ignore[operator]
 
 
 async def test_requests_whose_time_passes_while_they_wait_are_not_forgotten() -> None:
-    settings = Settings("h:1", rate=50, duration_s=1.5, warmup_s=0, timeout_s=0.3)
+    settings = Settings("h:1", rate=100, duration_s=0.75, warmup_s=0, timeout_s=0.3)
     start = time.monotonic() + 0.05
     sender = OneAtATime(stall_at=start + 0.2, stall_s=1.0)
     tally = await run_to_end(settings, sender, start)
@@ -104,9 +104,9 @@ async def test_requests_whose_time_passes_while_they_wait_are_not_forgotten() ->
 
 
 async def test_the_warm_up_is_counted_nowhere() -> None:
-    settings = Settings("h:1", rate=100, duration_s=0.5, warmup_s=0.5)
+    settings = Settings("h:1", rate=200, duration_s=0.25, warmup_s=0.25)
     sender = OneAtATime()
-    tally = await run_to_end(settings, sender, time.monotonic() + 0.55)
+    tally = await run_to_end(settings, sender, time.monotonic() + 0.3)
     assert len(sender.numbers) == 100
     assert tally.sent == tally.answered == tally.latency.count == 50
 

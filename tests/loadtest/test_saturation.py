@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -144,10 +145,28 @@ def test_a_step_that_the_load_generator_spoilt_is_made_once_more() -> None:
     model = Model(1000, late_first=1)
     found = search(model, Limits(0.1, 0.01, WINDOW_S))
     assert model.rates[:3] == [16, 16, 32]
-    assert [step.sustained for step in found.steps[:3]] == [False, True, True]
+    assert [step.sustained for step in found.steps[:3]] == [None, True, True]
     always = Model(1000, late_first=1000)
-    assert search(always, Limits(0.1, 0.01, WINDOW_S)).best is None
+    found = search(always, Limits(0.1, 0.01, WINDOW_S))
+    assert found.best is None
     assert always.rates[:4] == [16, 16, 8, 8]
+    # Slow, perhaps, but whose fault it is nobody knows.
+    assert {step.sustained for step in found.steps} == {None}
+    assert found.steps[0].verdict == (
+        "undecided: the slowest of 48 took 1,000.0 ms, but the load generator was late itself"
+    )
+    assert [step.rate for step in found.last_tries] == [1, 2, 4, 8, 16]
+    assert [step.sustained for step in search(Model(1000, late_first=1)).last_tries[:2]] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("window_s", [0.5, 0.75, 1.0, 1.75, 4.75, 15.0])
+def test_a_search_may_start_at_the_lowest_rate(window_s: float) -> None:
+    limits = Limits(None, 0.01, window_s)
+    found = search(Model(0), limits, start=limits.lowest_rate)
+    assert [step.rate for step in found.steps] == [1 / window_s]
 
 
 def test_a_server_that_answers_nothing_ends_the_search() -> None:
@@ -192,8 +211,9 @@ def test_ctrl_c_ends_the_search_with_what_was_found() -> None:
         ((None, 0.01, 0.25), r"--window must be a multiple of 0.25 in \[0.5, 15\] seconds"),
         ((None, 0.01, 1.1), "--window must be .* got 1.1"),
         ((None, 0.01, 16.0), "--window must be .* got 16"),
+        ((None, 0.01, 1.0, 1.5), r"--max-undecided must be a share in \[0, 1\], got 1.5"),
     ],
 )
-def test_wrong_limits_are_refused(limits: tuple[float | None, float, float], says: str) -> None:
+def test_wrong_limits_are_refused(limits: tuple[Any, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
         Limits(*limits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import mmap
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -85,6 +87,58 @@ def test_a_temporary_directory_that_cannot_hold_it_is_named(
         f"{tmp_path / 'absent'}: cannot hold a large dataset while it is loaded: "
         "No such file or directory"
     )
+
+
+# A process may write files of so many bytes, as if the disk were full then: in the middle of the
+# records (which come at once, or from a buffer when the reading of them begins), and in what is
+# made of them.
+@pytest.mark.parametrize(
+    ("output", "share"),
+    [
+        ("set.index", 0.0),
+        ("set.index", 0.5),
+        ("set.index", 0.999),
+        ("set.index", 1.01),
+        ("other.jsonl", 0.01),
+        ("other.jsonl.gz", 0.01),
+        ("other.parquet", 0.01),
+    ],
+)
+def test_a_full_disk_is_one_sentence(tmp_path: Path, output: str, share: float) -> None:
+    path = write(tmp_path / "set.jsonl", 400)
+    records = sum(len(record) for record in records_of(path))
+    code = (
+        "import resource, sys\n"
+        "from consensuspr.scoring import index_image\n"
+        "from consensuspr.cli import main\n"
+        "index_image.MAX_MEMORY_BYTES = 1\n"
+        "limit = int(sys.argv[1])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))\n"
+        "sys.exit(main(sys.argv[2:]))\n"
+    )
+    limit = str(int(share * records))
+    command = [sys.executable, "-c", code, limit, "derive", str(path), "--no-progress"]
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path / output)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    folder = tempfile.gettempdir()
+    where = {
+        "set.index": f"{folder}: cannot hold a large dataset while it is loaded",
+        "other.parquet": f"{folder}: cannot hold the rows of {tmp_path / output} before they are "
+        "written",
+    }.get(output, f"{tmp_path / output}: cannot be written")
+    reason = "File too large"
+    if share == 0:  # then no directory can be found that takes anything
+        where, reason = where.replace(folder, "the temporary directory"), "No usable temporary dir"
+    assert done.stderr.startswith(f"consensuspr: error: {where}: {reason}")
+    assert len(done.stderr.splitlines()) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["set.jsonl"]
+
+
+def records_of(path: Path) -> list[bytes]:
+    index = DatasetIndex.load(path)
+    return [index.image.record(at) for at in range(len(index))]
 
 
 @pytest.mark.usefixtures("on_disk")

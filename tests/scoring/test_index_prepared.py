@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from consensuspr.client import RewardClient, Rollout
-from consensuspr.core import NORMAL_FORM_VERSION, derive_forms
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms
 from consensuspr.data import ReadReport, open_writer
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring import DatasetIndex
@@ -88,12 +88,21 @@ def test_another_normal_form_is_refused(prepared: Path, monkeypatch: pytest.Monk
         DatasetIndex.load(prepared)
 
 
+def test_other_derived_forms_are_refused(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consensuspr.scoring.index.EXPANSION_VERSION", "next")
+    with pytest.raises(DataError) as caught:
+        DatasetIndex.load(prepared)
+    assert str(caught.value) == (
+        f"{prepared}: was made for derived forms {EXPANSION_VERSION}, this is next; make it anew"
+    )
+
+
 def test_another_layout_is_refused(prepared: Path) -> None:
     content = bytearray(prepared.read_bytes())
     content[8] = 1
     prepared.write_bytes(content)
     with pytest.raises(
-        DataError, match="is a snapshot of layout 1, layout 2 is read; make it anew"
+        DataError, match="is a snapshot of layout 1, layout 3 is read; make it anew"
     ):
         DatasetIndex.load(prepared)
 
@@ -103,6 +112,35 @@ def test_a_torn_file_is_refused(prepared: Path, keep: int) -> None:
     prepared.write_bytes(prepared.read_bytes()[:keep])
     with pytest.raises(DataError, match="is a damaged snapshot: its checksum does not hold"):
         DatasetIndex.load(prepared)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"CPR", "is a damaged prepared dataset: its first bytes are wrong; make it anew"),
+        (b"\0\0", "is a damaged prepared dataset: its first bytes are wrong; make it anew"),
+        (b"\0PRINDEX", "is a damaged prepared dataset: its first bytes are wrong; make it anew"),
+        (b"CPRINDEX", "is a damaged snapshot: it is cut short"),
+        (b"CPRINDEX\3\0\0\0", "is a damaged snapshot: it is cut short"),
+    ],
+)
+def test_a_file_without_its_beginning_is_refused(
+    prepared: Path, content: bytes, reason: str
+) -> None:
+    damaged = content + prepared.read_bytes()[8:] if content == b"\0PRINDEX" else content
+    prepared.write_bytes(damaged)
+    with pytest.raises(DataError) as caught:
+        DatasetIndex.load(prepared)
+    assert str(caught.value) == f"{prepared}: {reason}"
+
+
+def test_rows_are_read_under_any_name(dataset: Path) -> None:
+    before = DatasetIndex.load(dataset).digest
+    for prefix in (b"", b"\xef\xbb\xbf", b"\n \n"):
+        named = dataset.with_name("rows.index")
+        named.write_bytes(prefix + dataset.read_bytes())
+        assert DatasetIndex.load(named).digest == before
 
 
 def test_the_dataset_itself_is_never_replaced(dataset: Path) -> None:

@@ -12,6 +12,7 @@ from consensuspr.server.admission import (
     INITIAL_BYTES_PER_S,
     MAX_RETRY_S,
     MIN_RETRY_S,
+    STANDING_REQUESTS,
     STANDING_WAIT_S,
     Admission,
 )
@@ -26,11 +27,9 @@ class Clock:
         return self.now
 
 
-def bounded(
-    limit_bytes: int, clock: Clock | None = None, at_once: int = 4, burst_s: float = math.inf
-) -> Admission:
+def bounded(limit_bytes: int, clock: Clock | None = None, burst_s: float = math.inf) -> Admission:
     """Return an admission that is bounded in bytes alone unless told otherwise."""
-    return Admission(limit_bytes, at_once, burst_s, clock or Clock())
+    return Admission(limit_bytes, burst_s, clock or Clock())
 
 
 def test_requests_are_let_in_up_to_the_limit_in_bytes() -> None:
@@ -44,7 +43,7 @@ def test_requests_are_let_in_up_to_the_limit_in_bytes() -> None:
         " of this worker"
     )
     assert (admission.unfinished_bytes, admission.unfinished_requests) == (100, 2)
-    admission.finish(40, served=True)
+    admission.finish(40, begun=False, served=True)
     assert admission.admit(40) is None
 
 
@@ -52,7 +51,7 @@ def test_a_request_above_the_limit_is_let_in_alone() -> None:
     admission = bounded(100)
     assert admission.admit(101) is None
     assert admission.admit(1) is not None
-    admission.finish(101, served=True)
+    admission.finish(101, begun=False, served=True)
     assert admission.admit(1) is None
     assert admission.admit(101) is not None
 
@@ -63,7 +62,7 @@ def test_the_hint_is_the_time_in_which_the_backlog_drains() -> None:
     for _ in range(20):  # a megabyte a second, for long enough to be believed
         assert admission.admit(1_000_000) is None
         clock.now += 1.0
-        admission.finish(1_000_000, served=True)
+        admission.finish(1_000_000, begun=False, served=True)
     for _ in range(4):
         assert admission.admit(1_000_000) is None
     refusal = admission.admit(1)
@@ -77,7 +76,7 @@ def test_idle_time_does_not_count_as_slowness() -> None:
     for _ in range(20):
         assert admission.admit(1_000_000) is None
         clock.now += 1.0
-        admission.finish(1_000_000, served=True)
+        admission.finish(1_000_000, begun=False, served=True)
         clock.now += 1000.0
     assert admission.admit(1_000_000) is None
     refusal = admission.admit(1)
@@ -92,8 +91,8 @@ def test_abandoned_work_does_not_count_as_speed() -> None:
         assert admission.admit(1_000_000) is None
         assert admission.admit(90_000_000) is None
         clock.now += 1.0
-        admission.finish(90_000_000, served=False)
-        admission.finish(1_000_000, served=True)
+        admission.finish(90_000_000, begun=False, served=False)
+        admission.finish(1_000_000, begun=False, served=True)
     assert admission.admit(3_000_000) is None
     refusal = admission.admit(100_000_000)
     assert refusal is not None
@@ -107,18 +106,21 @@ def test_the_hint_is_always_a_sensible_time(history: list[tuple[int, float]]) ->
     for num_bytes, seconds in history:
         assert admission.admit(num_bytes) is None
         clock.now += seconds
-        admission.finish(num_bytes, served=True)
+        admission.finish(num_bytes, begun=False, served=True)
     assert admission.admit(10**9) is None
     refusal = admission.admit(1)
     assert refusal is not None
     assert MIN_RETRY_S <= refusal.retry_after_s <= MAX_RETRY_S
-    admission.finish(10**9, served=True)
+    admission.finish(10**9, begun=False, served=True)
     assert (admission.unfinished_bytes, admission.unfinished_requests) == (0, 0)
 
 
+BURST_S = 0.25
+
+
 def flooded(clock: Clock, seconds: float, num_bytes: int = 1_000_000) -> Admission:
-    """Return the admission of a worker that has been offered too much for so long."""
-    admission = bounded(10**9, clock, at_once=4, burst_s=0.25)
+    """Return the admission of a worker at which ten requests have waited for so long."""
+    admission = bounded(10**9, clock, BURST_S)
     for _ in range(10):
         assert admission.admit(num_bytes) is None, "a burst is queued"
     clock.now += seconds
@@ -127,23 +129,43 @@ def flooded(clock: Clock, seconds: float, num_bytes: int = 1_000_000) -> Admissi
 
 def test_a_burst_is_queued_and_a_standing_queue_is_not() -> None:
     clock = Clock()
+    assert flooded(clock, 0.2).closed() is None
     assert flooded(clock, 0.2).admit(1_000_000) is None
-    refusal = flooded(clock, 0.3).admit(1_000_000)
+    admission = flooded(clock, 0.3)
+    refusal = admission.admit(1_000_000)
     assert refusal is not None
+    assert refusal == admission.closed(), "known before the request has been received"
     assert refusal.reason == (
-        "this worker has been busy for 0.3 s without a pause and has 10 requests of 10000000"
-        " bytes unfinished; it lets in no more than it works on at once until it has caught up"
+        "this worker does not catch up: 10 requests of 10000000 bytes wait for their turn;"
+        " no more are let in until fewer do"
     )
-    # From ten requests to the four that are worked on at once.
-    assert refusal.retry_after_s == pytest.approx(6_000_000 / INITIAL_BYTES_PER_S)
+    assert refusal.retry_after_s == pytest.approx(10_000_000 / INITIAL_BYTES_PER_S / 2)
+    assert admission.unfinished_requests == 10
 
 
-def test_what_is_worked_on_at_once_is_always_let_in() -> None:
+def test_what_one_client_has_under_way_may_always_wait() -> None:
     admission = flooded(Clock(), 100.0)
-    for _ in range(7):
-        admission.finish(1_000_000, served=False)
-    assert admission.admit(1_000_000) is None, "it is the fourth"
+    for _ in range(10 - STANDING_REQUESTS):
+        assert admission.closed() is not None
+        admission.begin(1_000_000)
+    assert admission.closed() is not None, "so many wait still"
+    admission.begin(1_000_000)
+    assert admission.admit(1_000_000) is None
     assert admission.admit(1_000_000) is not None
+
+
+def test_what_is_in_work_does_not_wait() -> None:
+    clock = Clock()
+    admission = flooded(clock, 0.2)
+    for _ in range(10):
+        admission.begin(1_000_000)
+    clock.now += 100.0
+    for _ in range(10):
+        assert admission.admit(1_000_000) is None, "the queue was empty until now"
+    for _ in range(10):
+        admission.finish(1_000_000, begun=True, served=True)
+        admission.finish(1_000_000, begun=False, served=False)
+    assert (admission.unfinished_bytes, admission.unfinished_requests) == (0, 0)
 
 
 def test_short_requests_may_wait_for_a_moment_of_work() -> None:
@@ -155,10 +177,19 @@ def test_short_requests_may_wait_for_a_moment_of_work() -> None:
     assert (10 + let_in) * 5_000 == pytest.approx(moment_bytes, abs=5_000)
 
 
-def test_a_worker_that_has_caught_up_queues_again() -> None:
+@pytest.mark.parametrize(
+    ("quiet_s", "queued"),
+    [(0.1, False), (0.2, False), (0.3, True)],
+)
+def test_a_burst_is_queued_again_after_a_time_without_refusals(
+    quiet_s: float, queued: bool
+) -> None:
     clock = Clock()
     admission = flooded(clock, 100.0)
+    assert admission.closed() is not None
     for _ in range(10):
-        admission.finish(1_000_000, served=True)
-    for _ in range(10):
+        admission.begin(1_000_000)
+    clock.now += quiet_s
+    for _ in range(STANDING_REQUESTS):
         assert admission.admit(1_000_000) is None
+    assert (admission.admit(1_000_000) is None) is queued

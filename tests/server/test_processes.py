@@ -66,6 +66,16 @@ def test_the_supervisor_loads_neither_grpc_nor_the_scorer(serve_real: ServeReal)
     assert "cygrpc" in Path(f"/proc/{worker}/maps").read_text()
 
 
+def test_a_workers_allocator_keeps_memory_unless_the_operator_says_otherwise(
+    serve_real: ServeReal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "4096")
+    [worker] = serve_real().wait_until_listening().worker_pids()
+    environment = Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
+    assert b"MALLOC_TRIM_THRESHOLD_=67108864" in environment
+    assert b"MALLOC_TOP_PAD_=4096" in environment
+
+
 def test_connections_spread_over_workers(serve_real: ServeReal) -> None:
     server = serve_real(workers=2, metrics_address="127.0.0.1:0").wait_until_listening()
     busy = set()

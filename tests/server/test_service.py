@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import build
+from consensuspr.server.admission import STANDING_REQUESTS
 from consensuspr.server.grpc_server import Draining
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
@@ -271,17 +272,20 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
     server = serve(**FLOODED)
     gate = Gate(server)
     large = request_for(b" " * MIB + RIGHT)
-    let_in = server.stub.Score.future(large)
+    let_in = [server.stub.Score.future(large)]
     assert gate.entered.acquire(timeout=20)
+    let_in += [server.stub.Score.future(large) for _ in range(STANDING_REQUESTS)]
+    wait_for(lambda: queue_requests(server) == len(let_in))
     for _ in range(5):
         error = failure(lambda: server.stub.Score(large, timeout=20))
         assert error.code() is Code.RESOURCE_EXHAUSTED
-        assert "has been busy for" in error.details()
-        assert "it lets in no more than it works on at once" in error.details()
+        assert f"{STANDING_REQUESTS} requests of" in error.details()
+        assert "no more are let in until fewer do" in error.details()
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
     assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
+    assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 5
     gate.open.set()
-    assert let_in.result().scores[0].reward == 1.0
+    assert [call.result().scores[0].reward for call in let_in] == [1.0] * len(let_in)
     wait_for(lambda: queue_requests(server) == 0)
     assert server.stub.Score(large).scores[0].reward == 1.0, "it has caught up"
 
@@ -293,7 +297,8 @@ def test_a_client_of_an_overloaded_server_gets_all_its_scores(
     gate = Gate(server)
     wrong = b"#### 1"
     rollouts = [Rollout("ducks", b" " * 400_000 + (RIGHT if at % 3 else wrong)) for at in range(24)]
-    with RewardClient(server.address, timeout_s=60) as client, ThreadPoolExecutor(1) as threads:
+    client = RewardClient(server.address, timeout_s=60, max_in_flight=16)
+    with client, ThreadPoolExecutor(1) as threads:
         call = threads.submit(client.score, rollouts)
         wait_for(lambda: (request_count(server, "Score", "RESOURCE_EXHAUSTED") or 0) >= 3)
         gate.open.set()

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
 
 import numpy as np
+import ray
 import verl
 from transformers import AutoTokenizer
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
@@ -90,16 +91,41 @@ def test_verl_loads_the_function_from_its_module(
     assert result["reward_extra_info"]["status"] == "OK"
 
 
-def test_what_is_loaded_does_not_slow_the_collector_of_garbage(
+@pytest.mark.parametrize(
+    ("name", "rests"),
+    [("reward_loop_worker_0", True), ("somebody_else", False), (None, False)],
+)
+@pytest.mark.usefixtures("ray_cluster")
+def test_only_in_verls_reward_workers_the_collector_of_garbage_rests(
+    manager: Callable[..., Any], name: str | None, rests: bool
+) -> None:
+    class Worker:
+        """Counts what the collector passes over: nothing yet, after one manager, after two."""
+
+        def __init__(self, make: Callable[[], Any]) -> None:
+            self._counts = [gc.get_freeze_count()]
+            for _ in range(2):
+                self._manager = make()
+                self._counts.append(gc.get_freeze_count())
+
+        def counts(self) -> list[int]:
+            return self._counts
+
+    options = {} if name is None else {"name": name}
+    worker = ray.remote(Worker).options(**options).remote(manager)
+    before, once, twice = ray.get(worker.counts.remote())
+    ray.kill(worker)
+    assert (before, once > 0) == (0, rests)
+    assert twice <= once  # some of it was freed since, nothing was added
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_process_that_trains_keeps_its_collector_of_garbage(
     manager: Callable[..., Any],
 ) -> None:
-    gc.unfreeze()
-    everything = len(gc.get_objects())
-    try:
-        manager()
-        assert len(gc.get_objects()) < everything / 2
-    finally:
-        gc.unfreeze()
+    before = gc.get_freeze_count()
+    manager()
+    assert gc.get_freeze_count() == before
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("verl", "0.9", reason="verl 0.9 is not installed: run make test-verl")
 
+from benchmarks.harness.serving import serving
 from benchmarks.suites.step import loop, material, plain, whole
-from benchmarks.suites.step.server import serving
 from consensuspr.client import RewardClient
 from consensuspr.client.training import shared_source
 from consensuspr.client.verl.config import ManagerConfig

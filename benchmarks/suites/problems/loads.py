@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from benchmarks.harness.context import REPOSITORY
-from benchmarks.suites.problems.memory import Resident
+from benchmarks.harness.resident import Resident
 
 
 class Loaded(BaseModel):

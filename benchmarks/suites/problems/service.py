@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.answers import require
+from benchmarks.harness.resident import Resident, family, resident
+from benchmarks.harness.serving import serving
 from benchmarks.suites.problems.files import content
-from benchmarks.suites.problems.memory import Resident, family, resident
 from benchmarks.suites.problems.names import problem_id
-from benchmarks.suites.step.server import serving
 from consensuspr.client import RewardClient, Rollout
 
 WORKERS = 2

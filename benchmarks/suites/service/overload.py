@@ -20,23 +20,29 @@ from consensuspr.wire.options import ScoreOptions
 
 BATCH = 16
 # Enough to keep one worker busy, few enough that none is refused.
-CONCURRENCY = 12
+CONCURRENCY = 8
 LOW, HIGH = 0.8, 2.0
 # The capacity was found if no more than this times it is served past it.
 FITS = 1.2
-MOST_CORRECTIONS = 3
+# Pairs of runs, and the most that are made to get them.
+RUNS, MOST_RUNS = 3, 8
+# Refused at 80 % of the capacity: then it was not that, for want of a core.
+DISTURBED = 0.01
 
 
 @dataclass(frozen=True)
 class Overload:
-    """What was found: requests a second, 99th percentiles in seconds, shares of the requests."""
+    """What was found: requests a second, 99th percentiles in seconds, shares of the requests.
+
+    ``ratios`` are those of the percentiles, one for each pair of runs, ascending.
+    """
 
     capacity: float
     low_p99_s: float
     high_p99_s: float
     served: float
     shed: float
-    cancelled: float
+    ratios: tuple[float, ...]
 
     def figures(self) -> list[Figure]:
         """Return the rows of the table."""
@@ -47,7 +53,6 @@ class Overload:
             Figure(name="p99 at 200 %", value=self.high_p99_s * 1e3, unit="ms", parameters=of),
             Figure(name="served at 200 %", value=self.served, unit="requests/s", parameters=of),
             Figure(name="refused at 200 %", value=100 * self.shed, unit="%", parameters=of),
-            Figure(name="CANCELLED at 200 %", value=100 * self.cancelled, unit="%", parameters=of),
         ]
 
     def check(self) -> Check:
@@ -55,17 +60,20 @@ class Overload:
         return Check(
             target="overload_p99",
             value=self.high_p99_s / self.low_p99_s,
-            note=f"{100 * self.shed:.0f} % refused, {100 * self.cancelled:.1f} % ended CANCELLED"
-            " by gRPC; what was served is right",
+            note=f"median of {', '.join(f'{ratio:.1f}' for ratio in self.ratios)};"
+            f" {100 * self.shed:.0f} % refused, nothing lost, what was served is right",
         )
 
 
-def measure(context: Context, work: Work) -> Overload:
+def measure(context: Context, work: Work) -> Overload | None:
     """Load a server of one worker beyond what it can do.
+
+    None where other programs took so much of the server's core that it refused requests at 80 %
+    of what it had done before, each time.
 
     Raises WrongAnswer where a reply is lost or is not what in-process scoring gives.
     """
-    seconds = 15.0 if context.full else 6.0
+    seconds = 15.0 if context.full else 4.0
     with contextlib.ExitStack() as stack:
         with on_one_core():  # the server; what loads it has the others
             address = stack.enter_context(
@@ -81,28 +89,42 @@ def measure(context: Context, work: Work) -> Overload:
             seed=context.seed,
             options=ScoreOptions(reward=REWARD),
         )
-        most = _run(closed, work)
-        capacity = most.tally.answered / most.elapsed_s
+        # On a shared machine a core is not always ours: the most that was served is the
+        # capacity, and both loads are compared next to each other, the median of the pairs counts.
+        capacity = max(_served(_run(closed, work)) for _ in range(RUNS))
         context.say(f"capacity: {capacity:.0f} requests of {BATCH} rollouts a second")
-        high = _run(dataclasses.replace(closed, rate=HIGH * capacity), work)
-        for _ in range(MOST_CORRECTIONS):
-            served = high.tally.answered / high.elapsed_s
-            if served < FITS * capacity:
-                break
-            # It can do more than a closed loop asked of it: that was no overload.
-            capacity = served
-            context.say(f"capacity: rather {capacity:.0f}")
+        pairs: list[tuple[LoadTest, LoadTest]] = []
+        for _ in range(MOST_RUNS):
             high = _run(dataclasses.replace(closed, rate=HIGH * capacity), work)
-        low = _run(dataclasses.replace(closed, rate=LOW * capacity), work)
-    if low.tally.shed > 0.01 * low.tally.ended:
-        context.say(f"{low.tally.shed} of {low.tally.ended} requests were refused at 80 %")
+            if _served(high) > FITS * capacity:
+                # It can do more than a closed loop asked of it: that was no overload.
+                capacity = _served(high)
+                context.say(f"capacity: rather {capacity:.0f}")
+                pairs = []
+                continue
+            low = _run(dataclasses.replace(closed, rate=LOW * capacity), work)
+            if low.tally.shed_rate > DISTURBED:
+                context.say(f"{100 * low.tally.shed_rate:.0f} % were refused at 80 %: once more")
+                continue
+            pairs.append((low, high))
+            context.say(
+                f"99th percentile: {_p99(low) * 1e3:.0f} ms at 80 %,"
+                f" {_p99(high) * 1e3:.0f} ms at 200 %"
+            )
+            if len(pairs) == RUNS:
+                break
+        if not pairs:
+            return None
+        pairs.sort(key=lambda pair: _p99(pair[1]) / _p99(pair[0]))
+        low, high = pairs[len(pairs) // 2]
+        ratios = tuple(_p99(high) / _p99(low) for low, high in pairs)
     return Overload(
         capacity,
         _p99(low),
         _p99(high),
-        high.tally.answered / high.elapsed_s,
+        _served(high),
         high.tally.shed_rate,
-        high.tally.codes["CANCELLED"] / max(1, high.tally.ended),
+        ratios,
     )
 
 
@@ -114,9 +136,7 @@ def _run(settings: Settings, work: Work) -> LoadTest:
         server = client.server_info()
     result = perform(settings, pool, server, str(work.dataset), Limits(None, 1.0), search=False)
     tally = result.tally
-    # gRPC ends a few of the refused ones so, which clients repeat like a refusal.
-    failed = tally.failed - tally.codes["CANCELLED"]
-    if failed or tally.abandoned or set(tally.statuses) - {"OK"}:
+    if tally.failed or tally.abandoned or set(tally.statuses) - {"OK"}:
         raise WrongAnswer(
             f"requests were lost: {dict(tally.codes)}, {tally.abandoned} abandoned,"
             f" {dict(tally.statuses)}, {tally.examples}"
@@ -125,6 +145,10 @@ def _run(settings: Settings, work: Work) -> LoadTest:
     if checked is None or checked.wrong or not checked.compared:
         raise WrongAnswer(f"replies under load are wrong, or none was compared: {checked}")
     return result
+
+
+def _served(result: LoadTest) -> float:
+    return result.tally.answered / result.elapsed_s
 
 
 def _p99(result: LoadTest) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,9 @@ class Worker(RewardLoopWorker):  # type: ignore[misc]  # verl has no types
     def __init__(self, config: Any, tokenizer: Any) -> None:
         self._given_tokenizer = tokenizer
         super().__init__(config)
+        # As our manager does in a reward worker of Ray; here for every side alike.
+        gc.collect()
+        gc.freeze()
 
     def _init_reward_fn(self) -> None:
         self.reward_manager = load_reward_manager(self.config, self._given_tokenizer)

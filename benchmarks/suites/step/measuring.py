@@ -33,7 +33,8 @@ def measure(context: Context) -> SuiteResult:
             " threads share the interpreter's lock. The service's server and the trainer's"
             " process work at the same time where they have a core each.",
             "The step leaves out Ray and the decoding of tokens on all sides; the lines about"
-            " verl's loop have both.",
+            " verl's loop have both. There the sides run one after the other, not in turns, because"
+            " verl's workers have fixed names.",
             "The garbage collector runs, as in a trainer. The service's manager has taken what was"
             " loaded out of its sight, which spares the plain function its full collections too.",
             "One batch through the client is what is left without verl's single samples, and the"

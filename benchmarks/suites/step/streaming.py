@@ -22,9 +22,9 @@ from verl.experimental.reward_loop import RewardLoopManager
 
 from benchmarks.harness.context import Context
 from benchmarks.harness.results import Figure
+from benchmarks.harness.serving import serving
 from benchmarks.suites.step import loop
 from benchmarks.suites.step.material import Step
-from benchmarks.suites.step.server import serving
 
 # Well below what verl's loop carries on two cores with texts of this length.
 RATE = 40.0

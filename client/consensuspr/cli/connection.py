@@ -8,15 +8,14 @@ be scored against an older file by mistake.  Anything else is the name of a data
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from consensuspr.cli.core_note import load_core
-from consensuspr.data import Row, read_problems
+from consensuspr.data import Row
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:  # each is imported where it is needed: --help waits for none of them
@@ -46,27 +45,23 @@ class Connection:
     Args:
         client: in this process or to a server.
         dataset: name of the dataset there; None where there is only one.
-        path: of the dataset, where it can be read here.
+        source_of: data source of a problem by its id, None where nobody here knows it.
     """
 
     def __init__(
-        self, client: LocalClient | RewardClient, dataset: str | None, path: str | None
+        self,
+        client: LocalClient | RewardClient,
+        dataset: str | None,
+        source_of: Callable[[str], str | None],
     ) -> None:
         self.client = client
         self.dataset = dataset
-        self._path = path
+        self._source_of = source_of
 
     def data_source(self, row: Row) -> str | None:
         """Return the data source of a rollout, its problem's where the rollout has none."""
         source: str | None = row.get("data_source")
-        return source or self._source_of_problem.get(row["problem_id"])
-
-    @cached_property
-    def _source_of_problem(self) -> dict[str, str]:
-        """Only read where a rollout does not say it."""
-        if self._path is None:
-            return {}
-        return {problem.problem_id: problem.data_source for problem in read_problems(self._path)}
+        return source or self._source_of(row["problem_id"])
 
 
 @contextmanager
@@ -92,7 +87,7 @@ def connect(
         from consensuspr.client import LocalClient
 
         with LocalClient(dataset, timeout_s=timeout_s) as local:
-            yield Connection(local, None, dataset)
+            yield Connection(local, None, local.data_source)
         return
     from consensuspr.client import RewardClient
 
@@ -103,17 +98,22 @@ def connect(
         if dataset is None or not os.path.exists(dataset):
             if dataset is not None and os.sep in dataset:
                 raise InputError(f"{dataset}: no such file, and no name of a dataset either")
-            yield Connection(remote, dataset, None)
+            yield Connection(remote, dataset, _unknown)
         else:
-            yield Connection(remote, _same_content(served, dataset, address), dataset)
+            load_core()
+            from consensuspr.scoring import DatasetIndex
+
+            with closing(DatasetIndex.load(dataset)) as index:
+                name = _same_content(served, index.digest, dataset, address)
+                yield Connection(remote, name, index.data_source)
 
 
-def _same_content(served: tuple[DatasetInfo, ...], path: str, address: str) -> str:
+def _unknown(_: str) -> None:
+    """Answer for problems of a dataset that only the server has."""
+
+
+def _same_content(served: tuple[DatasetInfo, ...], digest: str, path: str, address: str) -> str:
     """Return the name of the server's dataset whose digest is that of a file."""
-    load_core()
-    from consensuspr.scoring import DatasetIndex
-
-    digest = DatasetIndex.load(path).digest
     for dataset in served:
         if dataset.digest == digest:
             return dataset.name

@@ -102,18 +102,27 @@ def loadtest(
         ),
     ] = None,
     arrivals: Annotated[
-        ArrivalChoice, typer.Option(help="How the requests of an open loop are spread.")
-    ] = ArrivalChoice.CONSTANT,
+        ArrivalChoice | None,
+        typer.Option(
+            show_default="constant", help="Open loop, or search: how the requests are spread."
+        ),
+    ] = None,
     load: Annotated[
-        ShapeChoice, typer.Option(help="How the rate goes from --rate to --rate-end.")
-    ] = ShapeChoice.CONSTANT,
+        ShapeChoice | None,
+        typer.Option(
+            show_default="constant", help="Open loop: how the rate goes from --rate to --rate-end."
+        ),
+    ] = None,
     rate_end: Annotated[
         float | None,
         typer.Option(metavar="R", show_default=False, help="Rate at the end of step and ramp."),
     ] = None,
     steps: Annotated[
-        int, typer.Option(metavar="N", help="Rates of --load step, first and last included.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            metavar="N", show_default="5", help="Rates of --load step, first and last included."
+        ),
+    ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(metavar="C", show_default="8", help="Closed loop: requests at a time."),
@@ -128,7 +137,11 @@ def loadtest(
     ] = None,
     warmup: Annotated[
         float,
-        typer.Option(metavar="SECONDS", help="Load before the measured part, counted nowhere."),
+        typer.Option(
+            metavar="SECONDS",
+            help="Load before the measured part, counted nowhere; it begins when the server has "
+            "answered once. 0: neither.",
+        ),
     ] = 1.0,
     find_saturation: Annotated[
         bool,
@@ -141,12 +154,24 @@ def loadtest(
         ),
     ] = None,
     window: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Of the search: length of a window of a step."),
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            show_default="2",
+            help="Of the search: length of a window of a step.",
+        ),
+    ] = None,
     max_error_rate: Annotated[
         float, typer.Option(metavar="SHARE", help="Errors above this share fail the test.")
     ] = 0.01,
+    max_undecided: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Compared scores above this share with an answer that the server left undecided "
+            "and the in-process scorer did not fail the test.",
+        ),
+    ] = 0.05,
     check: Annotated[
         float,
         typer.Option(
@@ -201,18 +226,42 @@ def loadtest(
     ```
 
     For servers that are yours: it takes all that they have, from whoever else uses them.
-    Latency counts from when a request was due, not from when it could be sent. A sample of the
-    replies is compared with the in-process scorer. Ctrl-C ends early and still reports. Exit code
-    1 where scores are wrong or errors too many.
+
+    What comes out:
+
+    ```text
+    latency    from when a request was due, not from when it was sent
+    p99        the time within which 99 % of them ended; – too few to tell
+    answered   a reply came
+    shed       refused for load, to come back later: no failure
+    failed     everything else: lost, out of time, broken
+    ```
+
+    "The load generator was the limit" means that this machine could not send in time: such
+    figures are not of the server alone.
+
+    A sample of the replies is compared with the in-process scorer. Ctrl-C ends early and still
+    reports.
+
+    Exit codes:
+
+    ```text
+    0    passed
+    1    no server there, nothing answered or scored, no rate sustained,
+         scores wrong, too many errors or undecided answers
+    2    wrong options or files
+    130  ended by Ctrl-C, and passed until then
+    ```
     """
     from consensuspr.loadtest.load import Arrivals, LoadShape
     from consensuspr.loadtest.outputs import check_outputs, write_output
     from consensuspr.loadtest.perform import perform
-    from consensuspr.loadtest.saturation import Limits
+    from consensuspr.loadtest.saturation import DEFAULT_WINDOW_S, Limits
     from consensuspr.loadtest.settings import (
         DEFAULT_BATCH,
         DEFAULT_CONCURRENCY,
         DEFAULT_DURATION_S,
+        DEFAULT_STEPS,
         REQUESTS_DURATION_S,
         Profile,
         Settings,
@@ -227,13 +276,33 @@ def loadtest(
     _refuse_together(
         "--find-saturation",
         find_saturation,
-        {"--duration": duration, "--requests": requests, "--concurrency": concurrency},
+        {
+            "--duration": duration,
+            "--requests": requests,
+            "--concurrency": concurrency,
+            "--load": load,
+            "--rate-end": rate_end,
+            "--steps": steps,
+        },
     )
-    if max_p99 is not None and not find_saturation:
-        raise InputError("--max-p99 is a limit of --find-saturation, which is not given")
+    _refuse_alone("--find-saturation", find_saturation, {"--max-p99": max_p99, "--window": window})
+    _refuse_alone(
+        "--rate or --find-saturation", rate is not None or find_saturation, {"--arrivals": arrivals}
+    )
+    _refuse_alone("--load step", load is ShapeChoice.STEP, {"--steps": steps})
     if not dataset.exists():
         raise InputError(f"--dataset {str(dataset)!r}: there is no such file")
-    limits = Limits(None if max_p99 is None else max_p99 / 1e3, max_error_rate, window)
+    limits = Limits(
+        None if max_p99 is None else max_p99 / 1e3,
+        max_error_rate,
+        DEFAULT_WINDOW_S if window is None else window,
+        max_undecided,
+    )
+    if find_saturation and rate is not None and rate < limits.lowest_rate:
+        raise InputError(
+            f"--rate must be at least {limits.lowest_rate:g} requests a second, one in each"
+            f" --window of {limits.window_s:g} seconds, got {rate:g}"
+        )
     if duration is None:
         duration = DEFAULT_DURATION_S if requests is None else REQUESTS_DURATION_S
     spec = reward_spec(reward, alpha, switch_epoch)
@@ -246,10 +315,10 @@ def loadtest(
             profile=Profile(profile.value),
             batch=DEFAULT_BATCH if batch is None else batch,
             rate=rate,
-            arrivals=Arrivals(arrivals.value),
-            shape=LoadShape(load.value),
+            arrivals=Arrivals.CONSTANT if arrivals is None else Arrivals(arrivals.value),
+            shape=LoadShape.CONSTANT if load is None else LoadShape(load.value),
             rate_end=rate_end,
-            steps=steps,
+            steps=DEFAULT_STEPS if steps is None else steps,
             concurrency=at_a_time,
             duration_s=duration,
             requests=requests,
@@ -265,7 +334,7 @@ def loadtest(
 
     settings_for(None)  # what is wrong here is said before anything is read or connected
     pool = _pool(rollouts, generate, dataset, seed)
-    with connect(str(dataset), address, None) as connection:
+    with connect(str(dataset), address, timeout) as connection:
         server = connection.client.server_info()
         settings = settings_for(connection.dataset)
     from consensuspr.cli.loadtest_view import print_result, watching
@@ -315,3 +384,10 @@ def _refuse_together(option: str, given: bool, others: dict[str, object]) -> Non
     for name, value in others.items():
         if given and value is not None:
             raise InputError(f"{name} does not go with {option}")
+
+
+def _refuse_alone(needed: str, given: bool, others: dict[str, object]) -> None:
+    """Raise InputError where an option is given without what it belongs to."""
+    for name, value in others.items():
+        if not given and value is not None:
+            raise InputError(f"{name} goes with {needed}, which is not given")

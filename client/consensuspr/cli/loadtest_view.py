@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from consensuspr.cli.console import make_console, one_line
-from consensuspr.loadtest.histogram import Histogram
 from consensuspr.loadtest.result import RANKS, LoadTest
 from consensuspr.loadtest.saturation import Search, Step
 from consensuspr.loadtest.settings import Settings
@@ -45,7 +44,7 @@ class _Now:
         start_s = max(0.0, end_s - max(RECENT_S, timeline.width_s))
         recent = timeline.between(start_s, end_s)
         seconds = max(end_s - start_s, 1e-9)
-        p50, p99 = recent.latency.percentiles((50, 99)) or (None, None)
+        p50, p99 = recent.latency.resolved((50, 99))
         return cls(recent.due / seconds, recent.rollouts / seconds, p50, p99)
 
 
@@ -134,11 +133,9 @@ def _live_table(settings: Settings, progress: Progress) -> Table:
 
 def step_line(step: Step) -> str:
     """Return one step of a search in one line."""
-    judged = "sustained" if step.sustained else f"not sustained: {step.why}"
-    unstable = "" if step.stable else ", unstable"
     return (
         f"{step.rate:,.1f} requests/s ({step.rollout_rate:,.0f} rollouts/s):"
-        f" p50 {ms(step.p50_s)} ms, p99 {ms(step.p99_s)} ms{unstable}: {judged}"
+        f" p50 {ms(step.p50_s)} ms, p99 {ms(step.p99_s)} ms; sustained: {step.verdict}"
     )
 
 
@@ -151,11 +148,8 @@ def print_result(test: LoadTest, console: Console) -> None:
     console.print(_ends_table(test))
     checked = test.checked
     if checked is not None and checked.compared:
-        said = "all equal" if not checked.wrong else f"{checked.wrong:,} WRONG"
-        style = "green" if not checked.wrong else "bold red"
-        console.print(
-            Text(f"{checked.compared:,} scores compared with the in-process scorer: {said}", style)
-        )
+        style = "bold red" if checked.wrong else "yellow" if checked.undecided else "green"
+        console.print(Text(str(checked), style), soft_wrap=True)
     for limit in test.client_limits():
         console.print(
             Text(f"the load generator was the limit: {limit}", "bold yellow"), soft_wrap=True
@@ -173,7 +167,7 @@ def _print_run(test: LoadTest, console: Console) -> None:
         ("Rollouts/s", f"{test.rollout_rate:,.1f}"),
         ("MB/s of responses", f"{test.byte_rate / 1e6:,.2f}"),
         ("Requests/s", f"{test.request_rate:,.1f}"),
-        ("Measured seconds", f"{test.elapsed_s:,.1f}"),
+        ("Measured seconds", f"{test.measured_s:,.1f}"),
         ("Requests sent", f"{tally.sent:,}"),
         ("… answered", f"{tally.answered:,}"),
         ("… shed", f"{tally.shed:,}"),
@@ -190,7 +184,7 @@ def _print_run(test: LoadTest, console: Console) -> None:
         latency.add_column(name, justify="right")
     values: list[float | None] = [
         tally.latency.mean_s,
-        *_ranked(tally.latency),
+        *tally.latency.resolved(RANKS),
         tally.latency.max_s if tally.latency.count else None,
     ]
     latency.add_row("ms", *map(ms, values))
@@ -200,19 +194,27 @@ def _print_run(test: LoadTest, console: Console) -> None:
 
 def _print_search(search: Search, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Requests/s", "Answered/s", "Rollouts/s", "p50 ms", "p99 ms", "Lost"):
+    for heading in (
+        "Requests/s",
+        "Answered/s",
+        "Rollouts/s",
+        "p50 ms",
+        "p99 ms",
+        "Late ms",
+        "Lost",
+    ):
         table.add_column(heading, justify="right")
     table.add_column("Sustained")
     for step in sorted(search.steps, key=lambda step: step.rate):
-        judged = "yes" if step.sustained else f"no: {step.why}"
         table.add_row(
             f"{step.rate:,.1f}",
             f"{step.answered_rate:,.1f}",
             f"{step.rollout_rate:,.0f}",
             ms(step.p50_s),
             ms(step.p99_s),
+            ms(step.late_s),
             f"{step.error_rate:.2%}",
-            Text(judged + ("" if step.stable else " (unstable)")),
+            Text(step.verdict),
         )
     console.print(table)
     console.print()
@@ -243,11 +245,6 @@ def _ends_table(test: LoadTest) -> Table:
             example = tally.examples.get(status, "") if what == "request" else ""
             table.add_row(f"{what} {status}", f"{count:,}", Text(one_line(example, 200)))
     return table
-
-
-def _ranked(latency: Histogram) -> list[float | None]:
-    found = latency.percentiles(RANKS)
-    return [*found, *[None] * (len(RANKS) - len(found))]
 
 
 def ms(seconds: float | None) -> str:

@@ -148,6 +148,12 @@ class LocalClient:
         self._check_open()
         return describe(self._scorer, max_message_bytes=0, max_rollouts=0)
 
+    def data_source(self, problem_id: str) -> str | None:
+        """Return the data source of a problem, None where no dataset has the problem."""
+        self._check_open()
+        found = (index.data_source(problem_id) for index in self._scorer.datasets.values())
+        return next((source for source in found if source is not None), None)
+
     def wait_until_ready(self, timeout_s: float | None = None) -> ServerInfo:
         """Return at once what :meth:`server_info` returns."""
         return self.server_info(timeout_s)

@@ -2,7 +2,8 @@
 
 Equal input has one right score, so that everything but the wording has to be equal, bit for
 bit.  What a busy machine left undecided is not wrong: of such a rollout the nodes are compared
-and nothing that hangs on its answer.  A rollout that ended INTERNAL is a failure of the server
+and nothing that hangs on its answer; but it is counted, because a server that decides nothing
+is of no use.  A rollout that ended INTERNAL is a failure of the server
 and is counted as one elsewhere.
 """
 
@@ -57,6 +58,7 @@ class Checked:
         compared: scores that were compared.
         wrong: of which were not right.
         undecided: of which only the nodes were compared.
+        unanswered: of which the server left an answer undecided that the scorer here decided.
         skipped: scores without a value to compare, because they ended INTERNAL.
         first: the first difference in the order of the pool; None where there is none.
     """
@@ -64,8 +66,25 @@ class Checked:
     compared: int = 0
     wrong: int = 0
     undecided: int = 0
+    unanswered: int = 0
     skipped: int = 0
     first: Difference | None = None
+
+    @property
+    def unanswered_share(self) -> float:
+        """Share of the compared scores whose answer only the scorer here decided, in [0, 1]."""
+        return self.unanswered / self.compared if self.compared else 0.0
+
+    def __str__(self) -> str:
+        if self.wrong:
+            found = f"{self.wrong:,} WRONG"
+        else:
+            found = "no difference" if self.undecided else "all equal"
+        parts = f"{self.compared - self.undecided:,} in full, {self.undecided:,} nodes only; "
+        return (
+            f"{self.compared:,} scores compared with the in-process scorer:"
+            f" {parts if self.undecided else ''}{found}"
+        )
 
 
 def check_samples(
@@ -105,7 +124,7 @@ def check_samples(
             include_spans=options.include_spans,
         )
     right = dict(zip(positions, scored, strict=True))
-    compared = wrong = undecided = skipped = 0
+    compared = wrong = undecided = unanswered = skipped = 0
     first: Difference | None = None
     for sample in sorted(samples, key=lambda sample: sample.position):
         served, truth = sample.score, right[sample.position]
@@ -116,6 +135,7 @@ def check_samples(
         fields = _ALL
         if _is_undecided(served) or _is_undecided(truth):
             undecided += 1
+            unanswered += not _is_undecided(truth)
             fields = _OF_NODES
         differing = next((f for f in fields if getattr(served, f) != getattr(truth, f)), None)
         if differing is None:
@@ -128,7 +148,7 @@ def check_samples(
                 _shown(getattr(served, differing)),
                 _shown(getattr(truth, differing)),
             )
-    return Checked(compared, wrong, undecided, skipped, first)
+    return Checked(compared, wrong, undecided, unanswered, skipped, first)
 
 
 def _is_undecided(score: Score) -> bool:

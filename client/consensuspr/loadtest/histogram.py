@@ -98,6 +98,23 @@ class Histogram:
             found.append(min(max(_middle(bucket), self.min_s), self.max_s))
         return found
 
+    def resolved(self, ranks: tuple[float, ...]) -> list[float | None]:
+        """Return percentiles for a reader: None where there are too few values to tell one.
+
+        The p99.9 of five values would be their maximum under another name; a percentile needs
+        a value beyond it, at least ``1 / (1 - rank / 100)`` values in all.
+
+        Args:
+            ranks: as in :meth:`percentiles`; 100 is never told.
+
+        Returns:
+            Seconds, one for each rank.
+        """
+        found: list[float | None] = [*self.percentiles(ranks)] or [None] * len(ranks)
+        # Rounded, as above: 100 - 99.9 is not exactly 0.1.
+        enough = (round(self.count * (100 - rank), 6) >= 100 for rank in ranks)
+        return [v if told else None for v, told in zip(found, enough, strict=True)]
+
     def percentile(self, rank: float) -> float | None:
         """Return one percentile in seconds; None where there is no value."""
         return next(iter(self.percentiles((rank,))), None)

@@ -144,7 +144,7 @@ def _verdict(test: LoadTest) -> str:
         checked = test.checked
         said = ["no limit was exceeded"]
         if checked is not None and checked.compared:
-            said = [f"{checked.compared:,} scores were compared with the in-process scorer: equal"]
+            said = [str(checked)]
         parts.append(_box("good", "Passed", said))
     if limits:
         parts.append(_box("bad", "The load generator was the limit", limits))
@@ -173,7 +173,7 @@ def _headline(test: LoadTest) -> str:
                 (_ms(best.p99_s), "ms p99 at that rate"),
             ]
     else:
-        p50, p99 = test.tally.latency.percentiles((50, 99)) or (None, None)
+        p50, p99 = test.tally.latency.resolved((50, 99))
         figures += [
             (f"{test.rollout_rate:,.0f}", "rollouts/s"),
             (f"{test.byte_rate / 1e6:,.1f}", "MB/s of responses"),
@@ -207,8 +207,8 @@ def _charts(test: LoadTest) -> list[Chart]:
         values = [q[place] * 1e3 if q else None for q in quantiles]
         latency.append(Line(name, over_time(values)))
     latency.append(Line("maximum", over_time(maxima)))
-    ranked = test.tally.latency.percentiles(_CURVE_RANKS)
-    curve = [(_stretch(r), v * 1e3) for r, v in zip(_CURVE_RANKS, ranked, strict=False)]
+    ranked = zip(_CURVE_RANKS, test.tally.latency.resolved(_CURVE_RANKS), strict=True)
+    curve = [(_stretch(r), v * 1e3) for r, v in ranked if v is not None]
     ticks = tuple((_stretch(r), f"{r:g} %") for r in (1, 50, 90, 99, 99.9, 99.99))
     return [
         Chart(
@@ -218,7 +218,8 @@ def _charts(test: LoadTest) -> list[Chart]:
             tuple(latency),
             x_from=0.0,
             log_y=True,
-            note="Counted from when a request was due, whenever it could be sent.",
+            note="Counted from when a request was due, whenever it could be sent. Where fewer than"
+            " 100 were due at a point, its p99 is its maximum.",
         ),
         Chart(
             "Latency by percentile",
@@ -256,7 +257,7 @@ def _stretch(rank: float) -> float:
 
 def _load_curve(test: LoadTest) -> Chart:
     assert test.search is not None
-    steps = sorted(test.search.steps, key=lambda step: step.rate)
+    steps = test.search.last_tries
     broken = frozenset(n for n, step in enumerate(steps) if not step.sustained)
 
     def line(name: str, values: Sequence[float | None]) -> Line:
@@ -272,7 +273,8 @@ def _load_curve(test: LoadTest) -> Chart:
         "milliseconds",
         (line("p50", [s.p50_s for s in steps]), line("p99", [s.p99_s for s in steps])),
         log_y=True,
-        note="A hollow point is a rate that was not sustained.",
+        note="A hollow point is a rate that was not sustained, or stayed undecided. Of a rate that"
+        " was offered twice, the last try is drawn.",
     )
 
 
@@ -308,9 +310,9 @@ def _search_table(test: LoadTest) -> str:
             f"{step.rollout_rate:,.0f}",
             _ms(step.p50_s),
             _ms(step.p99_s),
+            _ms(step.late_s),
             f"{step.error_rate:.2%}",
-            "yes" if step.stable else "no",
-            "yes" if step.sustained else f"no: {step.why}",
+            step.verdict,
         )
         for step in test.search.steps
     ]
@@ -320,8 +322,8 @@ def _search_table(test: LoadTest) -> str:
         "Rollouts/s",
         "p50 ms",
         "p99 ms",
+        "Late ms",
         "Lost",
-        "Stable",
         "Sustained",
     )
     return "<h2>Steps of the search</h2>" + _table(headings, rows, text=(7,))
@@ -332,7 +334,7 @@ def _latency_table(test: LoadTest) -> str:
     if test.search is not None or not latency.count:
         return ""
     names = ["mean", *(f"p{rank:g}" for rank in RANKS), "max"]
-    values = [latency.mean_s, *latency.percentiles(RANKS), latency.max_s]
+    values = [latency.mean_s, *latency.resolved(RANKS), latency.max_s]
     return "<h2>Latency in milliseconds</h2>" + _table(names, [[_ms(v) for v in values]])
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from consensuspr.errors import InputError
 from consensuspr.loadtest.checking import check_samples
-from consensuspr.loadtest.load import Load, LoadShape
+from consensuspr.loadtest.load import Load
 from consensuspr.loadtest.machine import describe_machine
 from consensuspr.loadtest.pool import Pool
 from consensuspr.loadtest.result import LoadTest
@@ -41,17 +40,16 @@ def perform(
         server: what it said about itself.
         dataset: path of the dataset with the content that the server has.
         limits: on errors; in a search also on latency.
-        search: look for the highest sustained rate, instead of one load.
+        search: look for the highest sustained rate, from the settings' rate on where they name
+            one, instead of one load.
         show: told some times a second how a run goes.
         say: told of each step of a search.
 
     Raises:
-        InputError: the settings do not fit the server or each other.
+        InputError: the settings do not fit the server.
         ConsensusPRError: the load could not be made.
     """
     settings.check_against(server, pool.largest_batch_bytes(settings.batch))
-    if search and settings.shape is not LoadShape.CONSTANT:
-        raise InputError(f"--find-saturation sets the rate itself, without --load {settings.shape}")
     began_at = datetime.now(UTC).isoformat(timespec="seconds")
     with Team(settings, pool, search=search) as team:
 
@@ -70,7 +68,7 @@ def perform(
 
                 return team.run(load, both)
 
-            start = settings.rate or _start_rate(settings, pool)
+            start = settings.rate or max(_start_rate(settings, pool), limits.lowest_rate)
             result = found = find_saturation(step, start, settings.warmup_s, limits, say)
         else:
             result = team.run(settings.load(), watched)
@@ -90,6 +88,7 @@ def perform(
         interrupted=result.interrupted,
         checked=checked,
         max_error_rate=limits.max_error_rate,
+        max_undecided=limits.max_undecided,
         search=found,
     )
 

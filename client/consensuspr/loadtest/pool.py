@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from consensuspr.data import Problem, read_problems, read_rollouts
 from consensuspr.errors import InputError
 from consensuspr.scoring import Rollout, rollout_from_row
+from consensuspr.scoring.index_image import is_image
 
 # Each process holds all of them, once as values and once as requests.
 POOL_BYTES = 64 << 20
@@ -87,11 +88,18 @@ def pool_from_dataset(path: str | os.PathLike[str], size: int, seed: int) -> Poo
         seed: equal seeds give equal rollouts.
 
     Raises:
-        InputError: the size is out of its range.
+        InputError: the size is out of its range, or the dataset is a prepared one, which holds
+            no texts.
         DataError: the dataset is bad.
     """
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise InputError(f"--generate must be in [{MIN_SIZE}, {MAX_SIZE}] bytes, got {size}")
+    if is_image(path):
+        raise InputError(
+            f"--generate makes responses from the texts of a dataset, and the prepared dataset"
+            f" {os.fspath(path)!r} holds none; give the JSONL or Parquet file that it was made"
+            " from, or --rollouts FILE"
+        )
     draw = random.Random(seed)
     problems = list(read_problems(path))
     count = min(GENERATED_ROLLOUTS, max(1, POOL_BYTES // size))

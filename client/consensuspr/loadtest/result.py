@@ -7,6 +7,7 @@ from typing import Any
 
 from consensuspr.loadtest.checking import Checked
 from consensuspr.loadtest.histogram import RELATIVE_ERROR, Histogram
+from consensuspr.loadtest.load import Arrivals
 from consensuspr.loadtest.pool import Pool
 from consensuspr.loadtest.saturation import LATE_S, Search
 from consensuspr.loadtest.settings import Settings
@@ -19,6 +20,10 @@ RANKS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 _LATE_SHARE = 0.10
 _BUSY_SHARE = 0.9
 _HELD_SHARE = 0.01
+
+# A rollout that ended so says something of the server's scoring.  INTERNAL is an error, and
+# said as one.
+_SCORED = ("OK", "ANSWER_UNDECIDED", "NO_NODES", "NO_GROUND_TRUTH", "INTERNAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class LoadTest:
         interrupted: Ctrl-C ended it early; everything here is of what was done until then.
         checked: the comparison of scores; None where none was wanted.
         max_error_rate: allowed share of errors.
+        max_undecided: allowed share of scores that only the in-process scorer decided.
         search: the search for the highest sustained rate; None where there was one load.
     """
 
@@ -53,6 +59,7 @@ class LoadTest:
     interrupted: bool
     checked: Checked | None
     max_error_rate: float
+    max_undecided: float
     search: Search | None = None
 
     @property
@@ -71,8 +78,26 @@ class LoadTest:
         return self.tally.num_bytes / self._seconds
 
     @property
+    def measured_s(self) -> float:
+        """Seconds that throughput is counted over.
+
+        Of an open loop at least as long as its schedule: the last request of 1 a second for 2 s
+        is due, and perhaps answered, after one second.
+        """
+        load = self.settings.load()
+        if load is None or self.interrupted or self.search is not None:
+            return self.elapsed_s
+        planned_s = load.duration_s
+        if self.settings.requests is not None:
+            # Where their time is drawn, the end that was planned is not known better.
+            even = self.settings.arrivals is Arrivals.CONSTANT
+            end_s = load.when(load.warmup_requests + self.settings.requests) if even else 0.0
+            planned_s = load.duration_s if end_s is None else min(load.duration_s, end_s)
+        return max(self.elapsed_s, planned_s)
+
+    @property
     def _seconds(self) -> float:
-        return max(self.elapsed_s, 1e-9)
+        return max(self.measured_s, 1e-9)
 
     def faults(self) -> list[str]:
         """Return why the test failed, one sentence each; none where it passed."""
@@ -82,6 +107,13 @@ class LoadTest:
             found.append(
                 f"{self.checked.wrong:,} of {self.checked.compared:,} compared scores are wrong;"
                 f" the first is {self.checked.first}"
+            )
+        if self.checked is not None and self.checked.unanswered_share > self.max_undecided:
+            found.append(
+                f"{self.checked.unanswered_share:.2%} of the compared scores"
+                f" ({self.checked.unanswered:,} of {self.checked.compared:,}) have an answer that"
+                " the server left undecided and the in-process scorer decided, more than"
+                f" the allowed {self.max_undecided:.2%} (--max-undecided)"
             )
         foreign = {digest: n for digest, n in tally.digests.items() if digest != self.digest}
         if foreign:
@@ -93,14 +125,23 @@ class LoadTest:
         if not tally.answered and tally.ended:
             found.append(f"none of {tally.ended:,} requests was answered{self._example()}")
         elif not tally.ended and not self.interrupted:
-            found.append("no request ended within the measured time")
+            found.append(
+                "no request ended within the measured time; a server that has just started may"
+                " take seconds until its first answers come: use a longer --warmup or --duration"
+            )
         elif self.search is None and tally.error_rate > self.max_error_rate:
             found.append(
                 f"{tally.error_rate:.2%} of what the server took ended in an error, more than the"
                 f" allowed {self.max_error_rate:.2%}{self._example()}"
             )
+        if tally.rollouts and not any(tally.statuses[status] for status in _SCORED):
+            ended = ", ".join(f"{n:,} {status}" for status, n in tally.statuses.most_common())
+            found.append(f"none of {tally.rollouts:,} rollouts could be scored: {ended}")
         if self.search is not None and self.search.best is None and not self.interrupted:
-            found.append("no rate was sustained, not even the lowest that was tried")
+            if any(step.sustained is False for step in self.search.last_tries):
+                found.append("no rate was sustained, not even the lowest that was tried")
+            else:
+                found.append("no rate could be judged: the load generator was late at each of them")
         return found
 
     def client_limits(self) -> list[str]:
@@ -112,10 +153,17 @@ class LoadTest:
                 f"a load process took {busy:.0%} of a core, it could not send more;"
                 " use more --processes, or another machine"
             )
+        if self.search is not None:
+            undecided = [s.rate for s in self.search.last_tries if s.sustained is None]
+            if undecided:
+                found.append(
+                    f"at {min(undecided):,.1f} requests a second it left late twice, so that rates"
+                    " from there on are undecided; the server may sustain more than was found"
+                )
+            return found
         late = self.tally.lag.percentile(99) or 0.0
         tail = self.tally.latency.percentile(99) or 0.0
-        open_loop = self.search is not None or self.settings.rate is not None
-        if open_loop and late > max(LATE_S, _LATE_SHARE * tail):
+        if self.settings.rate is not None and late > max(LATE_S, _LATE_SHARE * tail):
             found.append(
                 f"1 % of the requests left {late * 1e3:,.1f} ms or more after they were due, which"
                 " is part of their latency; this machine is too busy for the rate"
@@ -155,7 +203,7 @@ class LoadTest:
             "client_limits": self.client_limits(),
             "notes": self.notes(),
             "began_at": self.began_at,
-            "elapsed_s": self.elapsed_s,
+            "elapsed_s": self.measured_s,
             "requests": {
                 "sent": tally.sent,
                 "answered": tally.answered,
@@ -237,14 +285,17 @@ class LoadTest:
 
 
 def latency_json(latency: Histogram) -> dict[str, Any]:
-    """Return count, mean, percentiles and extremes of a histogram, in seconds."""
-    ranked = latency.percentiles(RANKS)
+    """Return count, mean, percentiles and extremes of a histogram, in seconds.
+
+    A percentile that the values are too few to tell is None.
+    """
+    ranked = latency.resolved(RANKS)
     return {
         "count": latency.count,
         "mean_s": latency.mean_s,
         "min_s": latency.min_s if latency.count else None,
         "max_s": latency.max_s if latency.count else None,
-        "percentiles_s": {f"p{rank:g}": v for rank, v in zip(RANKS, ranked, strict=False)},
+        "percentiles_s": {f"p{rank:g}": v for rank, v in zip(RANKS, ranked, strict=True)},
         "relative_error": RELATIVE_ERROR,
     }
 

@@ -20,6 +20,7 @@ from consensuspr.loadtest.team import Progress, RunResult
 
 STABLE_WINDOWS = 3
 MAX_WINDOWS = 8
+DEFAULT_WINDOW_S = 2.0
 STABLE_WITHIN = 0.10
 # Of the offered rate; the windows' edges cut through a request or two.
 ANSWERED_SHARE = 0.95
@@ -46,6 +47,8 @@ class Limits:
         max_p99_s: of the 99th percentile of latency; None: no limit.
         max_error_rate: of failed and of refused requests together, in [0, 1].
         window_s: length of a window, a multiple of a quarter of a second.
+        max_undecided: share of the compared scores that the server may leave undecided where the
+            in-process scorer decides; of a whole load test, not of a rate.
 
     Raises:
         InputError: a value is out of its range.
@@ -53,23 +56,31 @@ class Limits:
 
     max_p99_s: float | None
     max_error_rate: float
-    window_s: float = 2.0
+    window_s: float = DEFAULT_WINDOW_S
+    max_undecided: float = 0.05
 
     def __post_init__(self) -> None:
         if self.max_p99_s is not None and self.max_p99_s <= 0:
             raise InputError(
                 f"--max-p99 must be above 0 milliseconds, got {self.max_p99_s * 1e3:g}"
             )
-        if not 0 <= self.max_error_rate <= 1:
-            raise InputError(
-                f"--max-error-rate must be a share in [0, 1], got {self.max_error_rate:g}"
-            )
+        for option, share in (
+            ("max-error-rate", self.max_error_rate),
+            ("max-undecided", self.max_undecided),
+        ):
+            if not 0 <= share <= 1:
+                raise InputError(f"--{option} must be a share in [0, 1], got {share:g}")
         in_range = MIN_WINDOW_S <= self.window_s <= MAX_WINDOW_S
         if not in_range or self.window_s % FIRST_BIN_S:
             raise InputError(
                 f"--window must be a multiple of {FIRST_BIN_S:g} in"
                 f" [{MIN_WINDOW_S:g}, {MAX_WINDOW_S}] seconds, got {self.window_s:g}"
             )
+
+    @property
+    def lowest_rate(self) -> float:
+        """Requests a second below which a window has no request to judge by."""
+        return 1 / self.window_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +91,14 @@ class Step:
         rate: offered, requests a second.
         answered_rate: requests answered a second.
         rollout_rate: rollouts scored a second.
-        p50_s: median latency; None where nothing was answered.
-        p99_s: 99th percentile.
+        p50_s: median latency; None where too few were answered to tell.
+        p99_s: 99th percentile; the same.
         error_rate: share of requests that failed or were refused.
         late_s: by which 1 % of its requests left late, or more; of the load generator's making.
         stable: whether the windows agreed.
-        sustained: whether the rate keeps the limits.
-        why: where it does not, the first limit that is broken.
+        sustained: whether the rate keeps the limits; None: undecided, because a limit was broken
+            while the load generator itself was late.
+        why: the first limit that is broken.
     """
 
     rate: float
@@ -97,8 +109,16 @@ class Step:
     error_rate: float
     late_s: float
     stable: bool
-    sustained: bool
+    sustained: bool | None
     why: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the rate was sustained, in words for a table."""
+        if self.sustained is None:
+            return f"undecided: {self.why}, but the load generator was late itself"
+        told = "yes" if self.sustained else f"no: {self.why}"
+        return told if self.stable else f"{told} (unstable)"
 
 
 @dataclass(slots=True)
@@ -122,6 +142,12 @@ class Search:
     elapsed_s: float = 0.0
 
     @property
+    def last_tries(self) -> list[Step]:
+        """The last step of each rate, rates ascending."""
+        by_rate = {step.rate: step for step in self.steps}
+        return [by_rate[rate] for rate in sorted(by_rate)]
+
+    @property
     def best(self) -> Step | None:
         """The step with the highest sustained rate."""
         sustained = [step for step in self.steps if step.sustained]
@@ -139,7 +165,7 @@ def find_saturation(
 
     Args:
         run: offers a load until it is over or the watch says so.
-        start_rate: offered first, requests a second.
+        start_rate: offered first, requests a second; at least the limits' lowest rate.
         warmup_s: before each step.
         limits: that a sustained rate keeps, and the length of a window.
         say: told of each step.
@@ -149,7 +175,7 @@ def find_saturation(
     low, high = 0.0, 0.0  # the highest rate sustained, the lowest not sustained; 0: none yet
     rate = start_rate
     tried_again: set[float] = set()
-    while len(search.steps) < MAX_STEPS and rate * window_s >= 1:
+    while len(search.steps) < MAX_STEPS and rate >= limits.lowest_rate:
         load = Load(((rate, rate),), MAX_WINDOWS * window_s + GRACE_S, warmup_s)
         windows = _Windows(limits)
         result = run(load, windows.watch)
@@ -164,12 +190,12 @@ def find_saturation(
         step = _judged(rate, windows, limits, result.tally)
         search.steps.append(step)
         say(step)
-        if not step.sustained and step.late_s > LATE_S and rate not in tried_again:
+        if step.sustained is None and rate not in tried_again:
             tried_again.add(rate)  # the generator's fault, perhaps
             continue
         if step.sustained:
             low = max(low, rate)
-        else:
+        else:  # also where it stays undecided: this generator can offer no more
             high = min(high, rate) if high else rate
         if high and low and high / low <= 1 + PRECISION:
             break
@@ -233,7 +259,9 @@ def _broken(window: Bin, limits: Limits) -> str:
     if p99_s is None:
         return "nothing was answered"
     if limits.max_p99_s is not None and p99_s > limits.max_p99_s:
-        return f"p99 is {p99_s * 1e3:,.1f} ms"
+        count = window.latency.count
+        what = "p99 is" if window.latency.resolved((99,))[0] else f"the slowest of {count} took"
+        return f"{what} {p99_s * 1e3:,.1f} ms"
     return ""
 
 
@@ -244,15 +272,17 @@ def _judged(rate: float, windows: _Windows, limits: Limits, tally: Tally) -> Ste
     seconds = max(1, len(windows.last)) * limits.window_s
     lost = together.failed + together.shed
     why = _broken(together, limits)
+    late_s = tally.lag.percentile(99) or 0.0
+    p50_s, p99_s = together.latency.resolved((50, 99))
     return Step(
         rate,
         together.answered / seconds,
         together.rollouts / seconds,
-        together.latency.percentile(50),
-        together.latency.percentile(99),
+        p50_s,
+        p99_s,
         lost / (together.answered + lost) if together.answered + lost else 0.0,
-        tally.lag.percentile(99) or 0.0,
+        late_s,
         windows.stable,
-        sustained=not why,
+        sustained=None if why and late_s > LATE_S else not why,
         why=why,
     )

@@ -25,6 +25,7 @@ REQUESTS_DURATION_S = 3600.0
 DEFAULT_CONNECTIONS = 8
 DEFAULT_CONCURRENCY = 8
 DEFAULT_BATCH = 64
+DEFAULT_STEPS = 5
 
 # What all requests in flight may take together: gRPC holds a copy of each.
 IN_FLIGHT_BYTES = 256 << 20
@@ -75,7 +76,7 @@ class Settings:
     arrivals: Arrivals = Arrivals.CONSTANT
     shape: LoadShape = LoadShape.CONSTANT
     rate_end: float | None = None
-    steps: int = 5
+    steps: int = DEFAULT_STEPS
     concurrency: int = DEFAULT_CONCURRENCY
     duration_s: float = DEFAULT_DURATION_S
     requests: int | None = None
@@ -113,8 +114,12 @@ class Settings:
             raise InputError(f"--check must be a share in [0, 1], got {self.check:g}")
         if self.retries is not None and self.retries < 0:
             raise InputError(f"--retries must be at least 0, got {self.retries}")
-        if self.rate is None and (self.shape is not LoadShape.CONSTANT or self.rate_end):
+        if self.rate is None and self.shape is not LoadShape.CONSTANT:
             raise InputError(f"--load {self.shape} needs --rate; a closed loop has no rate")
+        if self.rate is None and self.rate_end is not None:
+            raise InputError(
+                "--rate-end goes with --rate and --load step or ramp, which are not given"
+            )
         self.load()
 
     def load(self) -> Load | None:

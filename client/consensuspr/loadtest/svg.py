@@ -76,14 +76,18 @@ def round_ticks(low: float, high: float, most: int = MAX_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten in [low, high], of ten alone where there are many."""
+    """Return ticks in [low, high], both above 0, for a logarithmic axis.
+
+    1, 2 and 5 times powers of ten; powers of ten alone where those would be many; round numbers
+    where they would be fewer than three.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1, 2, 5), (1,)):
         ticks = [k * 10.0**power for power in powers for k in factors]
         ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
         if len(ticks) <= MAX_TICKS + 2:
             break
-    return ticks
+    return ticks if len(ticks) > 2 else round_ticks(low, high)
 
 
 def draw(chart: Chart) -> str:

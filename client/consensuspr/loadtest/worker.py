@@ -11,11 +11,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from consensuspr.loadtest.orders import Done, Failed, Order, Part, Quit, Ready, Setup, Start, Stop
+from consensuspr.loadtest.outcome import DEADLINE
 from consensuspr.loadtest.recording import Recorder, Sampler
 from consensuspr.loadtest.run import Run
 from consensuspr.loadtest.senders import Sender, make_sender
 
 REPORT_S = 0.25
+
+# A fresh server takes seconds until its first answers come: what it starts for them, as the
+# processes for computer algebra, it starts when it first needs it.
+WAKE_S = 30.0
 
 
 def work(pipe: Connection[Any, Any]) -> None:
@@ -43,6 +48,8 @@ async def _serve(pipe: Connection[Any, Any], setup: Setup) -> None:
     sender = make_sender(setup.settings, setup.rollouts, setup.connections)
     try:
         await sender.open()
+        if setup.settings.warmup_s:
+            await _wake(sender, setup)
         pipe.send(Ready())
         while True:
             order = await orders.get()
@@ -52,6 +59,23 @@ async def _serve(pipe: Connection[Any, Any], setup: Setup) -> None:
                 pipe.send(await _run(pipe, setup, order, sender, orders))
     finally:
         await sender.close()
+
+
+async def _wake(sender: Sender, setup: Setup) -> None:
+    """Return when each connection has brought a reply or a refusal, at most :data:`WAKE_S` later.
+
+    These requests come before the warm-up and are counted nowhere.
+    """
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + WAKE_S
+
+    async def ask(number: int) -> None:
+        while (left_s := give_up_at - clock()) > 0:
+            outcome = await sender.send(number, min(left_s, setup.settings.timeout_s))
+            if outcome.code != DEADLINE:
+                return
+
+    await asyncio.gather(*(ask(number) for number in range(setup.connections)))
 
 
 def _read(

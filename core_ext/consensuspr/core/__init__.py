@@ -12,12 +12,13 @@ import warnings
 from typing import TYPE_CHECKING
 
 from consensuspr.core.batch import BatchResult
-from consensuspr.core.expansion import derive_forms
+from consensuspr.core.expansion import EXPANSION_VERSION, derive_forms
 from consensuspr.core.patterns import Hit
 from consensuspr.core.tables import NORMAL_FORM_VERSION
 
 __all__ = [
     "BACKEND",
+    "EXPANSION_VERSION",
     "NORMAL_FORM_VERSION",
     "BatchResult",
     "Hit",

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Self
 from consensuspr.data.json_text import dump_json
 from consensuspr.data.parquet import JSON_MARK
 from consensuspr.data.schema import Row
+from consensuspr.data.temporary import discard, on_disk
 from consensuspr.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class ParquetRows:
         self._widened: set[str] = set()
         self._rows: list[Row] = []
         self._chars = 0
-        self._spool: IO[bytes] = tempfile.TemporaryFile(prefix="consensuspr-")  # noqa: SIM115
+        self._held = f"the rows of {path} before they are written"
+        with on_disk(self._held):
+            self._spool: IO[bytes] = tempfile.TemporaryFile(prefix="consensuspr-")  # noqa: SIM115
 
     def __enter__(self) -> Self:
         return self
@@ -57,11 +60,13 @@ class ParquetRows:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._spool:
+        try:
             if error is None:
                 self._spool_rows()
                 self._settle_types()
                 self._write()
+        finally:
+            discard(self._spool)
 
     def write(self, row: Row) -> None:
         """Take one row; it is on disk at the latest after 2,048 rows or about 16 MB."""
@@ -76,16 +81,19 @@ class ParquetRows:
         for name in dict.fromkeys(name for row in self._rows for name in row):
             self._widen(name, [row.get(name) for row in self._rows])
         # Pickle keeps what JSON would not (bytes, dates); nobody else sees this file.
-        pickle.dump(self._rows, self._spool, protocol=pickle.HIGHEST_PROTOCOL)
+        with on_disk(self._held):
+            pickle.dump(self._rows, self._spool, protocol=pickle.HIGHEST_PROTOCOL)
+            self._spool.flush()
         self._rows, self._chars = [], 0
 
     def _spooled(self) -> Iterator[list[Row]]:
-        self._spool.seek(0)
-        while True:
-            try:
-                yield pickle.load(self._spool)
-            except EOFError:
-                return
+        with on_disk(self._held):
+            self._spool.seek(0)
+            while True:
+                try:
+                    yield pickle.load(self._spool)
+                except EOFError:
+                    return
 
     def _widen(self, name: str, values: list[Any]) -> None:
         """Widen the type of a column so that it fits these values too."""

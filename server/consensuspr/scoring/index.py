@@ -15,7 +15,7 @@ import logging
 import os
 import time
 
-from consensuspr.core import NORMAL_FORM_VERSION, Matcher
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher
 from consensuspr.data import DataError, Node, OnError, ReadReport, read_problem_rows
 from consensuspr.errors import InputError
 from consensuspr.scoring.deriving import DeriveReport, derive_missing
@@ -116,7 +116,7 @@ class DatasetIndex:
 
         Raises:
             DataError: the file or a row of it is bad; a snapshot is damaged, or made for
-                another normal form or with another ``derive``.
+                another normal form, for other derived forms or with another ``derive``.
             InputError: derive is none of the three, or the temporary directory has no room for
                 a large dataset.
         """
@@ -155,16 +155,19 @@ class DatasetIndex:
         """Map a snapshot that :meth:`save` wrote; processes that do so share its memory.
 
         Raises:
-            DataError: no snapshot, damaged, or made for another normal form.
+            DataError: no snapshot, damaged, or made for another normal form or for other
+                derived forms.
         """
         image = map_image(path)
-        made_for = image.header["normal_form_version"]
-        if made_for != NORMAL_FORM_VERSION:
-            image.close()
-            reason = (
-                f"was made for normal form {made_for}, this is {NORMAL_FORM_VERSION}; make it anew"
-            )
-            raise DataError(os.fspath(path), None, reason)
+        for what, key, ours in (
+            ("normal form", "normal_form_version", NORMAL_FORM_VERSION),
+            ("derived forms", "expansion_version", EXPANSION_VERSION),
+        ):
+            made_for = image.header[key]
+            if made_for != ours:
+                image.close()
+                reason = f"was made for {what} {made_for}, this is {ours}; make it anew"
+                raise DataError(os.fspath(path), None, reason)
         return cls(image, name, cache)
 
     @classmethod
@@ -207,6 +210,11 @@ class DatasetIndex:
                 self._recent.clear()
             entry = self._recent[problem_id] = Entry(self, problem_id, position)
         return entry
+
+    def data_source(self, problem_id: str) -> str | None:
+        """Return the data source of a problem, None where the dataset has no such problem."""
+        entry = self.entry(problem_id)
+        return None if entry is None else entry.data_source
 
     def __contains__(self, problem_id: str) -> bool:
         """Say whether the dataset has a problem."""

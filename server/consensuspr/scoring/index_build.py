@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
-from consensuspr.core import NORMAL_FORM_VERSION, normalize
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, normalize
 from consensuspr.data import Node, Problem, ReadReport
 from consensuspr.scoring.index_image import Buffer, Records, build_image
 from consensuspr.scoring.index_record import content_digest, pack
@@ -174,11 +174,13 @@ class _Builder:
                 "%s: all %d problems read, putting them in order", self._path,
                 self.info.num_problems,
             )  # fmt: skip
+        self._records.end()
         order = self._records.order()
         ordered = self._records.records(order)
         header = {
             "digest": content_digest(ordered, NORMAL_FORM_VERSION, self._answer_rule),
             "normal_form_version": NORMAL_FORM_VERSION,
+            "expansion_version": EXPANSION_VERSION,
             "answer_rule": self._answer_rule,
             "derive": self._derive,
             "counts": asdict(self.info),

@@ -24,7 +24,6 @@ would have to be part of the file format.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -39,11 +38,12 @@ from itertools import accumulate
 from typing import Any, BinaryIO, TypeAlias
 
 from consensuspr.data import atomic_file
-from consensuspr.errors import DataError, InputError
+from consensuspr.data.formats import PREPARED_MAGIC
+from consensuspr.data.temporary import discard, on_disk
+from consensuspr.errors import DataError
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 
-_MAGIC = b"CPRINDEX"
 _PREFIX = struct.Struct("<8sII")
 _BOUNDS = struct.Struct("<QQ")
 _CHECKSUM_BYTES = 32
@@ -52,6 +52,8 @@ _PIECE_BYTES = 1 << 20
 # Records of more bytes than this are put together on disk: those of 5,577 problems take less
 # than 10 MB, those of a million more than 1 GB.
 MAX_MEMORY_BYTES = 64 << 20
+
+_HELD = "a large dataset while it is loaded"
 
 Buffer: TypeAlias = bytes | mmap.mmap
 
@@ -135,7 +137,7 @@ class Records:
 
     def close(self) -> None:
         """Let go of the records."""
-        self._data.close()
+        discard(self._data)
 
     @property
     def nbytes(self) -> int:
@@ -148,10 +150,19 @@ class Records:
         Raises:
             InputError: the temporary directory has no room for it.
         """
-        with _on_disk():
+        with on_disk(_HELD):
             self._data.write(record)
         self._ids.append(problem_id)
         self._bounds.append(self._bounds[-1] + len(record))
+
+    def end(self) -> None:
+        """Bring what is buffered to its place: no more records come.
+
+        Raises:
+            InputError: the temporary directory has no room for it.
+        """
+        with on_disk(_HELD):
+            self._data.flush()
 
     def order(self) -> array[int]:
         """Return the positions in the order of the ids' bytes, which is that of their letters."""
@@ -168,10 +179,15 @@ class Records:
             yield self._bounds[at + 1] - self._bounds[at]
 
     def records(self, order: Iterable[int]) -> Iterator[bytes]:
-        """Yield the records at positions."""
-        for at in order:
-            self._data.seek(self._bounds[at])
-            yield self._data.read(self._bounds[at + 1] - self._bounds[at])
+        """Yield the records at positions, once :meth:`end` was called.
+
+        Raises:
+            InputError: the temporary directory does not give them back.
+        """
+        with on_disk(_HELD):
+            for at in order:
+                self._data.seek(self._bounds[at])
+                yield self._data.read(self._bounds[at + 1] - self._bounds[at])
 
 
 def build_image(records: Records, order: array[int], header: dict[str, Any]) -> Buffer:
@@ -189,7 +205,7 @@ def build_image(records: Records, order: array[int], header: dict[str, Any]) -> 
         memory = io.BytesIO()
         _write_image(records, order, header, memory)
         return memory.getvalue()
-    with _on_disk(), tempfile.TemporaryFile(prefix="consensuspr-") as file:
+    with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:
         _write_image(records, order, header, file)
         file.flush()
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -208,7 +224,7 @@ def _write_image(
         digest.update(piece)
         stream.write(piece)
 
-    write(_PREFIX.pack(_MAGIC, LAYOUT_VERSION, len(text)) + text)
+    write(_PREFIX.pack(PREPARED_MAGIC, LAYOUT_VERSION, len(text)) + text)
     for bounds in (id_bounds, _bounds(records.sizes(order))):
         if sys.byteorder == "big":
             bounds.byteswap()
@@ -224,22 +240,11 @@ def _bounds(sizes: Iterable[int]) -> array[int]:
     return array("Q", accumulate(sizes, initial=0))
 
 
-@contextlib.contextmanager
-def _on_disk() -> Iterator[None]:
-    """Name the temporary directory in what it refuses."""
-    try:
-        yield
-    except OSError as error:
-        folder = tempfile.gettempdir()
-        reason = f"cannot hold a large dataset while it is loaded: {error.strerror}"
-        raise InputError(f"{folder}: {reason}") from error
-
-
 def is_image(path: str | os.PathLike[str]) -> bool:
     """Say whether a file begins as a snapshot does; False where it cannot be read."""
     try:
         with open(path, "rb") as stream:
-            return stream.read(len(_MAGIC)) == _MAGIC
+            return stream.read(len(PREPARED_MAGIC)) == PREPARED_MAGIC
     except OSError:
         return False
 
@@ -266,8 +271,10 @@ def map_image(path: str | os.PathLike[str]) -> IndexImage:
 def _verify(stream: BinaryIO, name: str) -> None:
     size = os.fstat(stream.fileno()).st_size
     prefix = stream.read(_PREFIX.size)
-    if size < _PREFIX.size + _CHECKSUM_BYTES or not prefix.startswith(_MAGIC):
+    if not prefix.startswith(PREPARED_MAGIC):
         raise DataError(name, None, "is no snapshot of a dataset index")
+    if size < _PREFIX.size + _CHECKSUM_BYTES:
+        raise DataError(name, None, "is a damaged snapshot: it is cut short")
     version = _PREFIX.unpack(prefix)[1]
     if version != LAYOUT_VERSION:
         reason = f"is a snapshot of layout {version}, layout {LAYOUT_VERSION} is read; make it anew"

@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable
 
 from consensuspr.data import OnError, ReadReport, read_problem_rows
+from consensuspr.data.formats import PREPARED_SUFFIX
 from consensuspr.errors import InputError
 from consensuspr.scoring.deriving import DeriveReport, derive_missing, forget_derived
 from consensuspr.scoring.index_build import build_index
 from consensuspr.scoring.index_image import IndexImage
-
-PREPARED_SUFFIX = ".index"
 
 
 def is_prepared_output(path: str | os.PathLike[str]) -> bool:

@@ -89,12 +89,11 @@ def build_service(
         max_message_bytes=int(config.max_message_bytes),
         max_rollouts=config.max_rollouts,
     )
-    metered = MeteredScorer(scorer, verifier, metrics, slots)
+    metered = MeteredScorer(scorer, verifier, metrics)
     service = ScoringService(
         Handlers(metered, info),
-        Admission(
-            int(config.queue_limit_bytes), config.max_concurrent_requests, config.queue_burst_s
-        ),
+        Admission(int(config.queue_limit_bytes), config.queue_burst_s),
+        slots,
         config.max_concurrent_requests,
         metrics,
     )

@@ -26,6 +26,7 @@ MAX_CONCURRENT_STREAMS = 128
 # A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
 # five minutes) would cut it off.
 MIN_PING_INTERVAL_S = 10
+NO_LIMIT = 2**31 - 1
 # After the last reply: for it to leave, and for connections to end in order.
 CLOSE_S = 1.0
 
@@ -65,6 +66,9 @@ class GrpcServer:
                 # Else gRPC resets requests at random when many end at a time, which is what
                 # refusing does; what is let in is the admission's business alone.
                 ("grpc.http.overload_protection", 0),
+                # Likewise: it drops requests at random when a thousand wait for Python.
+                ("grpc.server.max_pending_requests", NO_LIMIT),
+                ("grpc.server.max_pending_requests_hard_limit", NO_LIMIT),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_S * 1000),
             ]

@@ -26,7 +26,7 @@ class TimedVerifier(AnswerVerifier):
     While an answer is waited for, another batch may compute.
 
     Args:
-        slots: what a batch holds while it computes.
+        slots: of which the calling thread may hold one.
         options: those of :class:`AnswerVerifier`.
     """
 
@@ -65,15 +65,11 @@ class MeteredScorer:
         scorer: does the work, with ``verifier``.
         verifier: the scorer's.
         metrics: where it is counted.
-        slots: what a batch holds while it computes.
     """
 
-    def __init__(
-        self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics, slots: Slots
-    ) -> None:
+    def __init__(self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics) -> None:
         self._scorer = scorer
         self._verifier = verifier
-        self._slots = slots
         self.metrics = metrics
         self._stored_source = lru_cache(_REMEMBERED_SOURCES)(self._look_up_source)
 
@@ -82,18 +78,17 @@ class MeteredScorer:
     ) -> tuple[list[Score], Identity]:
         """Score a batch; arguments and errors are those of :meth:`Scorer.score`."""
         self._verifier.take_seconds()
-        with self._slots.held():
-            start = time.perf_counter()
-            scores, identity = self._scorer.score(
-                rollouts,
-                reward=options.reward,
-                epoch=options.epoch,
-                dataset=options.dataset,
-                answer_rule=options.answer_rule,
-                on_undecided=options.on_undecided,
-                include_spans=options.include_spans,
-                deadline=deadline,
-            )
+        start = time.perf_counter()
+        scores, identity = self._scorer.score(
+            rollouts,
+            reward=options.reward,
+            epoch=options.epoch,
+            dataset=options.dataset,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+            include_spans=options.include_spans,
+            deadline=deadline,
+        )
         took = StageSeconds(time.perf_counter() - start, self._verifier.take_seconds())
         if rollouts:
             sources = [self._source(rollout, identity.dataset) for rollout in rollouts]
@@ -105,16 +100,15 @@ class MeteredScorer:
         self, rollout: Rollout, options: ScoreOptions, deadline: float | None
     ) -> Explanation:
         """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
-        with self._slots.held():
-            return self._scorer.explain(
-                rollout,
-                reward=options.reward,
-                epoch=options.epoch,
-                dataset=options.dataset,
-                answer_rule=options.answer_rule,
-                on_undecided=options.on_undecided,
-                deadline=deadline,
-            )
+        return self._scorer.explain(
+            rollout,
+            reward=options.reward,
+            epoch=options.epoch,
+            dataset=options.dataset,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+            deadline=deadline,
+        )
 
     def _count_totals(self) -> None:
         caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}

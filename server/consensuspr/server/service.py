@@ -17,28 +17,31 @@ import asyncio
 import logging
 import os
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
 
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
-from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES, Admission
+from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES, Admission, Refusal
 from consensuspr.server.call import Abort, Call
 from consensuspr.server.handlers import Handlers
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
+from consensuspr.server.slots import Slots
 from consensuspr.v1 import SERVICE_NAME
 
 RETRY_AFTER_KEY = "retry-after-ms"
-# Of threads that score, above the process's: what has to be received, refused and replied to
-# must not wait for its turn behind work of the same process.
+# What has to be received, refused and replied to must not wait behind work of the same process:
+# threads that work are so much nicer than the process,
 THREAD_NICENESS = 5
+# and give Python's lock away so soon when it is asked for; 5 ms are Python's own choice, which
+# the event loop would wait for several times a request.
+SWITCH_INTERVAL_S = 0.0005
 SHUTTING_DOWN = "the server is shutting down"
 
 R = TypeVar("R")
@@ -54,16 +57,23 @@ class ScoringService:
     Args:
         handlers: the work.
         admission: the books of unfinished requests.
+        slots: what a request holds while it computes.
         threads: requests in work at a time.
         metrics: where outcomes are counted.
     """
 
     def __init__(
-        self, handlers: Handlers, admission: Admission, threads: int, metrics: Metrics
+        self,
+        handlers: Handlers,
+        admission: Admission,
+        slots: Slots,
+        threads: int,
+        metrics: Metrics,
     ) -> None:
         self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
         self._server_info = handlers.server_info
         self._admission = admission
+        self._slots = slots
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(
             threads, thread_name_prefix="scoring", initializer=_give_way
@@ -72,11 +82,16 @@ class ScoringService:
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return what a gRPC server is to be given; messages pass as bytes."""
-        methods = [*self._work, "ServerInfo"]
-        return grpc.method_handlers_generic_handler(
-            SERVICE_NAME,
-            {name: grpc.unary_unary_rpc_method_handler(self._behaviour(name)) for name in methods},
-        )
+        return _Front(self, [*self._work, "ServerInfo"])
+
+    def closed(self, method: str) -> Abort | None:
+        """Return how a request ends whose bytes need not even be received; None: none such."""
+        if method not in self._work:
+            return None
+        if self._draining:
+            return Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
+        refusal = self._admission.closed()
+        return None if refusal is None else _refused(refusal)
 
     @property
     def draining(self) -> bool:
@@ -98,26 +113,40 @@ class ScoringService:
         """Drop what is queued; what runs stops at its next piece."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
+    def behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        """Return what carries out a method."""
+
         async def behaviour(raw: bytes, context: Context) -> bytes:
-            start = time.monotonic()
-            code = grpc.StatusCode.CANCELLED
-            try:
-                reply = await self._serve(method, raw, context)
-                code = grpc.StatusCode.OK
-                return reply
-            except Abort as abort:
-                code = abort.code
-                await _end(context, abort)
-            except asyncio.CancelledError:
-                raise
-            except Exception:
-                code = grpc.StatusCode.INTERNAL
-                await _end(context, internal(method))
-            finally:
-                self._metrics.request(method, code.name, time.monotonic() - start)
+            return await self._counted(method, self._serve(method, raw, context), context)
 
         return behaviour
+
+    def refusing(self, method: str, abort: Abort) -> Callable[[object, Context], Awaitable[bytes]]:
+        """Return what ends a request of a method without looking at it."""
+
+        async def behaviour(_: object, context: Context) -> bytes:
+            return await self._counted(method, _raise(abort), context)
+
+        return behaviour
+
+    async def _counted(self, method: str, work: Awaitable[bytes], context: Context) -> bytes:
+        """Return what ``work`` returns, or end the RPC as it raises; either is counted."""
+        start = time.monotonic()
+        code = grpc.StatusCode.CANCELLED
+        try:
+            reply = await work
+            code = grpc.StatusCode.OK
+            return reply
+        except Abort as abort:
+            code = abort.code
+            await _end(context, abort)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            code = grpc.StatusCode.INTERNAL
+            await _end(context, internal(method))
+        finally:
+            self._metrics.request(method, code.name, time.monotonic() - start)
 
     async def _serve(self, method: str, raw: bytes, context: Context) -> bytes:
         """Let the request in and have it worked on by a thread.
@@ -151,24 +180,31 @@ class ScoringService:
         num_bytes = len(raw) + REQUEST_OVERHEAD_BYTES
         refusal = self._admission.admit(num_bytes)
         if refusal is not None:
-            raise Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
+            raise _refused(refusal)
         call = Call(deadline)
         # Emptied as soon as the request is done with: the threads' queue keeps what was
         # cancelled before its turn, and must not keep its bytes.
         request = [raw]
         del raw
+
+        def work_on() -> R:
+            with self._slots.held():
+                self._admission.begin(num_bytes)
+                return work(request.pop(), call)
+
         try:
-            future = self._threads.submit(_work_on, work, request, call)
+            future = self._threads.submit(work_on)
         except RuntimeError:  # the threads were shut down while the request came in
-            self._admission.finish(num_bytes, served=False)
+            self._admission.finish(num_bytes, begun=False, served=False)
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
         self._show_queue()
 
         def finish(done: Future[R]) -> None:
             # In the working thread, also long after the caller has left.
+            begun = not request
             request.clear()
             served = not done.cancelled() and done.exception() is None
-            self._admission.finish(num_bytes, served=served)
+            self._admission.finish(num_bytes, begun=begun, served=served)
             self._show_queue()
 
         future.add_done_callback(finish)
@@ -196,13 +232,40 @@ class ScoringService:
 
 def _give_way() -> None:
     """Let the event loop and gRPC's threads go before the calling one, where the system can."""
-    # Linux has a priority for each thread; elsewhere it is the process's, and stays as it is.
+    # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), THREAD_NICENESS)
+        os.nice(THREAD_NICENESS)
 
 
-def _work_on(work: Work[R], request: list[bytes], call: Call) -> R:
-    return work(request.pop(), call)
+class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """The methods of a service by name; asked by gRPC for each request before its body is read.
+
+    What is refused then costs no receiving: a handler of streams is not given the body.
+    """
+
+    def __init__(self, service: ScoringService, methods: list[str]) -> None:
+        self._service = service
+        self._methods = {f"/{SERVICE_NAME}/{name}": name for name in methods}
+        self._handlers = {
+            name: grpc.unary_unary_rpc_method_handler(service.behaviour(name)) for name in methods
+        }
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        name = self._methods.get(handler_call_details.method)
+        if name is None:
+            return None
+        abort = self._service.closed(name)
+        if abort is None:
+            return self._handlers[name]
+        return grpc.stream_unary_rpc_method_handler(self._service.refusing(name, abort))
+
+
+async def _raise(abort: Abort) -> NoReturn:
+    raise abort
+
+
+def _refused(refusal: Refusal) -> Abort:
+    return Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
 
 
 async def _end(context: Context, abort: Abort) -> NoReturn:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import selectors
 import shutil
 import signal
@@ -49,6 +50,13 @@ MAX_BACKOFF_S = 30.0
 LONG_LIFE_S = 60.0
 # Deaths of one worker in a row before it was ready: then it is not bad luck.
 MAX_FAILED_STARTS = 5
+# Of glibc's allocator in workers.  By its own choice it hands the memory of every large message
+# back to the system and has it zeroed anew for the next one, which takes longer than receiving.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    "MALLOC_TOP_PAD_": str(1 << 20),
+}
 # Between two looks at the children.  Reports and signals are noticed at once; this is for a
 # death whose pipe somebody else keeps open.
 TICK_S = 0.2
@@ -231,7 +239,8 @@ class _Supervisor:
             "worker": slot.number,
             **{name: str(address) for name, address in self._addresses.items()},
         }
-        environment = multiprocess_environment(self._folder)
+        chosen = {name: os.environ.get(name, value) for name, value in ALLOCATOR.items()}
+        environment = {**chosen, **multiprocess_environment(self._folder)}
         slot.child = Child(self._programs.worker, payload, environment)
         slot.started = time.monotonic()
         slot.ready = False

@@ -19,6 +19,7 @@ from consensuspr.server import logs
 from consensuspr.server.child import Orders
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.grpc_server import Draining
+from consensuspr.server.service import SWITCH_INTERVAL_S
 
 if TYPE_CHECKING:
     from consensuspr.server.build import BuiltServer
@@ -59,6 +60,7 @@ def main(front: FrontFactory | None = None) -> int:
     orders = Orders()
     config = ServerConfig.model_validate(orders.payload["config"])
     logs.configure(config.log_format, config.log_level, f"worker {orders.payload['worker']}")
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         dropped = asyncio.run(_serve(orders, config, front))
     except ConsensusPRError as error:

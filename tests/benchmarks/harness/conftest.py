@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.harness.machine import Machine
-from benchmarks.harness.results import Check, Figure, Run, Series, SuiteResult
+from benchmarks.harness.results import Check, Figure, Run, Series, State, SuiteResult
 
 
 @pytest.fixture
@@ -31,10 +31,26 @@ def run() -> Run:
             commit="0123456789ab",
             dirty=True,
         ),
-        load_start=0.1,
-        load_end=1.5,
-        others=0.02,
-        seconds={"core": 3.0, "broken": 0.5},
+        states={
+            "core": State(
+                started="2026-01-01 00:00 UTC",
+                commit="0123456789ab",
+                dirty=True,
+                seconds=3.0,
+                load_start=0.1,
+                load_end=1.5,
+                others=0.02,
+            ),
+            "broken": State(
+                started="2026-01-01 00:01 UTC",
+                commit="0123456789ab",
+                dirty=False,
+                seconds=0.5,
+                load_start=1.5,
+                load_end=1.25,
+                others=0.0,
+            ),
+        },
         suites=[
             SuiteResult(
                 suite="core",
@@ -48,7 +64,7 @@ def run() -> Run:
                 ],
                 checks=[
                     Check(target="second_core", value=1.5, note="memory is the limit"),
-                    Check(target="cost_by_length", value=1.05),
+                    Check(target="cost_by_length", value=1.05, note="dearest at 1 KB"),
                 ],
                 series=[
                     Series(

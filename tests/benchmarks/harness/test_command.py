@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from benchmarks import suites
 from benchmarks.__main__ import app
 from benchmarks.harness import runner
-from benchmarks.harness.results import Run
+from benchmarks.harness.results import Run, SuiteResult
 
 pytest.importorskip("matplotlib")
 
@@ -23,8 +23,15 @@ print("  at work", file=sys.stderr)
 if name == "bad":
     print("error: it broke", file=sys.stderr)
     raise SystemExit(1)
+if name == "mute":
+    raise SystemExit(0)
 target = "no_such_target" if name == "unknown" else "second_core"
-result = {"suite": name, "title": name, "checks": [{"target": target, "value": 1.7}]}
+check = {"target": target, "value": 1.7, "note": "a note"}
+result = {"suite": name, "title": name, "checks": [check]}
+if name == "odd":
+    check["note"] = ""
+if name == "away":
+    result |= {"checks": [], "skipped": "needs verl: make it"}
 result["notes"] = [" ".join(sys.argv)]
 with open(sys.argv[sys.argv.index("--result") + 1], "w") as file:
     json.dump(result, file)
@@ -37,7 +44,9 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "stand_in.py"
     script.write_text(STAND_IN)
     monkeypatch.setattr(runner, "SUITE", (sys.executable, str(script)))
-    monkeypatch.setattr(suites, "names", lambda: ["bad", "good", "other", "unknown"])
+    monkeypatch.setattr(
+        suites, "names", lambda: ["away", "bad", "good", "mute", "odd", "other", "unknown"]
+    )
     monkeypatch.delenv("CONSENSUSPR_SHARED", raising=False)
 
 
@@ -71,23 +80,95 @@ def test_a_suite_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "suite bad failed" in text
 
 
-def test_a_check_of_no_target_is_a_failure(tmp_path: Path) -> None:
-    code, _, run = invoke(tmp_path, "--only", "unknown")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("unknown", "checks targets that do not exist: no_such_target"),
+        (
+            "odd",
+            "its result is no result: checks.0.note: String should have at least 1 character",
+        ),
+        ("mute", "it handed over no result: at work"),
+    ],
+)
+def test_a_result_that_cannot_be_used_is_a_failure_of_its_suite(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    code, _, run = invoke(tmp_path, "--only", "good", "--only", name)
     assert code == 1
     assert run is not None
-    assert run.failures == {"unknown": "checks targets that do not exist: no_such_target"}
+    assert run.failures == {name: why}
+    assert [suite.suite for suite in run.suites] == ["good"]
 
 
-def test_the_page_is_written_from_the_run(tmp_path: Path) -> None:
+def test_results_are_kept_after_each_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(name: str, settings: runner.Settings) -> SuiteResult:
+        if name == "other":
+            raise KeyboardInterrupt
+        return run_one(name, settings)
+
+    run_one = runner.run_one
+    monkeypatch.setattr(runner, "run_one", stopped)
+    code, _, run = invoke(tmp_path, "--only", "good", "--only", "other")
+    assert code != 0
+    assert run is not None
+    assert [suite.suite for suite in run.suites] == ["good"]
+
+
+def test_the_reason_of_a_skipped_suite_is_shown(tmp_path: Path) -> None:
+    code, text, _ = invoke(tmp_path, "--only", "away")
+    assert code == 0
+    assert "skipped: suite away: needs verl: make it" in text
+
+
+def test_a_suite_that_is_measured_anew_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+    assert invoke(tmp_path, "--only", "good", "--only", "bad", "--seed", "5")[0] == 1
+    page = tmp_path / "performance.md"
+    code, _, run = invoke(
+        tmp_path, "--only", "other", "--merge", "--seed", "5", "--write", str(page)
+    )
+    assert run is not None
+    assert [suite.suite for suite in run.suites] == ["good", "other"]
+    assert list(run.failures) == ["bad"]
+    assert code == 1
+    assert list(run.states) == ["bad", "good", "other"]
+    assert "## good" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ([], "to merge with"),
+        (["--only", "good", "--seed", "4"], "--seed was 4 in the earlier run and is 20 now"),
+        (["--only", "good", "--full"], "--full was True in the earlier run and is False now"),
+    ],
+)
+def test_runs_that_do_not_belong_together_are_not_merged(
+    tmp_path: Path, first: list[str], message: str
+) -> None:
+    if first:
+        assert invoke(tmp_path, *first)[0] == 0
+    code, text, _ = invoke(tmp_path, "--only", "other", "--merge")
+    assert code == 2
+    # Bad usage is framed and wrapped, at any blank.
+    assert "".join(message.split()) in "".join(text.replace("│", "").split())
+
+
+def test_the_page_is_written_from_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "docs" / "performance.md"
-    assert invoke(tmp_path, "--only", "good", "--write", str(page))[0] == 0
+    monkeypatch.setattr(suites, "names", lambda: ["good"])
+    assert invoke(tmp_path, "--write", str(page))[0] == 0
     assert "**MISSED**" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--only", "nope"], "no suite 'nope'; there are bad, good, other, unknown"),
+        (
+            ["--only", "nope"],
+            "no suite 'nope'; there are away, bad, good, mute, odd, other, unknown",
+        ),
+        (["--only", "good", "--write", "page.md"], "a page needs all suites"),
         (["--rounds", "0"], "greater than or equal to 1"),
         (["--data", "/no/such/folder"], "does not exist"),
     ],

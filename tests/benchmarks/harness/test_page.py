@@ -44,7 +44,36 @@ def test_target_figure_and_verdict_stand_side_by_side(run: Run, key: str, cells:
 
 
 def test_a_miss_stands_with_its_reason(run: Run) -> None:
-    assert "(MISSED): memory is the limit" in rendered(run)
+    assert "(MISSED): memory is the limit; where both spend" in rendered(run)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "note"),
+    [
+        ("core_vs_re_pyahocorasick", 14.0, "(MISSED): core 170 MB/s; half of the core's time is"),
+        ("whole_step", 5.0, "(MISSED): core 170 MB/s; bounded by the core, and by what verl"),
+        ("core_vs_re_pyahocorasick", 40.0, "(met): core 170 MB/s\n"),
+        ("million_resident_bytes", None, "(not measured): core 170 MB/s\n"),
+    ],
+)
+def test_a_miss_that_was_looked_into_says_what_bounds_it(
+    run: Run, key: str, value: float | None, note: str
+) -> None:
+    run.suites[0].checks = [Check(target=key, value=value, note="core 170 MB/s")]
+    assert note in rendered(run) + "\n"
+
+
+def test_a_check_without_a_note_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 character"):
+        Check(target="second_core", value=1.5, note="")
+
+
+def test_each_suite_has_the_state_it_was_measured_in(run: Run) -> None:
+    text = rendered(run)
+    assert row_of(text, "core")[1:] == [
+        *["2026-01-01 00:00 UTC", "0123456789ab with changes", "3", "0.1", "1.5", "2%"]
+    ]
+    assert row_of(text, "broken")[1:3] == ["2026-01-01 00:01 UTC", "0123456789ab"]
 
 
 def test_the_page_says_how_and_where_it_was_measured(run: Run) -> None:
@@ -81,7 +110,7 @@ def test_a_skipped_suite_says_why(run: Run) -> None:
 
 
 def test_the_terminal_shows_the_same_verdicts(run: Run) -> None:
-    run.suites[0].checks.append(Check(target="overload_p99", value=2.5))
+    run.suites[0].checks.append(Check(target="overload_p99", value=2.5, note="best of three"))
     console = Console(width=300, file=io.StringIO(), record=True)
     console.print(table.terminal(run))
     lines = console.export_text().splitlines()
@@ -91,4 +120,9 @@ def test_the_terminal_shows_the_same_verdicts(run: Run) -> None:
     }.items():
         (line,) = [line for line in lines if TARGETS[what].what in line]
         assert re.split(r"\s{2,}", line.strip())[1:] == cells
-    assert table.notes(run) == [f"{TARGETS['second_core'].what} (MISSED): memory is the limit"]
+    assert [note.rpartition("(")[2] for note in table.notes(run)] == [
+        "MISSED): memory is the limit; where both spend the same processor time, the second "
+        "core was not free",
+        "aim met): dearest at 1 KB",
+        "met): best of three",
+    ]

@@ -27,6 +27,16 @@ def test_other_data_gives_another_file(run: Run, tmp_path: Path) -> None:
     assert first.read_bytes() != second.read_bytes()
 
 
+def test_plots_of_earlier_runs_leave_a_page_s_own_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "core-gone.svg").write_text("<svg/>")
+    (tmp_path / "read-me.txt").write_text("kept")
+    plots.draw_alone(run, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "core-speed-by-length.svg",
+        "read-me.txt",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(200, "200"), (1e3, "1k"), (1e6, "1M"), (2.5e9, "2.5G"), (0.05, "0.05")]
 )

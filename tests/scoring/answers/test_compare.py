@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consensuspr.scoring.answers.compare import compare
@@ -157,6 +157,35 @@ DECIDED = [
     ("204_5", r"204_{5}", True),
     ("-204_5", "-204", True),
     ("204_5", "18.90", False),
+    # remainders with their modulus
+    ("3", r"x \equiv 3 \pmod{5}", True),
+    (r"x \equiv 3 \pmod{5}", "3", True),
+    ("4", r"x \equiv 3 \pmod 5", False),
+    (r"3 \pmod{5}", r"8 \pmod{5}", True),
+    (r"3 \pmod{5}", r"7 \pmod{5}", False),
+    (r"3 \pmod{5}", "7", False),
+    # differences are no words, and words and orders are no products
+    ("x-x", "0", True),
+    ("ab-ba", "0", True),
+    ("a-b", "-b+a", True),
+    ("yes-no", "5", False),
+    ("well-known", "0", False),
+    ("abc", "cab", True),
+    ("mn", "nm", True),
+    ("BCA", "ABC", False),
+    ("TFT", "TTF", False),
+    ("no", "on", False),
+    # brackets behind a letter that are factors for certain
+    ("x(x+1)", "x^2+x", True),
+    ("a(b+c)", "ab+ac", True),
+    (r"\pi(R^2-r^2)", r"\pi R^2-\pi r^2", True),
+    ("2ab", "2ba", True),
+    ("2xy", "2ab", False),
+    ("6", "6 cm", True),
+    (r"d\pi", r"\pi d", True),
+    (r"\mp 3", "3,-3", True),
+    # what stands behind 5 may be an operation
+    ("72", "72 inches cubed", True),
 ]  # fmt: skip
 
 LEFT_TO_MATH_VERIFY = [
@@ -175,6 +204,57 @@ LEFT_TO_MATH_VERIFY = [
     (r"\sin^2 x", r"1-\cos^2 x"),
     ("2^{n+1}", r"2 \cdot 2^n"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"),
+    # derivatives, differentials and differences are no products
+    (r"\frac{dy}{dx}", r"\frac{y}{x}"),
+    (r"\frac{d^2y}{dx^2}", r"\frac{dy}{x^2}"),
+    (r"\frac{d}{dx}x^2", "x"),
+    (r"\frac{dx}{dt}", r"\frac{x}{t}"),
+    (r"\frac{\mathrm{d}y}{\mathrm{d}x}", r"\frac{y}{x}"),
+    (r"\frac{{d}y}{{d}x}", r"\frac{y}{x}"),
+    (r"\frac{\partial y}{\partial x}", r"\frac{y}{x}"),
+    (r"\frac{d\theta}{dt}", r"\frac{\theta}{t}"),
+    (r"\frac{\Delta y}{\Delta x}", r"\frac{y}{x}"),
+    ("dy/dx", "y/x"),
+    ("2xdx", "2dx^2"),
+    ("2", "2dx"),
+    ("2ab", "2"),
+    # neither are applied functions
+    ("0", "y(0)"),
+    ("0", "y{(0)}"),
+    ("0", "y^{(2)}(0)"),
+    ("0", "3y_1(0)"),
+    ("y^{(2)}", "y^2"),
+    ("T(n)", "nT"),
+    ("T(n-1)", "nT-T"),
+    ("a[n]", "an"),
+    (r"\phi(6)", r"6\phi"),
+    (r"\Gamma(5)", r"5\Gamma"),
+    (r"\Gamma(\frac{1}{2})", r"\frac{\Gamma}{2}"),
+    (r"\zeta(2)", r"2\zeta"),
+    (r"\lambda(2)", r"2\lambda"),
+    (r"\pi(10)", r"10\pi"),
+    ("4", r"\pi(10)"),
+    (r"\pi(n)", r"n\pi"),
+    # segments and words
+    ("AB", "BA"),
+    (r"AB\cdot CD", r"AC\cdot BD"),
+    ("eat", "tea"),
+    # an interval that is one number
+    ("5", "[5,5]"),
+    ("[5,5]", "5"),
+    ("x=1", "[1,1]"),
+    ("[2,2]", r"\{2\}"),
+    ("1", r"1 \le x \le 1"),
+    # remainders
+    (r"x \equiv 3 \pmod{5}", "8"),
+    ("2", "2ab"),
+    ("8", r"x \equiv 3 \pmod{5}"),
+    (r"3 \pmod{5}", r"3 \pmod{6}"),
+    ("3", r"3 \pmod{0}"),
+    # what stands behind a number may be an operation
+    ("5", "5 squared"),
+    ("5", "5th power"),
+    ("6n^2+6n", "2n(3)(n+1)"),
 ]
 
 
@@ -192,6 +272,24 @@ def test_leaves_open_what_it_cannot_know(gold: str, answer: str) -> None:
 def test_fractions_compare_by_value(one: object, other: object) -> None:
     equal, _ = compare(form_of(str(one)), form_of(str(other)))
     assert equal is (one == other)
+
+
+# Beyond what a product of two may have, alone or together.
+BIG = st.sampled_from(
+    ["1", "x", "10^{16}", "(10^{16})^{16}", "(10^{16})^{19}", "9" * 40, "500!", "2^{9999}",
+     r"\sqrt{999999937}", r"\pi^{620}", r"1.79769313486231\times 10^{308}", "(x+1)^{16}"]
+)  # fmt: skip
+FRACTION = st.tuples(BIG, BIG).map(lambda pair: rf"\frac{{{pair[0]}}}{{{pair[1]}}}")
+RELATION = st.sampled_from(["<", ">", r"\le ", "=", ",", "+", r"\pi ", r"\pm "])
+BIG_ANSWER = st.one_of(FRACTION, st.tuples(FRACTION, RELATION, FRACTION).map("".join))
+
+
+@settings(max_examples=500, deadline=None)
+@example("5", r"\frac{x}{(10^{16})^{16}}<\frac{1}{(10^{16})^{16}}")
+@example("1.5", r"1.7976931348623157\times 10^{308}\pi^0\sqrt[3]{1}")
+@given(BIG_ANSWER, BIG_ANSWER)
+def test_numbers_beyond_the_limits_do_no_harm(gold: str, answer: str) -> None:
+    assert compare(form_of(gold), form_of(answer))[0] in (True, False, None)
 
 
 PIECES = [

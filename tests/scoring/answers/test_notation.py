@@ -19,6 +19,8 @@ SAME = [
     ["90", r"90^\circ", r"90^{\circ}", "90°", "90 degrees", r"90 \text{ degrees}"],
     ["28%", r"28\%", "28 percent", "28 pct", "28 %", r"28 \%", "28％"],
     ["15", r"15\mbox{ cm}^2", r"15 \text{ cm}^{2}", "15 cm^2", "15 square centimeters", "15 cm²"],
+    ["72", "72Mb/hour", "72 kJ", "72 km/h", "72 lbs", "72 mph", "72 men", "72 KB", "72 eggs"],
+    ["8", "8th", "8 ft", "8 ft^3", "8 hrs.", "8 inches squared"],
     ["125", "125 miles", r"125\textnormal{ miles}", "125 miles per hour", "125 km/h"],
     ["C", r"\text{C}", r"\textbf{C}", r"\mathrm{C}", "C."],
     ["(0,1)", "(0, 1)", r"\left(0, 1\right)", r"\bigl( 0,\, 1 \bigr)", "（0，1）"],

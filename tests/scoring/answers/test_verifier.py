@@ -136,6 +136,14 @@ def test_strict_rules_are_strict(verifier: AnswerVerifier, response: str, right:
         ("24", r"\boxed{Jim is 8 years old}", False),
         ("3", r"\boxed{\text{Answer: Not enough information.}}", False),
         ("16", r"\boxed{N/A}", False),
+        # beyond the fast path's numbers on both sides
+        ("5", r"\boxed{\frac{x}{(10^{16})^{16}}<\frac{1}{(10^{16})^{16}}}", False),
+        # words and signs that change the number beside them
+        ("5", r"\boxed{minus 5 degrees celsius}", False),
+        ("16", r"\boxed{sqrt(16) square units}", False),
+        ("3", r"\boxed{3 squared}", False),
+        ("0", r"\boxed{y(0)}", False),
+        ("5", r"\boxed{[5,5]}", True),
     ],
 )
 def test_ground_truths_and_answers_as_people_write_them(

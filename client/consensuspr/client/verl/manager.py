@@ -6,10 +6,12 @@ time; they share one channel and travel in micro-batches.  Runs on verl 0.7.1 to
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 from typing import Any
 
+import ray
 import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
@@ -26,6 +28,9 @@ from consensuspr.client.verl.sample import Sample
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)
+
+# How verl's reward loop names its actors, which have a process each; a number follows.
+WORKER_NAME = "reward_loop_worker_"
 
 
 class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl has no types
@@ -100,14 +105,28 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         return str(self.tokenizer.decode(response_ids, skip_special_tokens=True))
 
 
+@functools.cache
 def _rest_collector() -> None:
-    """Take what is loaded by now out of the garbage collector's sight.
+    """Take what is loaded by now out of the garbage collector's sight, once a process.
 
     torch, verl and Ray are a million objects that stay; a full collection looks at all of them
-    and holds up every sample meanwhile, some 0.2 s every few thousand samples.
+    and holds up every sample meanwhile, some 0.2 s every few thousand samples.  What is alive
+    now and gets unreachable in a cycle later is never freed: no matter in an actor that only
+    rewards and ends with the run, and not to be done to a process of any other use.
     """
-    gc.collect()
-    gc.freeze()
+    if _in_reward_worker():
+        gc.collect()
+        gc.freeze()
+
+
+def _in_reward_worker() -> bool:
+    """Say whether this process is one of verl's reward workers, by the name of its Ray actor."""
+    if not ray.is_initialized():
+        return False
+    context = ray.get_runtime_context()
+    if context.get_actor_id() is None:  # the trainer's own process, or a task
+        return False
+    return (context.get_actor_name() or "").startswith(WORKER_NAME)
 
 
 def _row(

@@ -13,6 +13,7 @@ those go to math-verify.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import NamedTuple
@@ -43,10 +44,10 @@ _TOKEN = re.compile(
     r"(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]{1,8}\}))?)"
     r"|(\\(?:frac|sqrt)(?![A-Za-z])|[-+*/^(){}\[\]]))"
 )
-# Four letters in a row are a word, letters on both sides of a space two of them; f(2x) is no
-# product, and neither is ln(2x).
+# Four letters in a row are a word, letters on both sides of a space two of them; AB is a segment
+# as often as a product; f(2x) is no product, and neither is ln(2x).
 _NO_PRODUCT = re.compile(
-    r"(?<![\\A-Za-z])(?:[A-Za-z]{4}|[A-Za-z]+ [A-Za-z]|[fghFGHPQ]\("
+    r"[A-Z]{2}|(?<![\\A-Za-z])(?:[A-Za-z]{4}|[A-Za-z]+ [A-Za-z]|[fghFGHPQ]\("
     r"|(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|lim|max|min|gcd|lcm|mod|det|arg|deg))"
 )
 # Letters that math-verify drops as units.
@@ -54,6 +55,9 @@ _UNIT_LETTERS = frozenset("cdghlmost")
 _PRIMES = [n for n in range(2, 1000) if all(n % d for d in range(2, math.isqrt(n) + 1))]
 _END = ""
 _CLOSERS = {"(": ")", "{": "}", "[": "]"}
+_BRACKETS = frozenset("(){}[]")
+# Before a letter they make a differential or a difference of it: dx, \Delta x.
+_DIFFERENTIAL = ("d", "\\delta", "\\Delta")
 
 # A product of generators: the squarefree number under the root, and (name, exponent) sorted.
 _Monomial = tuple[int, tuple[tuple[str, int], ...]]
@@ -154,8 +158,11 @@ def linear_bound(left: Expression, right: Expression) -> tuple[str, int, int] | 
     difference = _difference(left, right)
     if len(names) != 1 or not difference or left.inexact or right.inexact:
         return None
-    # The cross product changes sign with the denominators.
-    scale = _product(left.bottom, right.bottom, _Budget())
+    try:
+        # The cross product changes sign with the denominators.
+        scale = _product(left.bottom, right.bottom, _Budget())
+    except NotClosed:
+        return None
     (name,) = names
     slope = difference.pop((1, ((name, 1),)), 0)
     offset = difference.pop(_ONE, 0)
@@ -278,8 +285,38 @@ def _tokenize(text: str) -> list[str]:
             raise NotClosed
         tokens.append(found[found.lastindex or 0])
         position = found.end()
+    if any(a in _DIFFERENTIAL and _is_letter(b) for a, b in _neighbours(tokens)):
+        raise NotClosed
     tokens.append(_END)
     return tokens
+
+
+def _neighbours(tokens: list[str]) -> itertools.pairwise[tuple[str, str]]:
+    """Return what stands side by side; {d}y is dy."""
+    return itertools.pairwise(token for token in tokens if token != "}")
+
+
+def _is_name(token: str) -> bool:
+    return token[:1].isalpha() or (token[:1] == "\\" and token not in ("\\frac", "\\sqrt"))
+
+
+def _is_letter(token: str) -> bool:
+    return _is_name(token) and token != "\\pi"
+
+
+def _may_be_applied(name: str, inside: list[str]) -> bool:
+    """Tell whether ``name`` before a bracket may be a function, as in y(0), T(n) or T(n-1).
+
+    It is a factor for certain where it stands in the bracket too, as in x(x+1); pi before more
+    than one number or letter, and a small letter before a sum with letters, are taken for one.
+    """
+    written = [token for token in inside if token not in _BRACKETS]
+    if name in written:
+        return False
+    if name == "\\pi":
+        return len(written) < 2
+    is_sum = "+" in written[1:] or "-" in written[1:]
+    return not (is_sum and name[:1].islower() and any(map(_is_letter, written)))
 
 
 class _Reader:
@@ -291,6 +328,8 @@ class _Reader:
         self.token = tokens[0]
         self.names: set[str] = set()
         self.inexact = False
+        # The letter or pi that was the base of the last factor, "" where it was none.
+        self._base = ""
         self._budget = _Budget(products)
 
     def _advance(self) -> None:
@@ -327,9 +366,20 @@ class _Reader:
                 if divided:
                     # 1/2x: half of x, or one over 2x?
                     raise NotClosed
+                if self._base and self.token in _CLOSERS and self._applied(self._base):
+                    raise NotClosed
                 result = self._multiplied(result, self._power(depth))
             else:
                 return result
+
+    def _applied(self, name: str) -> bool:
+        """Tell whether the bracket that opens here may hold the argument of ``name``."""
+        level = 0
+        for end in range(self._next, len(self._tokens)):
+            level += (self._tokens[end] in _CLOSERS) - (self._tokens[end] in _CLOSERS.values())
+            if not level:
+                break
+        return _may_be_applied(name, self._tokens[self._next : end])
 
     def _signed(self, depth: int) -> _Quotient:
         negative = False
@@ -340,6 +390,12 @@ class _Reader:
         return ({key: -value for key, value in top.items()} if negative else top), bottom
 
     def _power(self, depth: int) -> _Quotient:
+        name = self.token if _is_name(self.token) else ""
+        quotient = self._raised_atom(depth)
+        self._base = name
+        return quotient
+
+    def _raised_atom(self, depth: int) -> _Quotient:
         base = self._atom(depth)
         if self.token != "^":
             return base
@@ -349,6 +405,8 @@ class _Reader:
             sign = -1 if self.token == "-" else 1
             self._advance()
         elif self.token == "{":
+            if self._tokens[self._next + 1] == "(":
+                raise NotClosed  # y^{(2)} is a derivative
             exponent = _integer(self._group(depth))
             return self._raised(base, exponent)
         if not self.token.isdigit():

@@ -211,6 +211,8 @@ class _Reader:
             return _binomial(top, self._group(depth))
         if token == "\\pi":
             self._advance()
+            if self.token == "(" and self._tokens[self._next + 2 : self._next + 3] == [")"]:
+                raise NotClosed  # \pi(10) also counts primes
             return math.pi
         raise NotClosed
 

@@ -9,6 +9,7 @@ percentages).
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
@@ -19,7 +20,7 @@ from consensuspr.scoring.answers.algebra import (
     read_expression,
 )
 from consensuspr.scoring.answers.closed_form import Number, Value
-from consensuspr.scoring.answers.forms import Form, is_assignment
+from consensuspr.scoring.answers.forms import PLUS_MINUS, Form, is_assignment
 from consensuspr.scoring.answers.regions import compare_regions
 
 # math-verify compares decimals after rounding to six digits.
@@ -35,6 +36,12 @@ _CHOICE = re.compile(r"\(?([A-J])[).:]")
 _INFINITE = ("\\infty", "-\\infty")
 # A number with its base.
 _BASED = re.compile(r"(-?\d{1,400})_\{?\d{1,3}\}?")
+# Letters in a row: an order or a name; a word; or none of these.
+_CAPITALS = re.compile(r"\(?[A-Z]{3,}\)?")
+_SHORT_WORDS = frozenset(
+    "no on not now won own one two ten six few low odd even any all yes tie top up was saw".split()
+)
+_PRODUCT = re.compile(r"[abcxyz]+|[b-df-hj-np-tv-z]+")
 _TIME = re.compile(r"\d{1,2}:\d{2}(?:am|pm)")
 
 Outcome = tuple[bool | None, str]
@@ -56,6 +63,8 @@ def compare(gold: Form, answer: Form) -> Outcome:
             return a.number == b.number, "rational"
         outcome = _compare_values(gold, answer)
         return _compare_exactly(gold, answer) if outcome[0] is None else outcome
+    if gold.residue is not None or answer.residue is not None:
+        return _compare_residues(gold, answer)
     if gold.text in _INFINITE or answer.text in _INFINITE:
         return _compare_infinite(gold, answer)
     if gold.right is not None or answer.right is not None:
@@ -85,12 +94,13 @@ def _compare_exactly(gold: Form, answer: Form) -> Outcome:
 
 
 def _compare_as_regions(gold: Form, answer: Form) -> Outcome:
-    """Compare intervals and inequalities; neither is a number."""
+    """Compare intervals and inequalities; neither is a number but where it is one point."""
     a, b = gold.region, answer.region
     if a is not None and b is not None:
         return compare_regions(a, b, gold.text), "elements"
-    single = answer if a is not None else gold
-    return (False, "elements") if (a or b) and single.value is not None else _UNKNOWN
+    region, single = (a, answer) if a is not None else (b, gold)
+    certain = region is not None and not region.is_point and single.value is not None
+    return (False, "elements") if certain else _UNKNOWN
 
 
 def _compare_based(gold: Form, answer: Form) -> Outcome:
@@ -102,6 +112,23 @@ def _compare_based(gold: Form, answer: Form) -> Outcome:
     if based is None or other.value is None or not other.value.exact:
         return _UNKNOWN
     return other.value.number == int(based[1]), "text"
+
+
+def _compare_residues(gold: Form, answer: Form) -> Outcome:
+    """Compare numbers modulo another; the remainder itself may stand for the congruence."""
+    a, b = gold.residue, answer.residue
+    if gold.right is not None or answer.right is not None:
+        return _compare_equations(gold, answer)
+    if a is not None and b is not None:
+        return ((a[0] - b[0]) % a[1] == 0, "rational") if a[1] == b[1] else _UNKNOWN
+    residue, single = (a, answer) if a is not None else (b, gold)
+    if residue is None or single.value is None or not isinstance(single.value.number, int):
+        return _UNKNOWN
+    remainder, modulus = residue
+    if (single.value.number - remainder) % modulus:
+        return False, "rational"
+    same = 0 <= remainder == single.value.number < modulus
+    return (True, "rational") if same else _UNKNOWN
 
 
 def _compare_infinite(gold: Form, answer: Form) -> Outcome:
@@ -151,8 +178,10 @@ def _rounded(value: Value, approximate: float, error: float) -> Fraction | None:
     """Return the value to six places, None where the error of a float leaves two choices."""
     if value.exact:
         return _round(value.number)
-    low, high = _round(approximate - error), _round(approximate + error)
-    return low if low == high else None
+    low, high = approximate - error, approximate + error
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    return _round(low) if _round(low) == _round(high) else None
 
 
 def _round(number: Number) -> Fraction:
@@ -178,7 +207,13 @@ def _compare_words(gold: Form, answer: Form) -> Outcome:
     if gold.words.replace(" ", "") == answer.words.replace(" ", ""):
         return True, "text"
     if sorted(gold.words) == sorted(answer.words):
-        return _compare_exactly(gold, answer)  # xy and yx: letters may be variables
+        # xy and yx: letters may be variables; no and on, BCA and ABC are something else.
+        if _CAPITALS.fullmatch(gold.text) and _CAPITALS.fullmatch(answer.text):
+            return False, "text"
+        if gold.words in _SHORT_WORDS or answer.words in _SHORT_WORDS:
+            return False, "text"
+        product = _PRODUCT.fullmatch(gold.text) and _PRODUCT.fullmatch(answer.text)
+        return _compare_exactly(gold, answer) if product else _UNKNOWN
     return False, "text"
 
 
@@ -220,7 +255,7 @@ def _is_symbol(side: Expression) -> bool:
 
 
 def _compare_parts(gold: Form, answer: Form) -> Outcome:
-    if any("\\pm" in form.text and _ordered(form) for form in (gold, answer)):
+    if any(_ordered(form) and PLUS_MINUS.search(form.text) for form in (gold, answer)):
         return _UNKNOWN  # one element that is two
     if gold.parts is None or answer.parts is None:
         regions = _compare_as_regions(gold, answer)

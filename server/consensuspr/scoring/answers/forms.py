@@ -43,6 +43,10 @@ _MATRIX = re.compile(
     r"\\begin\{([pbB]?)matrix\}((?:[^\\]|\\(?!begin|end)(?:[A-Za-z]+|.))*+)\\end\{\1matrix\}"
 )
 _NOT_APPLICABLE = "n/a"
+_RESIDUE = re.compile(r"(.{1,400}?)\\pmod\{?(\d{1,40})\}?")
+PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+# x-x and ab-c are differences, well-known is a word.
+_DIFFERENCE = re.compile(r"(?!.*[A-Za-z]{4})\(?[A-Za-z]+(?:-[A-Za-z]+)+\)?")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|notin|subset)(?![A-Za-z])")
 
 _OPEN, _CLOSE = "([{", ")]}"
@@ -60,6 +64,7 @@ class Form:
             matrix, as ``2x3``, whose parts are its elements row by row.
         parts: the elements of a tuple, interval, set or list, None for a single thing.
         left: canonical left side of an equation ``left = right``.
+        residue: number and modulus (1 or more) of ``3\\pmod{5}``, None where it is none.
         right: the right side (after the last sign), None where there is no equation.
     """
 
@@ -71,6 +76,7 @@ class Form:
     parts: tuple[Form, ...] | None = None
     left: str = ""
     right: Form | None = None
+    residue: tuple[int, int] | None = None
     # None until asked for, then the one that was read.
     _expression: tuple[Expression | None] | None = None
     _region: tuple[Region | None] | None = None
@@ -156,11 +162,15 @@ def _read(text: str, nesting: int) -> Form:
         return form
     if nesting > MAX_NESTING:
         return form
-    if _WORDS.fullmatch(text) or text.casefold() == _NOT_APPLICABLE:
+    if text.casefold() == _NOT_APPLICABLE or (
+        _WORDS.fullmatch(text) and not ("-" in text and _DIFFERENCE.fullmatch(text))
+    ):
         form.words = text.strip("() ").casefold()
         return form
     if text.startswith("\\begin"):
         _read_matrix(form, text, nesting)
+        return form
+    if "\\pmod" in text and _read_residue(form, text, nesting):
         return form
     text = _without_outer_brackets(form, text)
     cuts = _cuts(text)
@@ -184,6 +194,17 @@ def _read(text: str, nesting: int) -> Form:
     return form
 
 
+def _read_residue(form: Form, text: str, nesting: int) -> bool:
+    found = _RESIDUE.fullmatch(text)
+    if found is None or not int(found[2]):
+        return False
+    value = _read(found[1].strip(), nesting + 1).value
+    if value is None or not isinstance(value.number, int):
+        return False
+    form.residue = value.number, int(found[2])
+    return True
+
+
 def _read_matrix(form: Form, text: str, nesting: int) -> None:
     found = _MATRIX.fullmatch(text)
     if found is None:
@@ -198,9 +219,11 @@ def _read_matrix(form: Form, text: str, nesting: int) -> None:
 
 def _both_signs(text: str) -> list[str]:
     """Return the two values of an element with one plus-minus sign, others as they are."""
-    if text.count("\\pm") != 1:
+    signs = list(PLUS_MINUS.finditer(text)) if "\\" in text else []
+    if len(signs) != 1:
         return [text]
-    return [text.replace("\\pm", sign).removeprefix("+") for sign in "+-"]
+    before, after = text[: signs[0].start()], text[signs[0].end() :].lstrip()
+    return [f"{before}{sign}{after}".removeprefix("+") for sign in "+-"]
 
 
 def _unwrapped(text: str, form: Form, nesting: int) -> Form:

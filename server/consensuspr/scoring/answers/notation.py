@@ -92,7 +92,10 @@ _LOOSE_SPACE = re.compile(
     r"(?<![0-9A-Za-z]) +| +(?![0-9A-Za-z])|(?<=[0-9]) +(?=[A-Za-z])|(?<=[A-Za-z]) +(?=[0-9])"
 )
 _NEEDLESS_BRACES = re.compile(r"([\^_])\{([0-9A-Za-z]|[0-9]+)\}(?![0-9A-Za-z])")
-_PRODUCT_SIGN = re.compile(r"(?<=[0-9A-Za-z)}\]])\*(?=[A-Za-z\\(])|(?<=[A-Za-z)}\]])\*(?=[0-9])")
+# AB*CD is no order of four letters.
+_PRODUCT_SIGN = re.compile(
+    r"(?<=[0-9A-Za-z)}\]])\*(?=[A-Za-z\\(])(?!(?<=[A-Z]\*)[A-Z])|(?<=[A-Za-z)}\]])\*(?=[0-9])"
+)
 _SIGNED_INFINITY = re.compile(r"(?<![0-9A-Za-z)}\]])\+(?=\\infty)")
 # What surrounds an answer without belonging to it; a leading point does belong: .5
 _EDGES = " ,;:*`~'\""

@@ -40,6 +40,11 @@ class Region(NamedTuple):
     pieces: tuple[tuple[_End, _End], ...]
     name: str = ""
 
+    @property
+    def is_point(self) -> bool:
+        """Tell whether it holds one number alone, as [5,5] does."""
+        return len(self.pieces) == 1 and self.pieces[0][0][:2] == self.pieces[0][1][:2]
+
 
 def read_region(text: str) -> Region | None:
     """Return the set that the canonical ``text`` writes, None where it is none."""

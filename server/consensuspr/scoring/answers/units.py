@@ -21,10 +21,21 @@ _NO_UNIT = (
     r"|million|billion|trillion|thousand|hundred|to|times|plus|minus|if|for|when|where|is"
     r"|AM|PM|am|pm)\b)"
 )
+# What is no unit right behind a number: 5 squared, but 5 inches squared.
+_NO_OPERATION = r"(?!(?:squared|cubed|factorial|(?:st|nd|rd|th) (?:power|root))\b)"
+# Few letters behind a number are a product, as in 2ab, unless they are the sign of a unit; in
+# both cases they are one: kJ, Mb.
+_NO_LETTERS = (
+    r"(?!(?!(?i:[cmkdn]m|[mkc]g|gr|lbs?|oz|ft|in|yds?|mi|ha|ly|au|hrs?|[kmg]?hz|[mcdk]l|cc|[km][wva]"
+    r"|pa|k?wh|[kmgt]bs?|kj|ev|db|[mn]s|mph|kph|kmh|rpm|bps|pts?|cts?|qts?|pcs|kgs|cms|mls|rs"
+    r"|wks?|yrs?|mo|sq|us|st|nd|rd|th)(?![A-Za-z]))"
+    r"(?:[a-z]{2}|[A-Z]{2}|[abcxyz]{3}|[b-df-hj-np-tv-z]{3})(?:\.?\Z| ?\^| ?/ ?[A-Za-z]\b))"
+)
 _NUMBER = r"[+-]?(?:\d[\d,]*+(?:\.\d+)?+|\.\d+)"
 _UNIT = re.compile(
     rf"({_NUMBER}(?: ?/ ?\d++)?) ?-?"
-    rf" ?{_NO_UNIT}[A-Za-z]{{2,}}+\.?(?:[-/ ]{_NO_UNIT}[A-Za-z]++\.?){{0,3}}"
+    rf" ?{_NO_UNIT}{_NO_OPERATION}{_NO_LETTERS}[A-Za-z]{{2,}}+\.?"
+    rf"(?:[-/ ]{_NO_UNIT}[A-Za-z]++\.?){{0,3}}"
     r"(?: ?\^ ?(?:\{\d\}|\d))?"
 )
 _SCALED = re.compile(

@@ -1,0 +1,90 @@
+"""A prepared dataset in each command that reads one: taken, or refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consensusbench.cli import main as consensusbench
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run, RunningServer
+
+REFUSED = "is a prepared dataset, which has no rows; JSONL, gzip'd JSONL and Parquet are read"
+
+
+@pytest.fixture
+def prepared(run: Run, server: RunningServer, tmp_path: Path) -> Path:
+    """The server's dataset, prepared."""
+    path = tmp_path / "set.index"
+    assert run("derive", server.dataset, "--output", path, "--no-progress").code == 0
+    return path
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_explain_takes_it(
+    run: Run, server: RunningServer, prepared: Path, rollouts: Path, there: bool
+) -> None:
+    where = ("--address", server.address) if there else ()
+    done, expected = (
+        run("explain", rollouts, "--dataset", dataset, "--row", "1", *where)
+        for dataset in (prepared, server.dataset)
+    )
+    assert (done.code, done.out) == (0, expected.out)
+
+
+def test_doctor_takes_it(run: Run, server: RunningServer, prepared: Path) -> None:
+    done = run("doctor", "--address", server.address, "--dataset", prepared)
+    assert f"{prepared} has the content of 'small'" in " ".join(done.out.split())
+
+
+def test_loadtest_takes_it_with_rollouts_and_refuses_to_make_some_of_it(
+    run: Run, server: RunningServer, prepared: Path, rollouts: Path
+) -> None:
+    common = ("loadtest", "--address", server.address, "--dataset", prepared)
+    short = ("--requests", "2", "--warmup", "0", "--concurrency", "1", "--batch", "2")
+    taken = run(*common, "--rollouts", rollouts, *short)
+    assert taken.code == 0, taken.err
+    refused = run(*common, "--generate", "1000", *short)
+    assert refused.code == 2
+    assert "prepared dataset" in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_derive_refuses_it(run: Run, prepared: Path, tmp_path: Path) -> None:
+    done = run("derive", prepared, "--output", tmp_path / "out.jsonl", "--no-progress")
+    assert (done.code, done.err) == (2, f"consensuspr: error: {prepared}: {REFUSED}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "SET"],
+        ["stats", "SET"],
+        ["agreement", "SET", "SET"],
+        ["export", "SET", "--format", "verl", "--output", "OUT"],
+        ["evaluate", "ROLLOUTS", "--dataset", "SET"],
+        ["diagnose", "ROLLOUTS", "--dataset", "SET"],
+        ["compare", "ROLLOUTS", "OTHER", "--dataset", "SET"],
+        ["report", "ROLLOUTS", "--dataset", "SET", "--output", "OUT"],
+        ["sample", "SET", "--model", "m@http://127.0.0.1:1/v1", "--output", "OUT"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_the_dataset_tools_refuse_it(
+    prepared: Path,
+    rollouts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(rollouts.read_bytes())
+    paths = {"SET": prepared, "ROLLOUTS": rollouts, "OTHER": other, "OUT": tmp_path / "out"}
+    capsys.readouterr()
+    code = consensusbench([str(paths.get(word, word)) for word in arguments])
+    said = capsys.readouterr().err
+    assert code == 2, said
+    assert said.splitlines()[-1] == f"consensusbench: error: {prepared}: {REFUSED}"
