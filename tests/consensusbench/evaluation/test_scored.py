@@ -297,7 +297,7 @@ def test_a_server_that_changes_in_between_ends_the_run(
             return batch
 
         monkeypatch.setattr(client, "score", changing)
-        connection = Connection(client, None, str(dataset))
+        connection = Connection(client, None, client.data_source)
         monkeypatch.setattr(scored_module, "connect", lambda *given: nullcontext(connection))
         with pytest.raises(ServerFault, match="changed after 6 rollouts"):
             score_files([rollouts, second], dataset)
