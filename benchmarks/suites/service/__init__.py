@@ -33,6 +33,7 @@ from benchmarks.suites.service.contenders import (
 )
 from benchmarks.suites.service.processes import module, on_one_core
 from benchmarks.suites.service.work import Work
+from consensuspr.wire.replies import encode_score_response
 
 COUNTS = (64, 256)
 ALL_COUNTS = (1, 8, 64, 256, 2048)
@@ -82,6 +83,15 @@ def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: Sui
     _table(result, timings, "1")
     ratios = {count: _ratio(timings[count], SYNC) for count in counts}
     result.figures += _ratio_rows(ratios, f"{SYNC} / (echo + scoring)", "1")
+    result.figures += [
+        Figure(
+            name="reply on the wire",
+            value=encode_score_response(*work.score(count)).ByteSize() / count,
+            unit="bytes a rollout",
+            parameters={"rollouts": count, "cores": "1"},
+        )
+        for count in counts
+    ]
     worst = max(COUNTS, key=lambda count: ratios[count])
     result.checks.append(
         Check(
