@@ -59,6 +59,9 @@ class LlmEngine:
         Raises:
             BudgetSpent: a limit leaves no further request; what is done is kept.
             ModelNoAccess: the model takes no request at all.
+
+        Where no further problem has a chance, extractions that have begun are waited for and
+        kept: their replies are being paid for.
         """
         with _Loop() as loop:
             extracting = _Extracting(self._in_flight, self._keep)
@@ -69,6 +72,9 @@ class LlmEngine:
                     lambda task: _given(task) or loop.submit(extracting.extract(task)),
                     WINDOW * self._in_flight,
                 )
+            except _HOPELESS as error:
+                loop.call(extracting.finish(error))
+                raise
             finally:
                 loop.cancel_all()
                 loop.call(extracting.close())
@@ -82,10 +88,17 @@ class _Extracting:
         self._keep = keep
         self._context: AbstractAsyncContextManager[AsyncExtractor] | None = None
         self._extractor: AsyncExtractor | None = None
+        # Why no further extraction begins, once there is a reason.
+        self._over: Exception | None = None
 
     async def open(self, context: AbstractAsyncContextManager[AsyncExtractor]) -> None:
         self._extractor = await context.__aenter__()
         self._context = context
+
+    async def finish(self, reason: Exception) -> None:
+        """Begin nothing more, and wait for what has begun."""
+        self._over = self._over or reason
+        await asyncio.gather(*_others(), return_exceptions=True)
 
     async def close(self) -> None:
         if self._context is not None:
@@ -94,10 +107,13 @@ class _Extracting:
     async def extract(self, task: Task) -> Result:
         assert self._extractor is not None, "the extractor is open"
         async with self._slots:
+            if self._over is not None:
+                raise self._over
             start = time.perf_counter()
             try:
                 extraction = await self._extractor.extract(task.group.problem, task.rollouts)
-            except _HOPELESS:
+            except _HOPELESS as error:
+                self._over = error
                 raise
             except ConsensusPRError as error:
                 return Result(failure=Failure("failed", str(error)))
@@ -143,8 +159,13 @@ class _Loop:
         self.call(_cancel_others())
 
 
+def _others() -> set[asyncio.Task[Any]]:
+    """Return the tasks of the running loop but the one that asks."""
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+
 async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
+    others = _others()
     for one in others:
         one.cancel()
     await asyncio.gather(*others, return_exceptions=True)
