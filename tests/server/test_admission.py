@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.server.admission import (
+    FLOOD_REQUESTS,
     INITIAL_BYTES_PER_S,
     MAX_RETRY_S,
     MIN_RETRY_S,
@@ -119,52 +120,82 @@ BURST_S = 0.25
 
 
 def flooded(clock: Clock, seconds: float, num_bytes: int = 1_000_000) -> Admission:
-    """Return the admission of a worker at which ten requests have waited for so long."""
+    """Return the admission of a worker at which too many of one sender have waited for so long."""
     admission = bounded(10**9, clock, BURST_S)
-    for _ in range(10):
-        assert admission.admit(num_bytes) is None, "a burst is queued"
+    for _ in range(FLOOD_REQUESTS):
+        assert admission.admit(num_bytes, "one") is None, "a burst is queued"
     clock.now += seconds
     return admission
 
 
-def test_a_burst_is_queued_and_a_standing_queue_is_not() -> None:
+def test_a_burst_is_queued_and_a_flood_is_not() -> None:
     clock = Clock()
     assert flooded(clock, 0.2).closed() is None
-    assert flooded(clock, 0.2).admit(1_000_000) is None
+    assert flooded(clock, 0.2).admit(1_000_000, "one") is None
     admission = flooded(clock, 0.3)
-    refusal = admission.admit(1_000_000)
+    refusal = admission.admit(1_000_000, "one")
     assert refusal is not None
     assert refusal == admission.closed(), "known before the request has been received"
+    assert refusal == admission.admit(1_000_000, "another"), "whoever asks"
     assert refusal.reason == (
-        "this worker does not catch up: 10 requests of 10000000 bytes wait for their turn;"
+        "this worker does not catch up: 32 requests of 32000000 bytes wait for their turn;"
         " no more are let in until fewer do"
     )
-    assert refusal.retry_after_s == pytest.approx(10_000_000 / INITIAL_BYTES_PER_S / 2)
-    assert admission.unfinished_requests == 10
+    assert refusal.retry_after_s == pytest.approx(32_000_000 / INITIAL_BYTES_PER_S / 2)
+    assert admission.unfinished_requests == FLOOD_REQUESTS
 
 
-def test_what_one_client_has_under_way_may_always_wait() -> None:
+def test_senders_that_wait_for_replies_are_queued_however_many_they_are() -> None:
+    clock = Clock()
+    admission = bounded(10**9, clock, BURST_S)
+    for number in range(40):
+        for _ in range(8):
+            assert admission.admit(1_000_000, str(number)) is None
+    for step in range(1000):
+        clock.now += 0.01
+        sender = str(step % 40)
+        admission.begin(1_000_000, sender)
+        admission.finish(1_000_000, sender, begun=True, served=True)
+        assert admission.admit(1_000_000, sender) is None
+    assert admission.unfinished_requests == 320
+
+
+def test_a_flood_is_over_when_few_of_the_sender_wait() -> None:
+    clock = Clock()
+    admission = flooded(clock, 0.2)
+    admission.begin(1_000_000, "one")
+    clock.now += 100.0
+    assert admission.admit(1_000_000, "one") is None, "it begins anew"
+    clock.now += 0.2
+    assert admission.admit(1_000_000, "one") is None
+    clock.now += 0.1
+    assert admission.admit(1_000_000, "one") is not None
+
+
+def test_some_may_wait_in_a_flood_so_that_the_worker_does_not_idle() -> None:
     admission = flooded(Clock(), 100.0)
-    for _ in range(10 - STANDING_REQUESTS):
+    for _ in range(FLOOD_REQUESTS - STANDING_REQUESTS):
         assert admission.closed() is not None
-        admission.begin(1_000_000)
+        admission.begin(1_000_000, "one")
     assert admission.closed() is not None, "so many wait still"
-    admission.begin(1_000_000)
-    assert admission.admit(1_000_000) is None
-    assert admission.admit(1_000_000) is not None
+    assert admission.refusing
+    admission.begin(1_000_000, "one")
+    assert admission.admit(1_000_000, "one") is None
+    assert admission.admit(1_000_000, "one") is not None
 
 
 def test_what_is_in_work_does_not_wait() -> None:
     clock = Clock()
     admission = flooded(clock, 0.2)
-    for _ in range(10):
-        admission.begin(1_000_000)
+    for _ in range(FLOOD_REQUESTS):
+        admission.begin(1_000_000, "one")
     clock.now += 100.0
-    for _ in range(10):
-        assert admission.admit(1_000_000) is None, "the queue was empty until now"
-    for _ in range(10):
-        admission.finish(1_000_000, begun=True, served=True)
-        admission.finish(1_000_000, begun=False, served=False)
+    for _ in range(FLOOD_REQUESTS):
+        assert admission.admit(1_000_000, "one") is None, "the queue was empty until now"
+    for _ in range(FLOOD_REQUESTS):
+        admission.finish(1_000_000, "one", begun=True, served=True)
+        admission.finish(1_000_000, "one", begun=False, served=False)
+    assert not admission.refusing
     assert (admission.unfinished_bytes, admission.unfinished_requests) == (0, 0)
 
 
@@ -174,7 +205,7 @@ def test_short_requests_may_wait_for_a_moment_of_work() -> None:
     while admission.admit(5_000) is None:
         let_in += 1
     moment_bytes = STANDING_WAIT_S * INITIAL_BYTES_PER_S
-    assert (10 + let_in) * 5_000 == pytest.approx(moment_bytes, abs=5_000)
+    assert (FLOOD_REQUESTS + let_in) * 5_000 == pytest.approx(moment_bytes, abs=5_000)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +218,10 @@ def test_a_burst_is_queued_again_after_a_time_without_refusals(
     clock = Clock()
     admission = flooded(clock, 100.0)
     assert admission.closed() is not None
-    for _ in range(10):
-        admission.begin(1_000_000)
+    for _ in range(FLOOD_REQUESTS):
+        admission.begin(1_000_000, "one")
     clock.now += quiet_s
+    assert admission.refusing is not queued
     for _ in range(STANDING_REQUESTS):
-        assert admission.admit(1_000_000) is None
-    assert (admission.admit(1_000_000) is None) is queued
+        assert admission.admit(1_000_000, "one") is None
+    assert (admission.admit(1_000_000, "one") is None) is queued

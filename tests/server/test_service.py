@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import build
-from consensuspr.server.admission import STANDING_REQUESTS
+from consensuspr.server.admission import FLOOD_REQUESTS
 from consensuspr.server.grpc_server import Draining
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
@@ -274,12 +274,12 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
     large = request_for(b" " * MIB + RIGHT)
     let_in = [server.stub.Score.future(large)]
     assert gate.entered.acquire(timeout=20)
-    let_in += [server.stub.Score.future(large) for _ in range(STANDING_REQUESTS)]
+    let_in += [server.stub.Score.future(large) for _ in range(FLOOD_REQUESTS)]
     wait_for(lambda: queue_requests(server) == len(let_in))
     for _ in range(5):
         error = failure(lambda: server.stub.Score(large, timeout=20))
         assert error.code() is Code.RESOURCE_EXHAUSTED
-        assert f"{STANDING_REQUESTS} requests of" in error.details()
+        assert f"{FLOOD_REQUESTS} requests of" in error.details()
         assert "no more are let in until fewer do" in error.details()
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
     assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
@@ -296,14 +296,16 @@ def test_a_client_of_an_overloaded_server_gets_all_its_scores(
     server = serve(**FLOODED)
     gate = Gate(server)
     wrong = b"#### 1"
-    rollouts = [Rollout("ducks", b" " * 400_000 + (RIGHT if at % 3 else wrong)) for at in range(24)]
-    client = RewardClient(server.address, timeout_s=60, max_in_flight=16)
+    # A request each.
+    texts = [b" " * 600_000 + (RIGHT if at % 3 else wrong) for at in range(FLOOD_REQUESTS + 16)]
+    rollouts = [Rollout("ducks", text) for text in texts]
+    client = RewardClient(server.address, timeout_s=60, max_in_flight=len(rollouts))
     with client, ThreadPoolExecutor(1) as threads:
         call = threads.submit(client.score, rollouts)
         wait_for(lambda: (request_count(server, "Score", "RESOURCE_EXHAUSTED") or 0) >= 3)
         gate.open.set()
         scores = call.result(60)
-    assert [score.reward for score in scores] == [1.0 if at % 3 else 0.0 for at in range(24)]
+    assert [score.reward for score in scores] == [float(at % 3 > 0) for at in range(len(texts))]
 
 
 def queue_requests(server: InProcessServer) -> float:

@@ -61,6 +61,35 @@ def test_a_lent_turn_is_anothers_until_it_is_taken_back() -> None:
     last.end()
 
 
+def test_who_lent_a_turn_comes_before_who_waits_for_a_first_one() -> None:
+    slots = Slots(1)
+    back = threading.Event()
+    lent = threading.Event()
+    go_on = threading.Event()
+
+    def lend() -> None:
+        with slots.held():
+            with slots.lent():
+                lent.set()
+                assert go_on.wait(20)
+            back.set()
+
+    lender = threading.Thread(target=lend)
+    lender.start()
+    assert lent.wait(20)
+    first = Other(slots)
+    assert first.entered.wait(20)
+    second = Other(slots)
+    go_on.set()
+    assert not back.wait(0.3), "the first has the turn"
+    assert not second.entered.is_set()
+    first.end()
+    assert back.wait(20)
+    lender.join(20)
+    assert second.entered.wait(20)
+    second.end()
+
+
 def test_who_has_no_turn_lends_none() -> None:
     slots = Slots(1)
     with slots.lent():

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from consensuspr.client.batcher import Batcher
 from consensuspr.client.calls import Calls, open_method
-from consensuspr.client.channel import channel_options
+from consensuspr.client.channel import channel_options, keep_freed_memory
 from consensuspr.client.pipeline import Attempt, Pipeline
 from consensuspr.client.planning import Limits, Progress, ScorePlan
 from consensuspr.client.results import ScoredBatch, read_explanation
@@ -206,6 +206,7 @@ class AsyncRewardClient:
         if self._closed:
             raise RuntimeError("the client is closed")
         if self._channel is None:
+            keep_freed_memory()
             self._channel = grpc.aio.insecure_channel(self._calls.address, channel_options())
             self._loop = loop
         elif self._loop is not loop:

@@ -21,7 +21,7 @@ import grpc
 from google.protobuf.message import Message
 
 from consensuspr.client.calls import Calls, open_method
-from consensuspr.client.channel import channel_options
+from consensuspr.client.channel import channel_options, keep_freed_memory
 from consensuspr.client.pipeline import Attempt, Pipeline
 from consensuspr.client.planning import Limits, Progress, ScorePlan
 from consensuspr.client.results import ScoredBatch, read_explanation
@@ -187,6 +187,7 @@ class RewardClient:
             if self._closed:
                 raise RuntimeError("the client is closed")
             if self._channel is None:
+                keep_freed_memory()
                 self._channel = grpc.insecure_channel(self._calls.address, channel_options())
                 self._pid = os.getpid()
             elif self._pid != os.getpid():

@@ -146,7 +146,8 @@ class Endpoint:
         def work(raw: bytes, call: Call) -> object:
             return answer(raw, call, settings, self._batches)
 
-        submitted = self._service.submit(work, body, None)
+        sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
+        submitted = self._service.submit(work, body, None, sender)
         del body
         # What nobody waits for any more is dropped from the queue, or stops at its next piece.
         return await _unless(submitted, closing, (partial(_left, request), ClientDisconnect()))

@@ -1,12 +1,14 @@
 """How much work a worker process lets in, and when a refused caller should come back.
 
-Two bounds.  **In bytes**, always: memory.  **In time**, where the worker does not catch up: a
-training step sends all it has at once, and its requests are better queued than refused; but
-requests that have been waiting for their turn without a pause for longer than such a burst takes
-are a standing queue, and a longer one would only make everybody wait.  Then as many requests may
-wait as one client has under way, or a hundredth of a second of work where they are so short that
-it is more, and the rest is refused at once, until nothing had to be refused for as long as a
-burst takes: what is let in is served about as fast as under ordinary load.
+Two bounds.  **In bytes**, always: memory.  **In number**, where somebody sends without regard to
+replies.  A trainer's clients have a few requests under way each and send the next one when a reply
+has come: however many clients there are, what waits is bounded, and refusing would only idle the
+worker while they wait to try again.  But a sender (a connection) of which many requests have been
+waiting for longer than a burst takes sends more than is served, and would fill the queue without
+end.  From then on as many requests may wait as one client has under way, or a hundredth of a second
+of work where they are so short that it is more, and the rest is refused at once, until nothing had
+to be refused for as long as a burst takes: what is let in is served about as fast as under ordinary
+load.
 
 Counted in bytes of requests, not in requests: one batch of long rollouts is a thousand
 times one short rollout.  A request counts from its arrival until its work is really over, also
@@ -21,6 +23,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,10 +35,13 @@ RATE_WINDOW_S = 0.5
 MIN_RETRY_S = 0.02
 # What a request costs beside its bytes, so that a flood of empty ones is bounded too.
 REQUEST_OVERHEAD_BYTES = 4096
-# What may wait while the worker does not catch up, whichever is more: work of this length, or
-# what one client of default settings (eight requests) has under way beside the one in work.
+# So many requests of one sender wait only where it does not wait for replies: four times what a
+# client of default settings has under way.
+FLOOD_REQUESTS = 32
+# What may wait while the worker is flooded, whichever is more: work of this length, or what one
+# client of default settings (eight requests) has under way beside the one in work.
 STANDING_WAIT_S = 0.01
-STANDING_REQUESTS = 7
+STANDING_REQUESTS = 3
 # Longer, and a trainer idles after the server has long caught up.
 MAX_RETRY_S = 5.0
 
@@ -54,7 +60,8 @@ class Admission:
     Args:
         limit_bytes: refuse what would bring unfinished requests above this.  Where nothing is
             unfinished, anything is let in: it could otherwise never be served.
-        burst_s: seconds for which requests may wait without a pause before more are refused.
+        burst_s: seconds for which :data:`FLOOD_REQUESTS` of one sender may wait without a pause
+            before more are refused.
         clock: seconds, monotonic.
     """
 
@@ -69,7 +76,9 @@ class Admission:
         self._requests = 0
         self._waiting_bytes = 0
         self._waiting = 0
-        self._waiting_since = clock()
+        self._waiting_of: Counter[str] = Counter()
+        self._flooding = 0  # senders of which too many wait
+        self._flooded_since = clock()
         self._late_at = -math.inf
         self._bytes_per_s = INITIAL_BYTES_PER_S
         self._window_start = clock()
@@ -85,13 +94,23 @@ class Admission:
         """Requests that are let in and not finished."""
         return self._requests
 
+    @property
+    def refusing(self) -> bool:
+        """Whether the worker was flooded of late, and refused requests for it."""
+        return self._clock() - self._late_at < self._burst_s
+
     def closed(self) -> Refusal | None:
         """Return why a request of any size would be refused now; None where it would not."""
         with self._lock:
             return self._too_late()
 
-    def admit(self, num_bytes: int) -> Refusal | None:
-        """Count a request in, as one that waits; return why not where it is refused."""
+    def admit(self, num_bytes: int, sender: str = "") -> Refusal | None:
+        """Count a request in, as one that waits; return why not where it is refused.
+
+        Args:
+            num_bytes: of the request.
+            sender: names the connection that it came by.
+        """
         with self._lock:
             if self._requests and self._bytes + num_bytes > self._limit_bytes:
                 return Refusal(
@@ -106,24 +125,28 @@ class Admission:
                 # Time spent idle says nothing about the pace of work.
                 self._window_start = self._clock()
                 self._window_bytes = 0
-            if not self._waiting:
-                self._waiting_since = self._clock()
             self._requests += 1
             self._bytes += num_bytes
             self._waiting += 1
             self._waiting_bytes += num_bytes
+            self._waiting_of[sender] += 1
+            if self._waiting_of[sender] == FLOOD_REQUESTS:
+                if not self._flooding:
+                    self._flooded_since = self._clock()
+                self._flooding += 1
             return None
 
-    def begin(self, num_bytes: int) -> None:
+    def begin(self, num_bytes: int, sender: str = "") -> None:
         """Say that work on a request has begun that :meth:`admit` let in."""
         with self._lock:
-            self._leave_queue(num_bytes)
+            self._leave_queue(num_bytes, sender)
 
-    def finish(self, num_bytes: int, *, begun: bool, served: bool) -> None:
+    def finish(self, num_bytes: int, sender: str = "", *, begun: bool, served: bool) -> None:
         """Count a request out that :meth:`admit` let in.
 
         Args:
             num_bytes: as it was admitted.
+            sender: as it was admitted.
             begun: whether :meth:`begin` was called for it.
             served: False where the work was abandoned, which says nothing of the pace.
         """
@@ -131,7 +154,7 @@ class Admission:
             self._requests -= 1
             self._bytes -= num_bytes
             if not begun:
-                self._leave_queue(num_bytes)
+                self._leave_queue(num_bytes, sender)
             if not served:
                 return
             self._window_bytes += num_bytes
@@ -141,17 +164,23 @@ class Admission:
                 self._window_start += elapsed
                 self._window_bytes = 0
 
-    def _leave_queue(self, num_bytes: int) -> None:
+    def _leave_queue(self, num_bytes: int, sender: str) -> None:
         self._waiting -= 1
         self._waiting_bytes -= num_bytes
+        if self._waiting_of[sender] == FLOOD_REQUESTS:
+            self._flooding -= 1
+        self._waiting_of[sender] -= 1
+        if not self._waiting_of[sender]:
+            del self._waiting_of[sender]
 
     def _too_late(self) -> Refusal | None:
-        """Return why a request would wait too long, None where it would not."""
+        """Return why a request would be one too many, None where it would not."""
         may_wait = STANDING_WAIT_S * self._bytes_per_s
         if self._waiting < STANDING_REQUESTS or self._waiting_bytes < may_wait:
             return None
         now = self._clock()
-        if now - self._waiting_since <= self._burst_s and now - self._late_at >= self._burst_s:
+        flooded = self._flooding and now - self._flooded_since > self._burst_s
+        if not flooded and not self.refusing:
             return None
         self._late_at = now
         return Refusal(

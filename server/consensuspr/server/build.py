@@ -14,6 +14,7 @@ from consensuspr.server.metered import MeteredScorer, TimedVerifier
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.service import ScoringService
 from consensuspr.server.slots import Slots, available_cores
+from consensuspr.server.threads import WorkingThreads
 from consensuspr.wire.info import describe
 
 
@@ -70,11 +71,12 @@ def build_service(
     # worker busy while the others idle.
     slots = Slots(available_cores())
     verifier = TimedVerifier(
-        slots,
         workers=config.answer_workers,
         budget_s=config.answer_budget_s,
         memory_limit_bytes=int(config.answer_memory_bytes),
         cache_size=config.answer_cache_size,
+        # While an answer is waited for, another request may compute.
+        while_waiting=slots.lent,
     )
     limits = Limits(
         max_response_bytes=int(config.max_response_bytes),
@@ -93,8 +95,7 @@ def build_service(
     service = ScoringService(
         Handlers(metered, info),
         Admission(int(config.queue_limit_bytes), config.queue_burst_s),
-        slots,
-        config.max_concurrent_requests,
+        WorkingThreads(config.max_concurrent_requests, slots),
         metrics,
     )
     return BuiltService(service, verifier, metered)

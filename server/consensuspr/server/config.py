@@ -70,7 +70,7 @@ class ServerConfig(BaseModel):
     )
     queue_burst_s: Seconds = Field(
         0.25,
-        description="busy for longer without a pause, a worker queues no more: RESOURCE_EXHAUSTED",
+        description="flooded by one connection for longer, a worker refuses: RESOURCE_EXHAUSTED",
     )
     max_message_bytes: Bytes = Field(
         ByteSize(64 * MIB), description="one request; larger is RESOURCE_EXHAUSTED"

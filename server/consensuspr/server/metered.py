@@ -6,12 +6,10 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from consensuspr.scoring import AnswerVerifier, Explanation, Scorer, Verdict
 from consensuspr.scoring.types import AnswerRule, Identity, Rollout, Score
 from consensuspr.server.metrics import Metrics, StageSeconds, Totals
-from consensuspr.server.slots import Slots
 from consensuspr.wire.options import ScoreOptions
 
 # Data sources are looked up for the labels of metrics; a training step returns to few
@@ -23,18 +21,10 @@ _MAX_ID_CHARS = 256
 class TimedVerifier(AnswerVerifier):
     """An answer verifier that knows how long the calling thread's last batch took.
 
-    While an answer is waited for, another batch may compute.
-
-    Args:
-        slots: of which the calling thread may hold one.
-        options: those of :class:`AnswerVerifier`.
+    Options are those of :class:`AnswerVerifier`.
     """
 
     _last = threading.local()
-
-    def __init__(self, slots: Slots, **options: Any) -> None:
-        super().__init__(**options)
-        self._slots = slots
 
     def verify_batch(
         self,
@@ -46,8 +36,7 @@ class TimedVerifier(AnswerVerifier):
         """Verify as :class:`AnswerVerifier` does."""
         start = time.perf_counter()
         try:
-            with self._slots.lent():
-                return super().verify_batch(ground_truths, responses, rule, deadline)
+            return super().verify_batch(ground_truths, responses, rule, deadline)
         finally:
             self._last.seconds = time.perf_counter() - start
 

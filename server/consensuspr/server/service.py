@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -32,15 +31,12 @@ from consensuspr.server.call import Abort, Call
 from consensuspr.server.handlers import Handlers
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.slots import Slots
+from consensuspr.server.threads import WorkingThreads
 from consensuspr.v1 import SERVICE_NAME
 
 RETRY_AFTER_KEY = "retry-after-ms"
-# What has to be received, refused and replied to must not wait behind work of the same process:
-# threads that work are so much nicer than the process,
-THREAD_NICENESS = 5
-# and give Python's lock away so soon when it is asked for; 5 ms are Python's own choice, which
-# the event loop would wait for several times a request.
+# So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
+# which the event loop would wait for several times a request.
 SWITCH_INTERVAL_S = 0.0005
 SHUTTING_DOWN = "the server is shutting down"
 
@@ -57,8 +53,7 @@ class ScoringService:
     Args:
         handlers: the work.
         admission: the books of unfinished requests.
-        slots: what a request holds while it computes.
-        threads: requests in work at a time.
+        threads: what requests are worked on in.
         metrics: where outcomes are counted.
     """
 
@@ -66,18 +61,14 @@ class ScoringService:
         self,
         handlers: Handlers,
         admission: Admission,
-        slots: Slots,
-        threads: int,
+        threads: WorkingThreads,
         metrics: Metrics,
     ) -> None:
         self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
         self._server_info = handlers.server_info
         self._admission = admission
-        self._slots = slots
         self._metrics = metrics
-        self._threads = ThreadPoolExecutor(
-            threads, thread_name_prefix="scoring", initializer=_give_way
-        )
+        self._threads = threads
         self._draining = False
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
@@ -111,7 +102,7 @@ class ScoringService:
 
     def close(self) -> None:
         """Drop what is queued; what runs stops at its next piece."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
         """Return what carries out a method."""
@@ -160,15 +151,18 @@ class ScoringService:
             return self._server_info(raw, Call())
         remaining_s = context.time_remaining()
         deadline = None if remaining_s is None else time.monotonic() + remaining_s
-        return await self.submit(self._work[method], raw, deadline)
+        return await self.submit(self._work[method], raw, deadline, context.peer())
 
-    async def submit(self, work: Work[R], raw: bytes, deadline: float | None) -> R:
+    async def submit(
+        self, work: Work[R], raw: bytes, deadline: float | None, sender: str = ""
+    ) -> R:
         """Let a request in and have it worked on by a thread; what every front calls.
 
         Args:
             work: what to do with the request's bytes.
             raw: the request; its size is what the admission counts.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
+            sender: names the connection that the request came by, for the admission.
 
         Returns:
             What ``work`` returned.
@@ -178,7 +172,7 @@ class ScoringService:
         """
         self._check_open()
         num_bytes = len(raw) + REQUEST_OVERHEAD_BYTES
-        refusal = self._admission.admit(num_bytes)
+        refusal = self._admission.admit(num_bytes, sender)
         if refusal is not None:
             raise _refused(refusal)
         call = Call(deadline)
@@ -188,14 +182,15 @@ class ScoringService:
         del raw
 
         def work_on() -> R:
-            with self._slots.held():
-                self._admission.begin(num_bytes)
-                return work(request.pop(), call)
+            if self._admission.refusing:
+                _give_way()
+            self._admission.begin(num_bytes, sender)
+            return work(request.pop(), call)
 
         try:
             future = self._threads.submit(work_on)
         except RuntimeError:  # the threads were shut down while the request came in
-            self._admission.finish(num_bytes, begun=False, served=False)
+            self._admission.finish(num_bytes, sender, begun=False, served=False)
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
         self._show_queue()
 
@@ -204,7 +199,7 @@ class ScoringService:
             begun = not request
             request.clear()
             served = not done.cancelled() and done.exception() is None
-            self._admission.finish(num_bytes, begun=begun, served=served)
+            self._admission.finish(num_bytes, sender, begun=begun, served=served)
             self._show_queue()
 
         future.add_done_callback(finish)
@@ -230,13 +225,6 @@ class ScoringService:
         self._metrics.queue(self._admission.unfinished_bytes, self._admission.unfinished_requests)
 
 
-def _give_way() -> None:
-    """Let the event loop and gRPC's threads go before the calling one, where the system can."""
-    # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
-    if sys.platform == "linux":
-        os.nice(THREAD_NICENESS)
-
-
 class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """The methods of a service by name; asked by gRPC for each request before its body is read.
 
@@ -258,6 +246,16 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if abort is None:
             return self._handlers[name]
         return grpc.stream_unary_rpc_method_handler(self._service.refusing(name, abort))
+
+
+def _give_way() -> None:
+    """Let what waits for this core go first.
+
+    A thread that goes from one request to the next without a pause keeps its core for several
+    milliseconds, and all that arrives meanwhile waits to be refused, or to be let in.
+    """
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
 
 
 async def _raise(abort: Abort) -> NoReturn:

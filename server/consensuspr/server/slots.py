@@ -24,23 +24,32 @@ def available_cores() -> int:
 class Slots:
     """A number of turns to compute; safe to use from any thread.
 
+    Who lent a turn gets the next one: what has begun is finished before anything else begins.
+
     Args:
         number: of turns, at least 1.
     """
 
     def __init__(self, number: int) -> None:
-        self._free = threading.Semaphore(number)
+        lock = threading.Lock()
+        self._free = number
+        self._lenders = 0  # who want theirs back
+        self._given_back = threading.Condition(lock)
+        self._next_turn = threading.Condition(lock)
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Wait for a turn and hold it; not to be entered twice by one thread."""
-        with self._free:
-            self._mine.held = True
-            try:
-                yield
-            finally:
-                self._mine.held = False
+        with self._next_turn:
+            self._next_turn.wait_for(lambda: self._free > self._lenders)
+            self._free -= 1
+        self._mine.held = True
+        try:
+            yield
+        finally:
+            self._mine.held = False
+            self._release()
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
@@ -48,8 +57,17 @@ class Slots:
         if not getattr(self._mine, "held", False):
             yield
             return
-        self._free.release()
+        self._release()
         try:
             yield
         finally:
-            self._free.acquire()
+            with self._given_back:
+                self._lenders += 1
+                self._given_back.wait_for(lambda: self._free > 0)
+                self._lenders -= 1
+                self._free -= 1
+
+    def _release(self) -> None:
+        with self._next_turn:
+            self._free += 1
+            (self._given_back if self._lenders else self._next_turn).notify()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -243,6 +245,24 @@ def test_the_module_level_function_needs_no_setting_up() -> None:
     )
     assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
     assert verify_answer("7", r"\boxed{7}").correct is True
+
+
+def test_only_while_a_worker_is_waited_for_others_are_let_go_first() -> None:
+    waits: list[str] = []
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        waits.append("begun")
+        yield
+        waits.append("ended")
+
+    with AnswerVerifier(while_waiting=waiting) as verifier:
+        assert verifier.verify("7", r"\boxed{7}").correct is True
+        assert waits == [], "decided without a worker"
+        for _ in range(2):
+            verdict = verifier.verify(r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")
+            assert (verdict.correct, verdict.method) == (True, "symbolic")
+            assert waits == ["begun", "ended"], "the second time it was known"
 
 
 @pytest.mark.parametrize(

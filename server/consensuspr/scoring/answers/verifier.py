@@ -7,13 +7,13 @@ that need computer algebra go to the pool together and come back together.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -71,6 +71,7 @@ class AnswerVerifier:
         memory_limit_bytes: address space of a worker, beyond which an answer is undecided;
             enforced on Linux.
         cache_size: results of slow comparisons kept (0: none), within 64 MiB.
+        while_waiting: makes a context that is entered for as long as a worker is waited for.
 
     Raises:
         InputError: an argument is out of its range.
@@ -82,6 +83,7 @@ class AnswerVerifier:
         budget_s: float = 2.0,
         memory_limit_bytes: int = 1 << 30,
         cache_size: int = 65536,
+        while_waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         if workers < 1:
             raise InputError(f"workers must be 1 or more, got {workers!r}")
@@ -95,6 +97,7 @@ class AnswerVerifier:
             raise InputError(f"cache_size must be 0 or more, got {cache_size!r}")
         self._cache_size = cache_size
         self._budget_s = budget_s
+        self._while_waiting = while_waiting
         self._pool = SymbolicPool(workers, budget_s, memory_limit_bytes)
         self._reset()
         _VERIFIERS.add(self)
@@ -191,7 +194,9 @@ class AnswerVerifier:
             budgets = _BATCH_BUDGETS + _BUDGETS_PER_ANSWER * len(waiting)
             patience = time.monotonic() + budgets * self._budget_s
             until = patience if deadline is None else min(deadline, patience)
-            wait(futures, max(0.0, until - time.monotonic()))
+            if futures:
+                with self._while_waiting():
+                    wait(futures, max(0.0, until - time.monotonic()))
             cause = "deadline" if until == deadline else "load"
         finally:
             for running in waiting.values():
@@ -369,7 +374,7 @@ _VERIFIERS: weakref.WeakSet[AnswerVerifier] = weakref.WeakSet()
 
 def _forget_in_child() -> None:
     for verifier in list(_VERIFIERS):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             verifier._forget()
 
 
