@@ -13,6 +13,7 @@ import pytest
 
 from consensuspr.data import read_rollouts
 from consensuspr.scoring import Rollout, rollout_from_row
+from tests.ray_start import patiently
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parents[1] / "examples" / "sample"
@@ -76,13 +77,15 @@ def cluster() -> Iterator[Any]:
         import ray
         from ray.cluster_utils import Cluster
 
-        made = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": 2,
-                "include_dashboard": False,
-                "object_store_memory": 200 << 20,
-            },
+        made = patiently(
+            lambda: Cluster(
+                initialize_head=True,
+                head_node_args={
+                    "num_cpus": 2,
+                    "include_dashboard": False,
+                    "object_store_memory": 200 << 20,
+                },
+            )
         )
         ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
         try:

@@ -130,16 +130,15 @@ def flooded(clock: Clock, seconds: float, num_bytes: int = 1_000_000) -> Admissi
 
 def test_a_burst_is_queued_and_a_flood_is_not() -> None:
     clock = Clock()
-    assert flooded(clock, 0.2).closed() is None
+    assert flooded(clock, 0.2).closed("one") is None
     assert flooded(clock, 0.2).admit(1_000_000, "one") is None
     admission = flooded(clock, 0.3)
     refusal = admission.admit(1_000_000, "one")
     assert refusal is not None
-    assert refusal == admission.closed(), "known before the request has been received"
-    assert refusal == admission.admit(1_000_000, "another"), "whoever asks"
+    assert refusal == admission.closed("one"), "known before the request has been received"
     assert refusal.reason == (
-        "this worker does not catch up: 32 requests of 32000000 bytes wait for their turn;"
-        " no more are let in until fewer do"
+        "more comes by this connection than is served: 32 requests of 32000000 bytes wait for"
+        " their turn; no more of its requests are let in until fewer do"
     )
     assert refusal.retry_after_s == pytest.approx(32_000_000 / INITIAL_BYTES_PER_S / 2)
     assert admission.unfinished_requests == FLOOD_REQUESTS
@@ -160,6 +159,47 @@ def test_senders_that_wait_for_replies_are_queued_however_many_they_are() -> Non
     assert admission.unfinished_requests == 320
 
 
+def test_a_flood_is_refused_to_who_floods() -> None:
+    clock = Clock()
+    admission = flooded(clock, 0.3)
+    assert admission.admit(1_000_000, "one") is not None
+    for _ in range(8):
+        assert admission.closed("another") is None
+        assert admission.admit(1_000_000, "another") is None
+        assert admission.admit(1_000_000) is None, "nobody knows who sent it"
+    assert admission.admit(1_000_000, "one") is not None
+
+
+def test_bursts_of_several_senders_are_no_flood_of_any() -> None:
+    clock = Clock()
+    admission = flooded(clock, 0.2)
+    for _ in range(FLOOD_REQUESTS):
+        assert admission.admit(1_000_000, "another") is None
+    for _ in range(FLOOD_REQUESTS):
+        admission.begin(1_000_000, "one")
+    clock.now += 0.1
+    assert admission.admit(1_000_000, "another") is None
+    clock.now += 0.2
+    assert admission.admit(1_000_000, "another") is not None
+    assert admission.admit(1_000_000, "one") is None
+
+
+def test_a_sender_that_left_is_forgotten() -> None:
+    clock = Clock()
+    admission = bounded(10**9, clock, BURST_S)
+    for number in range(100):
+        sender = str(number)
+        for _ in range(FLOOD_REQUESTS):
+            assert admission.admit(1_000_000, sender) is None
+        clock.now += 0.3
+        assert admission.admit(1_000_000, sender) is not None
+        for _ in range(FLOOD_REQUESTS):
+            admission.finish(1_000_000, sender, begun=False, served=False)
+    assert len(admission._refused_at) <= 2
+    assert not admission._waiting_of
+    assert not admission._flooding_since
+
+
 def test_a_flood_is_over_when_few_of_the_sender_wait() -> None:
     clock = Clock()
     admission = flooded(clock, 0.2)
@@ -175,9 +215,9 @@ def test_a_flood_is_over_when_few_of_the_sender_wait() -> None:
 def test_some_may_wait_in_a_flood_so_that_the_worker_does_not_idle() -> None:
     admission = flooded(Clock(), 100.0)
     for _ in range(FLOOD_REQUESTS - STANDING_REQUESTS):
-        assert admission.closed() is not None
+        assert admission.closed("one") is not None
         admission.begin(1_000_000, "one")
-    assert admission.closed() is not None, "so many wait still"
+    assert admission.closed("one") is not None, "so many wait still"
     assert admission.refusing
     admission.begin(1_000_000, "one")
     assert admission.admit(1_000_000, "one") is None
@@ -202,7 +242,7 @@ def test_what_is_in_work_does_not_wait() -> None:
 def test_short_requests_may_wait_for_a_moment_of_work() -> None:
     admission = flooded(Clock(), 100.0, num_bytes=5_000)
     let_in = 0
-    while admission.admit(5_000) is None:
+    while admission.admit(5_000, "one") is None:
         let_in += 1
     moment_bytes = STANDING_WAIT_S * INITIAL_BYTES_PER_S
     assert (FLOOD_REQUESTS + let_in) * 5_000 == pytest.approx(moment_bytes, abs=5_000)
@@ -217,7 +257,7 @@ def test_a_burst_is_queued_again_after_a_time_without_refusals(
 ) -> None:
     clock = Clock()
     admission = flooded(clock, 100.0)
-    assert admission.closed() is not None
+    assert admission.closed("one") is not None
     for _ in range(FLOOD_REQUESTS):
         admission.begin(1_000_000, "one")
     clock.now += quiet_s

@@ -280,7 +280,7 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
         error = failure(lambda: server.stub.Score(large, timeout=20))
         assert error.code() is Code.RESOURCE_EXHAUSTED
         assert f"{FLOOD_REQUESTS} requests of" in error.details()
-        assert "no more are let in until fewer do" in error.details()
+        assert "no more of its requests are let in until fewer do" in error.details()
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
     assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
     assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 5

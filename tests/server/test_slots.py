@@ -90,6 +90,22 @@ def test_who_lent_a_turn_comes_before_who_waits_for_a_first_one() -> None:
     second.end()
 
 
+def test_no_turn_stays_free_while_somebody_waits() -> None:
+    """Two turns come back while a lender waits: one is the lender's, one the newcomer's."""
+    slots = Slots(2)
+    holders = [Other(slots) for _ in range(2)]
+    assert all(holder.entered.wait(20) for holder in holders)
+    newcomer = Other(slots)
+    assert not newcomer.entered.wait(0.1)
+    # A lender that wants its turn back and is slow to come for it.
+    slots._lenders += 1
+    for holder in holders:
+        holder.end()
+    assert newcomer.entered.wait(20)
+    slots._lenders -= 1
+    newcomer.end()
+
+
 def test_who_has_no_turn_lends_none() -> None:
     slots = Slots(1)
     with slots.lent():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import partial
@@ -64,6 +66,28 @@ def test_what_is_cancelled_before_its_turn_is_not_begun(threads: WorkingThreads)
     gate.open.set()
     stayed.result(20)
     assert begun == ["stayed"]
+
+
+def test_the_memory_of_work_that_failed_is_free_when_nobody_waits(
+    threads: WorkingThreads,
+) -> None:
+    class Request:
+        pass
+
+    gone = threading.Event()
+
+    def fail() -> None:
+        request = Request()
+        weakref.finalize(request, gone.set)
+        raise ValueError("too late")
+
+    gc.disable()
+    try:
+        threads.submit(fail)  # and its future is dropped
+        assert threads.submit(lambda: True).result(20)
+        assert gone.wait(20)
+    finally:
+        gc.enable()
 
 
 def test_closing_drops_what_has_not_begun_and_takes_nothing_more(threads: WorkingThreads) -> None:

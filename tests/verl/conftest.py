@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.ray_start import patiently
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLE = REPOSITORY / "examples" / "sample"
 
@@ -167,14 +169,7 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             configure_logging=False,
         )
 
-    try:
-        start()
-    except RuntimeError as error:
-        # Ray waits for its own first process only so long, and on a busy machine not long enough.
-        if "Timed out waiting for file" not in str(error):
-            raise
-        ray.shutdown()
-        start()
+    patiently(start)
     yield
     ray.shutdown()
 

@@ -99,7 +99,8 @@ def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: Sui
             value=ratios[worst],
             note=f"batches of {worst}, client and server on the same core;"
             f" scoring alone {_us(timings[worst][SCORING], worst):.0f} µs a rollout,"
-            f" echo {_us(timings[worst][ECHO], worst):.0f}",
+            f" echo {_us(timings[worst][ECHO], worst):.0f}; what comes on top is told in"
+            " docs/design/server.md",
         )
     )
 

@@ -13,8 +13,8 @@ KEEPALIVE_TIMEOUT_S = 10
 # gRPC's own ceiling is two minutes: a server that came back would go unnoticed that long.
 MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
-# The largest that glibc learns from is 32 MiB.
-_KEPT_BYTES = 31 << 20
+# More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
+_KEPT_BYTES = 16 << 20
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -47,7 +47,8 @@ def keep_freed_memory() -> None:
     It hands large blocks back to the system as they are freed, and the system zeroes each page
     of the next ones, which costs a client a third of its time.  How large they have to be, it
     learns from what it sees freed: here from a block that is never touched.  Twice as much may
-    stay with the process.  What its environment says (``MALLOC_TRIM_THRESHOLD_``) has precedence.
+    stay with each of its arenas (about one a thread).  What the environment of the process says
+    (``MALLOC_TRIM_THRESHOLD_``) has precedence.
     """
     bytes(_KEPT_BYTES)
 

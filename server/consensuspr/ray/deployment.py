@@ -208,6 +208,10 @@ class _ReplicaCall:
         """Return the seconds until the caller stops waiting, None where it never does."""
         return None if self._deadline is None else self._deadline - time.monotonic()
 
+    def peer(self) -> str:
+        """Name nobody: all callers share the connection of Serve's proxy."""
+        return ""
+
     def set(self, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
         """End the RPC with a code."""
         self._context.set_code(code)

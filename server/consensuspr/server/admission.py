@@ -1,14 +1,13 @@
 """How much work a worker process lets in, and when a refused caller should come back.
 
-Two bounds.  **In bytes**, always: memory.  **In number**, where somebody sends without regard to
+Two bounds.  **In bytes**, always: memory.  **In number**, for a sender that sends without regard to
 replies.  A trainer's clients have a few requests under way each and send the next one when a reply
 has come: however many clients there are, what waits is bounded, and refusing would only idle the
 worker while they wait to try again.  But a sender (a connection) of which many requests have been
 waiting for longer than a burst takes sends more than is served, and would fill the queue without
-end.  From then on as many requests may wait as one client has under way, or a hundredth of a second
-of work where they are so short that it is more, and the rest is refused at once, until nothing had
-to be refused for as long as a burst takes: what is let in is served about as fast as under ordinary
-load.
+end.  Until none of its requests had to be refused for as long as a burst takes, they are let in
+only while next to nothing waits, and are served about as fast as under ordinary load.  Other
+senders are queued as ever.
 
 Counted in bytes of requests, not in requests: one batch of long rollouts is a thousand
 times one short rollout.  A request counts from its arrival until its work is really over, also
@@ -38,8 +37,8 @@ REQUEST_OVERHEAD_BYTES = 4096
 # So many requests of one sender wait only where it does not wait for replies: four times what a
 # client of default settings has under way.
 FLOOD_REQUESTS = 32
-# What may wait while the worker is flooded, whichever is more: work of this length, or what one
-# client of default settings (eight requests) has under way beside the one in work.
+# What may wait where a request of a flooding sender is let in, whichever is more: work of this
+# length, or so many requests; enough that the worker does not idle.
 STANDING_WAIT_S = 0.01
 STANDING_REQUESTS = 3
 # Longer, and a trainer idles after the server has long caught up.
@@ -61,7 +60,7 @@ class Admission:
         limit_bytes: refuse what would bring unfinished requests above this.  Where nothing is
             unfinished, anything is let in: it could otherwise never be served.
         burst_s: seconds for which :data:`FLOOD_REQUESTS` of one sender may wait without a pause
-            before more are refused.
+            before more of it are refused.
         clock: seconds, monotonic.
     """
 
@@ -77,9 +76,10 @@ class Admission:
         self._waiting_bytes = 0
         self._waiting = 0
         self._waiting_of: Counter[str] = Counter()
-        self._flooding = 0  # senders of which too many wait
-        self._flooded_since = clock()
-        self._late_at = -math.inf
+        # Of senders: since when too many wait, and when one of them was last refused for that.
+        self._flooding_since: dict[str, float] = {}
+        self._refused_at: dict[str, float] = {}
+        self._last_refused_at = -math.inf
         self._bytes_per_s = INITIAL_BYTES_PER_S
         self._window_start = clock()
         self._window_bytes = 0
@@ -96,20 +96,21 @@ class Admission:
 
     @property
     def refusing(self) -> bool:
-        """Whether the worker was flooded of late, and refused requests for it."""
-        return self._clock() - self._late_at < self._burst_s
+        """Whether requests of a flooding sender were refused of late."""
+        return self._clock() - self._last_refused_at < self._burst_s
 
-    def closed(self) -> Refusal | None:
+    def closed(self, sender: str) -> Refusal | None:
         """Return why a request of any size would be refused now; None where it would not."""
         with self._lock:
-            return self._too_late()
+            return self._flood(sender)
 
     def admit(self, num_bytes: int, sender: str = "") -> Refusal | None:
         """Count a request in, as one that waits; return why not where it is refused.
 
         Args:
             num_bytes: of the request.
-            sender: names the connection that it came by.
+            sender: names the connection that it came by; empty where that says nothing of who
+                sent it, and nobody is taken to flood.
         """
         with self._lock:
             if self._requests and self._bytes + num_bytes > self._limit_bytes:
@@ -118,7 +119,7 @@ class Admission:
                     f" exceed the limit of {self._limit_bytes} bytes of this worker",
                     self._drain_s(self._bytes),
                 )
-            refusal = self._too_late()
+            refusal = self._flood(sender)
             if refusal is not None:
                 return refusal
             if not self._requests:
@@ -129,11 +130,10 @@ class Admission:
             self._bytes += num_bytes
             self._waiting += 1
             self._waiting_bytes += num_bytes
-            self._waiting_of[sender] += 1
-            if self._waiting_of[sender] == FLOOD_REQUESTS:
-                if not self._flooding:
-                    self._flooded_since = self._clock()
-                self._flooding += 1
+            if sender:
+                self._waiting_of[sender] += 1
+                if self._waiting_of[sender] == FLOOD_REQUESTS:
+                    self._flooding_since[sender] = self._clock()
             return None
 
     def begin(self, num_bytes: int, sender: str = "") -> None:
@@ -167,25 +167,37 @@ class Admission:
     def _leave_queue(self, num_bytes: int, sender: str) -> None:
         self._waiting -= 1
         self._waiting_bytes -= num_bytes
+        if not sender:
+            return
         if self._waiting_of[sender] == FLOOD_REQUESTS:
-            self._flooding -= 1
+            del self._flooding_since[sender]
         self._waiting_of[sender] -= 1
         if not self._waiting_of[sender]:
             del self._waiting_of[sender]
 
-    def _too_late(self) -> Refusal | None:
-        """Return why a request would be one too many, None where it would not."""
+    def _flood(self, sender: str) -> Refusal | None:
+        """Return why a request is refused that a flooding sender sends, else None."""
         may_wait = STANDING_WAIT_S * self._bytes_per_s
         if self._waiting < STANDING_REQUESTS or self._waiting_bytes < may_wait:
             return None
         now = self._clock()
-        flooded = self._flooding and now - self._flooded_since > self._burst_s
-        if not flooded and not self.refusing:
-            return None
-        self._late_at = now
+        since = self._flooding_since.get(sender)
+        if since is None or now - since <= self._burst_s:
+            refused_at = self._refused_at.get(sender)
+            if refused_at is None:
+                return None
+            if now - refused_at >= self._burst_s:
+                del self._refused_at[sender]
+                return None
+        elif sender not in self._refused_at:
+            # Those of senders that have left are not asked for again.
+            past = now - self._burst_s
+            self._refused_at = {s: at for s, at in self._refused_at.items() if at > past}
+        self._refused_at[sender] = self._last_refused_at = now
         return Refusal(
-            f"this worker does not catch up: {self._waiting} requests of {self._waiting_bytes}"
-            f" bytes wait for their turn; no more are let in until fewer do",
+            f"more comes by this connection than is served: {self._waiting} requests of"
+            f" {self._waiting_bytes} bytes wait for their turn; no more of its requests are let in"
+            " until fewer do",
             self._drain_s(min(self._waiting_bytes - may_wait, self._waiting_bytes / 2)),
         )
 

@@ -18,7 +18,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
@@ -75,14 +75,9 @@ class ScoringService:
         """Return what a gRPC server is to be given; messages pass as bytes."""
         return _Front(self, [*self._work, "ServerInfo"])
 
-    def closed(self, method: str) -> Abort | None:
-        """Return how a request ends whose bytes need not even be received; None: none such."""
-        if method not in self._work:
-            return None
-        if self._draining:
-            return Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
-        refusal = self._admission.closed()
-        return None if refusal is None else _refused(refusal)
+    def guards(self, method: str) -> bool:
+        """Whether some requests of a method end now without their bytes being received."""
+        return method in self._work and (self._draining or self._admission.refusing)
 
     @property
     def draining(self) -> bool:
@@ -112,11 +107,20 @@ class ScoringService:
 
         return behaviour
 
-    def refusing(self, method: str, abort: Abort) -> Callable[[object, Context], Awaitable[bytes]]:
-        """Return what ends a request of a method without looking at it."""
+    def guarded(self, method: str) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
+        """Return what carries out a method, and receives only what will not be refused."""
 
-        async def behaviour(_: object, context: Context) -> bytes:
-            return await self._counted(method, _raise(abort), context)
+        async def serve(messages: AsyncIterator[bytes], context: Context) -> bytes:
+            self._check_open()
+            refusal = self._admission.closed(context.peer())
+            if refusal is not None:
+                raise _refused(refusal)
+            async for raw in messages:
+                return await self._serve(method, raw, context)
+            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
+
+        async def behaviour(messages: AsyncIterator[bytes], context: Context) -> bytes:
+            return await self._counted(method, serve(messages, context), context)
 
         return behaviour
 
@@ -237,15 +241,15 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._handlers = {
             name: grpc.unary_unary_rpc_method_handler(service.behaviour(name)) for name in methods
         }
+        self._guarded = {
+            name: grpc.stream_unary_rpc_method_handler(service.guarded(name)) for name in methods
+        }
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         name = self._methods.get(handler_call_details.method)
         if name is None:
             return None
-        abort = self._service.closed(name)
-        if abort is None:
-            return self._handlers[name]
-        return grpc.stream_unary_rpc_method_handler(self._service.refusing(name, abort))
+        return (self._guarded if self._service.guards(name) else self._handlers)[name]
 
 
 def _give_way() -> None:
@@ -256,10 +260,6 @@ def _give_way() -> None:
     """
     if hasattr(os, "sched_yield"):
         os.sched_yield()
-
-
-async def _raise(abort: Abort) -> NoReturn:
-    raise abort
 
 
 def _refused(refusal: Refusal) -> Abort:

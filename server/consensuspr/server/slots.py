@@ -70,4 +70,8 @@ class Slots:
     def _release(self) -> None:
         with self._next_turn:
             self._free += 1
-            (self._given_back if self._lenders else self._next_turn).notify()
+            if self._lenders:
+                self._given_back.notify()
+            # Also where a lender that was told of an earlier one has not come for it yet.
+            if self._free > self._lenders:
+                self._next_turn.notify()

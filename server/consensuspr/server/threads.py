@@ -41,17 +41,16 @@ class WorkingThreads:
         """Have work carried out; what is cancelled before its turn is not begun.
 
         Raises:
-            RuntimeError: the threads were closed.
+            RuntimeError: the threads were closed, or there can be no thread.
         """
         future: Future[R] = Future()
-        entry = (future, work)
-        self._waiting.append(entry)
+        self._waiting.append((future, work))
         try:
             self._pool.submit(self._work_on_oldest)
         except RuntimeError:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(entry)
-            raise
+            # Unless a thread has begun it meanwhile.
+            if future.cancel():
+                raise
         return future
 
     def close(self) -> None:
@@ -61,24 +60,17 @@ class WorkingThreads:
             entry[0].cancel()
 
     def _work_on_oldest(self) -> None:
-        failure: BaseException | None = None
-        result = None
         with self._slots.held():
             entry = self._oldest()
-            if entry is None:  # closed meanwhile
-                return
+            if entry is None or not entry[0].set_running_or_notify_cancel():
+                return  # closed or cancelled meanwhile
             future, work = entry
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = work()
-            except BaseException as error:  # whatever it is, it is for who waits for the result
-                failure = error
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
-            del failure  # it holds this frame
+            outcome = _Outcome(work)
+        # What has to be done for who waits takes no turn.
+        outcome.hand_to(future)
+        # A failure's frames know this one: where nobody waits any more, all that hangs together
+        # here, the request above all, would stay until the garbage collector runs.
+        del entry, future, work, outcome
 
     def _oldest(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         try:
@@ -87,8 +79,30 @@ class WorkingThreads:
             return None
 
 
+class _Outcome:
+    """What work returned or raised."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._result: Any = None
+        self._failure: BaseException | None = None
+        try:
+            self._result = work()
+        except BaseException as error:  # whatever it is, it is for who waits for the result
+            self._failure = error
+
+    def hand_to(self, future: Future[Any]) -> None:
+        """Resolve a future."""
+        if self._failure is None:
+            future.set_result(self._result)
+        else:
+            failure, self._failure = self._failure, None
+            future.set_exception(failure)
+            del failure
+
+
 def _give_way() -> None:
     """Let the event loop and gRPC's threads go before the calling one, where the system can."""
     # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
     if sys.platform == "linux":
-        os.nice(THREAD_NICENESS)
+        with contextlib.suppress(OSError):  # a sandbox may forbid it
+            os.nice(THREAD_NICENESS)

@@ -23,6 +23,7 @@ from tests.consensusbench.construction.conftest import (  # noqa: E402
     write_rows,
     written,
 )
+from tests.ray_start import patiently  # noqa: E402
 
 # Ray copies its own deprecated settings, and leaves sockets and log files to the interpreter.
 pytestmark = [
@@ -40,15 +41,17 @@ def cluster(repository: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            object_store_memory=200 << 20,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=str(folder),
-            runtime_env={"env_vars": {"PYTHONPATH": f"{repository}:{HERE}"}},
+        patiently(
+            lambda: ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                object_store_memory=200 << 20,
+                log_to_driver=False,
+                logging_level="ERROR",
+                _temp_dir=str(folder),
+                runtime_env={"env_vars": {"PYTHONPATH": f"{repository}:{HERE}"}},
+            )
         )
         try:
             yield

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -180,27 +180,26 @@ class AnswerVerifier:
         known: dict[Key, Outcome] = {}
         waiting: dict[Key, _Running] = {}
         call = Call()
-        try:
+        with ExitStack() as leaving:
             for one in open_answers:
                 if one.key in known or one.key in waiting:
                     continue
                 outcome = self._cache.get(one.key)
                 if outcome is None:
                     waiting[one.key] = self._join(one.key, call)
+                    leaving.callback(self._leave, waiting[one.key])
                 else:
                     known[one.key] = outcome
-            futures = [running.future for running in waiting.values()]
             # However slow the pool is under load, a batch comes back in bounded time.
             budgets = _BATCH_BUDGETS + _BUDGETS_PER_ANSWER * len(waiting)
             patience = time.monotonic() + budgets * self._budget_s
             until = patience if deadline is None else min(deadline, patience)
-            if futures:
-                with self._while_waiting():
-                    wait(futures, max(0.0, until - time.monotonic()))
             cause = "deadline" if until == deadline else "load"
-        finally:
-            for running in waiting.values():
-                self._leave(running)
+            if waiting:
+                with self._while_waiting():
+                    futures = [running.future for running in waiting.values()]
+                    wait(futures, max(0.0, until - time.monotonic()))
+                    leaving.close()  # at once, so that what is late is not begun any more
         for key, running in waiting.items():
             late = not running.future.done() or running.future.cancelled()
             known[key] = Outcome(None, cause, False) if late else running.future.result()
