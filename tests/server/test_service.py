@@ -290,6 +290,43 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
     assert server.stub.Score(large).scores[0].reward == 1.0, "it has caught up"
 
 
+def test_others_are_served_while_a_flood_is_refused(
+    serve: Serve, request_for: RequestFor, wait_for: WaitFor
+) -> None:
+    server = serve(**{**FLOODED, "queue_burst_s": 3})
+    gate = Gate(server)
+    large = request_for(b" " * MIB + RIGHT)
+    let_in = [server.stub.Score.future(large)]
+    assert gate.entered.acquire(timeout=20)
+    let_in += [server.stub.Score.future(large) for _ in range(FLOOD_REQUESTS)]
+    wait_for(lambda: queue_requests(server) == len(let_in))
+    time.sleep(3.1)
+
+    def refused() -> None:
+        # Also the second time, when the body is not received any more.
+        for _ in range(2):
+            error = failure(lambda: server.stub.Score(large, timeout=20))
+            assert error.code() is Code.RESOURCE_EXHAUSTED
+
+    refused()
+    method = f"/{SERVICE_NAME}/Score"
+    with grpc.insecure_channel(server.address) as channel:
+        empty = channel.stream_unary(method, request_serializer=None, response_deserializer=None)
+        error = failure(lambda: empty(iter(()), timeout=20))
+    assert (error.code(), error.details()) == (
+        Code.INVALID_ARGUMENT,
+        "the call brought no request",
+    )
+    with RewardClient(server.address, timeout_s=60) as other, ThreadPoolExecutor(1) as threads:
+        call = threads.submit(other.score, [Rollout("ducks", RIGHT)])
+        wait_for(lambda: queue_requests(server) == len(let_in) + 1)
+        refused()
+        gate.open.set()
+        assert call.result(60)[0].reward == 1.0
+    assert [one.result().scores[0].reward for one in let_in] == [1.0] * len(let_in)
+    assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 4
+
+
 def test_a_client_of_an_overloaded_server_gets_all_its_scores(
     serve: Serve, wait_for: WaitFor
 ) -> None:
