@@ -33,8 +33,12 @@ demo: $(VENV)/.installed ## start a real server, score the sample rollouts, expl
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(VENV)/.installed-dev ## run the tests
+test: $(VENV)/.installed-dev ## run the tests (a few minutes)
 	@$(BIN)/pytest -q
+
+.PHONY: test-all
+test-all: $(VENV)/.installed-dev ## ... and those that take long, with more examples of each property
+	@$(BIN)/pytest -q --full
 
 # Trainers bring two gigabytes, so that they have an environment of their own.
 TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples)

@@ -14,8 +14,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from benchmarks import suites
-from benchmarks.harness import page, plots, table
-from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness import page
+from benchmarks.harness import page as plots
+from benchmarks.harness import results as table
+from benchmarks.harness.measure import REPOSITORY
 from benchmarks.harness.results import Run
 from benchmarks.harness.runner import MergeError, Settings, run_all
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_READERS = ("consensuspr.data.reading", "consensuspr.scoring.index")
+_READERS = ("consensuspr.data.readers", "consensuspr.scoring.dataset_index")
 
 
 @contextmanager

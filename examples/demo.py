@@ -23,12 +23,10 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 
-from consensuspr.cli.console import make_console
-from consensuspr.cli.core_note import load_core
-from consensuspr.cli.explanation import print_explanation
-from consensuspr.cli.progress import count_progress
-from consensuspr.cli.summary import Group, number, percent
+from consensuspr.cli.explain import print_explanation
 from consensuspr.client import RewardClient, RewardSpec
+from consensuspr.client.files import Group, number, percent
+from consensuspr.console import count_progress, load_core, make_console
 from consensuspr.data import Row, read_rollouts
 from consensuspr.scoring import Score, rollout_from_row
 

@@ -1,4 +1,8 @@
-"""What all tests share: the optional outside data, and which core is under test."""
+"""What all tests share: how much is tested, the optional outside data, which core is under test.
+
+``pytest`` takes minutes: what takes long and seldom finds anything more is marked ``slow`` and
+left out, and Hypothesis tries few examples.  ``pytest --full`` (``make test-all``) runs it all.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes is for the tests that measure time; elsewhere a slow machine would
-# make a deadline fail at random.
-settings.register_profile("house", deadline=None, print_blob=True)
-settings.load_profile("house")
+# make a deadline fail at random.  A test names no number of its own: the profile says how many.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("full", deadline=None, print_blob=True, max_examples=500)
+settings.load_profile("quick")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -28,12 +33,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-def pytest_configure() -> None:
-    """Refuse to run where another core than the one wanted would be tested.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="also what is marked slow; more examples")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, unless all is asked for or a test is named by itself."""
+    if config.getoption("--full") or any("::" in argument for argument in config.args):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how much is tried; refuse to test another core than the one that is wanted.
 
     ``make checked`` and ``make sanitize`` put a core of their own first on the path and name
     its folder in ``CONSENSUSPR_EXPECT_CORE``: without this they could pass on the usual one.
     """
+    settings.load_profile("full" if config.getoption("--full") else "quick")
     wanted = os.environ.get("CONSENSUSPR_EXPECT_CORE")
     if wanted is None:
         return

@@ -7,9 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.construction.measure import VARIANTS, Figures, measure, measure_whole
+from benchmarks.construction.measure import SETS, VARIANTS, Figures, measure, measure_whole
 from benchmarks.construction.report import agreement_table, attacks_table, figures_table
-from benchmarks.construction.sets import SETS
 from benchmarks.quality.report import write_block
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.guard import baseline, counting
-from benchmarks.guard.baseline import Counts, Judgement, Verdict
-from benchmarks.guard.tries import Outcome, judge
+from benchmarks.guard.baseline import Counts, Judgement, Outcome, Verdict, judge
 
 _HELP = f"""Fail where a change made scoring dearer.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.guard import inputs
 from benchmarks.guard.baseline import Counts, Measure, facts
 from benchmarks.guard.counted import MARK
-from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness.measure import REPOSITORY
 
 _TIMEOUT_S = 900
 # What the counted process keeps of the caller's environment: how programs and libraries are found.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import texts
-from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness.measure import REPOSITORY
 from consensuspr.core.pure.matcher import Matcher, match_batch
 
 SAMPLE = REPOSITORY / "examples" / "sample"

@@ -24,11 +24,15 @@ from consensuspr.scoring import (
     Verdict,
     rollout_from_row,
 )
-from consensuspr.scoring.types import Identity
+from consensuspr.scoring.types import Identity, ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.options import ScoreOptions
-from consensuspr.wire.replies import decode_score, encode_score_response
-from consensuspr.wire.requests import decode_rollout, encode_rollout, encode_score_request
+from consensuspr.wire.codec import (
+    decode_rollout,
+    decode_score,
+    encode_rollout,
+    encode_score_request,
+    encode_score_response,
+)
 
 REFERENCE = "reference: plain Python"
 # On a machine that emulates each instruction, an answer must not run out of its seconds.

@@ -14,13 +14,11 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.guard.baseline import RatioCheck
 from benchmarks.guard.inputs import SEED, answers
-from benchmarks.guard.tries import RatioCheck
-from benchmarks.harness.context import Context
-from benchmarks.harness.machine import Moment
-from benchmarks.harness.measure import interleaved
+from benchmarks.harness.measure import Context, Moment, interleaved
 from benchmarks.harness.results import SuiteResult
-from benchmarks.suites.answers_peers import MathVerify
+from benchmarks.suites.answers import MathVerify
 from benchmarks.suites.core import costs, peers, threads
 from benchmarks.suites.core.sizes import QUICK, Sizes
 from benchmarks.suites.core.workloads import Corpus
@@ -28,7 +26,7 @@ from benchmarks.suites.service.contenders import ECHO, SCORING, SYNC, Field
 from benchmarks.suites.service.processes import on_one_core
 from benchmarks.suites.service.work import Work
 from consensuspr.scoring import AnswerVerifier
-from consensuspr.scoring.answers.forms import forget_forms
+from consensuspr.scoring.answers.compare import forget_forms
 
 _ROUNDS = 3
 # Cores that have to be idle for the check of two threads, and how long that is looked at.

@@ -1,15 +1,13 @@
-"""Run suites, each in a process of its own, and gather what they found.
-
-A suite that fails does not stop the others: it is named, its error is kept, and the run counts
-as failed.  Only what ran now is in the results, unless an earlier run is handed over.
-"""
+"""A real server, started as users start it, on all cores or on some."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +15,94 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.console import Console
 
-from benchmarks.harness import machine
-from benchmarks.harness.context import REPOSITORY
-from benchmarks.harness.results import Run, State, SuiteResult
-from benchmarks.harness.targets import TARGETS
+from benchmarks.harness import measure
+from benchmarks.harness.measure import REPOSITORY
+from benchmarks.harness.results import TARGETS, Run, State, SuiteResult
+
+
+@contextmanager
+def serving(
+    dataset: Path,
+    scratch: Path,
+    cores: set[int] | None = None,
+    workers: int | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, int]]:
+    """Run ``consensuspr serve`` and yield its address and process id.
+
+    Args:
+        dataset: to serve.
+        scratch: folder for its log.
+        cores: that it may use; None: those of this process.
+        workers: processes; None: the server's default.
+        settings: environment variables of the server.
+
+    Raises:
+        RuntimeError: it does not start; the text is its log's.
+    """
+    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", str(dataset)]
+    command += ["--address", "127.0.0.1:0", "--log-level", "warning"]
+    command += [] if workers is None else ["--workers", str(workers)]
+    log = scratch / "server.log"
+    before = os.sched_getaffinity(0)
+    with log.open("w") as lines:
+        # A child has the cores of the thread that starts it.
+        os.sched_setaffinity(0, cores or before)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=lines,
+                text=True,
+                env={**os.environ, **(settings or {})},
+            )
+        finally:
+            os.sched_setaffinity(0, before)
+    assert process.stdout is not None  # a pipe was asked for
+    try:
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the server does not start: {log.read_text().strip()}")
+        yield line.split()[-1], process.pid
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time, in steps of 10 ms, of a process and of those below it."""
+    own = Path(f"/proc/{pid}")
+    # After the name, which may hold anything: user and system time are fields 14 and 15.
+    fields = (own / "stat").read_text().rpartition(")")[2].split()
+    spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = [path.read_text().split() for path in own.glob("task/*/children")]
+    return spent + sum(processor_seconds(int(child)) for some in children for child in some)
+
+
+@contextmanager
+def confined(cores: set[int] | None) -> Iterator[None]:
+    """Keep all threads of this process, and those that they start, on some cores."""
+    before = os.sched_getaffinity(0)
+    _move(cores or before)
+    try:
+        yield
+    finally:
+        _move(before)
+
+
+def _move(cores: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.sched_setaffinity(int(thread), cores)
+        except ProcessLookupError:
+            continue  # it ended since
+
+
+# MERGED Run suites, each in a process of its own, and gather what they found.
+#
+# A suite that fails does not stop the others: it is named, its error is kept, and the run counts
+# as failed.  Only what ran now is in the results, unless an earlier run is handed over.
 
 # From here on a machine counts as busy with something else; a desktop at rest stays below.
 BUSY = 0.05
@@ -79,7 +161,7 @@ def run_all(
         MergeError: the earlier run is of another commit, machine or settings.
     """
     started = _now()
-    about = machine.describe()
+    about = measure.describe()
     if earlier is not None:
         mergeable(earlier, about, settings)
     found: dict[str, SuiteResult] = {}
@@ -107,13 +189,13 @@ def run_all(
 
     for number, name in enumerate(names, 1):
         console.print(f"[bold]{name}[/bold] ({number} of {len(names)})", highlight=False)
-        begun, start = _now(), machine.Moment.now()
+        begun, start = _now(), measure.Moment.now()
         try:
             found[name] = run_one(name, settings)
         except SuiteError as error:
             failures[name] = str(error)
             console.print(f"  [red]failed[/red]: {error}", highlight=False)
-        end = machine.Moment.now()
+        end = measure.Moment.now()
         states[name] = State(
             started=begun,
             commit=about.commit,
@@ -128,7 +210,7 @@ def run_all(
     return so_far()
 
 
-def mergeable(earlier: Run, about: machine.Machine, settings: Settings) -> None:
+def mergeable(earlier: Run, about: measure.Machine, settings: Settings) -> None:
     """Raise MergeError where an earlier run's figures do not belong beside those of this one."""
     now = {
         "commit": about.commit,
@@ -204,7 +286,7 @@ def run_one(name: str, settings: Settings) -> SuiteResult:
     return result
 
 
-def _warnings(about: machine.Machine, states: Sequence[State], settings: Settings) -> list[str]:
+def _warnings(about: measure.Machine, states: Sequence[State], settings: Settings) -> list[str]:
     warnings = []
     others = max((state.others for state in states), default=0.0)
     if others > BUSY:

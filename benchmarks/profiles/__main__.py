@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness.measure import REPOSITORY
 from benchmarks.profiles import flame, stacks
 from benchmarks.suites import verl_python
 

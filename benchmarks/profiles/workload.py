@@ -11,7 +11,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from benchmarks.harness.serving import serving
+from benchmarks.harness.runner import serving
 from benchmarks.suites.step import loop, material, whole
 from benchmarks.suites.step.measuring import ROLLOUTS, SIZE
 

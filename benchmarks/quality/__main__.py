@@ -7,8 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.quality.form_kinds import count_forms
-from benchmarks.quality.gold import GOLD_NODES, ROLLOUTS, read_gold, read_responses
+from benchmarks.quality.measure import (
+    GOLD_NODES,
+    ROLLOUTS,
+    count_forms,
+    measure,
+    read_gold,
+    read_responses,
+)
 from benchmarks.quality.report import (
     figures_table,
     forms_table,
@@ -16,7 +22,6 @@ from benchmarks.quality.report import (
     sample_of_misses,
     write_block,
 )
-from benchmarks.quality.run import measure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

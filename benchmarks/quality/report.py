@@ -7,10 +7,18 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.quality.form_kinds import KINDS as FORM_KINDS
-from benchmarks.quality.form_kinds import FormCounts
-from benchmarks.quality.misses import KINDS, count_kinds, kind_of
-from benchmarks.quality.run import DERIVED, WRITTEN, Figures, Miss, Results
+from benchmarks.quality.measure import (
+    DERIVED,
+    MISSES_KINDS,
+    WRITTEN,
+    Figures,
+    FormCounts,
+    Miss,
+    Results,
+    count_kinds,
+    kind_of,
+)
+from benchmarks.quality.measure import KINDS as FORM_KINDS
 
 
 def figures_table(results: Results) -> str:
@@ -75,7 +83,7 @@ def misses_table(results: Results) -> str:
     """Return the table of why gold equations were missed, one column a file of rollouts."""
     counts = count_kinds(results.misses)
     lines = [_row(["kind", *counts]), _row(["---"] + ["---:"] * len(counts))]
-    for kind in KINDS:
+    for kind in MISSES_KINDS:
         cells = [f"{of[kind]:,} ({of[kind] / of.total():.1%})" for of in counts.values()]
         lines.append(_row([kind, *cells]))
     lines.append(_row(["all", *(f"{of.total():,}" for of in counts.values())]))

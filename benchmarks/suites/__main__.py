@@ -14,8 +14,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import suites
-from benchmarks.harness.answers import WrongAnswerError
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
 
 

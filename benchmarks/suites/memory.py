@@ -17,12 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 import psutil
 
 from benchmarks.harness import texts
-from benchmarks.harness.answers import require
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import peak_memory
-from benchmarks.harness.resident import Resident, resident
+from benchmarks.harness.measure import Context, Resident, peak_memory, require, resident
 from benchmarks.harness.results import Figure, Series, SuiteResult
-from benchmarks.harness.serving import serving
+from benchmarks.harness.runner import serving
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.scoring import Score

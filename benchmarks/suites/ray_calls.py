@@ -16,17 +16,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import Timing, interleaved
+from benchmarks.harness.measure import Context, Timing, interleaved
 from benchmarks.harness.results import Figure, SuiteResult
-from benchmarks.harness.serving import serving
+from benchmarks.harness.runner import serving
 from benchmarks.suites import verl_python
 from benchmarks.suites.step import material
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
-from consensuspr.ray.deployment import app
-from consensuspr.ray.front import APPLICATION
-from consensuspr.ray.require import require_ray
-from consensuspr.server.address import Address, claim
+from consensuspr.ray.data import require_ray
+from consensuspr.ray.serve import APPLICATION, app
+from consensuspr.server.config import Address, claim
 
 TITLE = "Ray: an actor's call, and Ray Serve"
 # Rollouts of one request.
@@ -168,7 +166,7 @@ def _deployed(dataset: Path) -> Iterator[str]:
             http_options={"host": "127.0.0.1", "port": _free_port()},
             grpc_options={
                 "port": port,
-                "grpc_servicer_functions": ["consensuspr.ray.front.add_scoring_to_server"],
+                "grpc_servicer_functions": ["consensuspr.ray.serve.add_scoring_to_server"],
             },
         )
         serve.run(app({"datasets": {"default": str(dataset)}}), name=APPLICATION)

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness.context import REPOSITORY, Context
+from benchmarks.harness.measure import REPOSITORY, Context
 from benchmarks.harness.results import SuiteResult
 
 VARIABLE = "CONSENSUSPR_VERL_PYTHON"

@@ -11,9 +11,8 @@ from rich.table import Table
 
 from consensusbench.cli.evaluate import Confidence
 from consensusbench.evaluation.estimates import Estimate
-from consensuspr.cli.console import ColorMode, make_console, one_line
-from consensuspr.cli.core_note import load_core
 from consensuspr.cli.options import Color, Json
+from consensuspr.console import ColorMode, load_core, make_console, one_line
 
 if TYPE_CHECKING:  # at run time this would load the core, for --help too
     from consensusbench.evaluation.agreement import Agreement

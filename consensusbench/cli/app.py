@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from consensusbench.cli import (
     agreement,
-    build,
     compare,
+    construction,
     diagnose,
     evaluate,
     export,
-    extract,
     problems,
-    refine,
     report,
     sample,
     stats,
@@ -28,9 +26,9 @@ app = make_app(PROGRAM, SUMMARY)
 app.command()(export.export)
 app.command()(problems.problems)
 app.command()(sample.sample)
-app.command()(extract.extract)
-app.command()(refine.refine)
-app.command()(build.build)
+app.command()(construction.extract)
+app.command()(construction.refine)
+app.command()(construction.build_build)
 app.command()(report.report)
 app.command("evaluate")(evaluate.evaluate_rollouts)
 app.command("compare")(compare.compare_models)

@@ -19,7 +19,6 @@ from consensusbench.cli.evaluate import (
     parse_dimensions,
     score_with_progress,
 )
-from consensusbench.evaluation.columns import columns_of
 from consensusbench.evaluation.paired import (
     Comparison,
     Difference,
@@ -27,10 +26,9 @@ from consensusbench.evaluation.paired import (
     check_comparison,
     compare,
 )
-from consensusbench.evaluation.scored import model_names
-from consensuspr.cli.console import ColorMode, make_console, one_line
-from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress
+from consensusbench.evaluation.scored import columns_of, model_names
+from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, make_console, one_line
 from consensuspr.errors import InputError
 
 _HEADINGS = {
@@ -71,7 +69,7 @@ def compare_models(
     confidence: Confidence = 0.95,
     seed: Seed = 0,
     address: Address = None,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,

@@ -13,24 +13,22 @@ from rich.table import Table
 from rich.text import Text
 
 from consensusbench.cli.evaluate import DatasetPath, RolloutsPaths, TokenizerName
-from consensusbench.diagnosis import (
+from consensusbench.evaluation.scored import ScoredSet, count_rollouts, dataset_warning, score_files
+from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.quality.diagnose import (
     DEFAULT_THRESHOLDS,
     Diagnosis,
     DiagnosisReport,
     Thresholds,
     diagnose,
     read_answers,
+    rows_of,
+    scored_count,
+    share,
 )
-from consensusbench.diagnosis.diagnose import scored_count, share
-from consensusbench.diagnosis.readings import rows_of
-from consensusbench.evaluation.coverage import dataset_warning
-from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
-from consensusbench.output_files import check_outputs, check_row_outputs
-from consensuspr.cli.console import ColorMode, make_console, one_line
-from consensuspr.cli.explanation import marker_for
-from consensuspr.cli.marking import Mark, mark_response
-from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.cli.explain import Mark, mark_response, marker_for
+from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
 from consensuspr.data import open_writer
 from consensuspr.scoring.types import AnswerRule
 
@@ -102,7 +100,7 @@ def diagnose_rollouts(
     ] = DEFAULT_THRESHOLDS.redundant_tail,
     tokenizer: TokenizerName = None,
     address: Address = None,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,

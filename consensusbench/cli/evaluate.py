@@ -9,17 +9,17 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from consensusbench.evaluation.coverage import dataset_warning
-from consensusbench.evaluation.csv_file import write_csv
-from consensusbench.evaluation.evaluating import DIMENSIONS, Evaluation, check, evaluate
-from consensusbench.evaluation.latex import write_latex
-from consensusbench.evaluation.measuring import Settings
-from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
-from consensusbench.evaluation.tables import evaluation_notes, evaluation_tables
-from consensusbench.output_files import check_outputs, check_row_outputs
-from consensuspr.cli.console import ColorMode, make_console
-from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensusbench.evaluation.metrics import DIMENSIONS, Evaluation, Settings, check, evaluate
+from consensusbench.evaluation.scored import ScoredSet, count_rollouts, dataset_warning, score_files
+from consensusbench.evaluation.tables import (
+    evaluation_notes,
+    evaluation_tables,
+    write_csv,
+    write_latex,
+)
+from consensusbench.outputs import check_outputs, check_row_outputs
+from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
 from consensuspr.errors import InputError
 
 RolloutsPaths: TypeAlias = Annotated[
@@ -92,7 +92,7 @@ def evaluate_rollouts(
             metavar="FILE", show_default=False, help="Write the paper's tables as LaTeX (booktabs)."
         ),
     ] = None,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,

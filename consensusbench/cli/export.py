@@ -18,9 +18,8 @@ from consensusbench.export import (
     export_trl,
     export_verl,
 )
-from consensuspr.cli.console import ColorMode, make_console
-from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
 
 
 class ExportFormat(StrEnum):
@@ -90,7 +89,7 @@ def export(
             metavar="CODE", show_default="en", help="hf: language; repeat it for several."
         ),
     ] = None,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from consensusbench.output_files import check_outputs, check_row_outputs
-from consensusbench.sources import (
+from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.problems import (
     SOURCES,
     Collection,
     Fate,
@@ -22,11 +22,10 @@ from consensusbench.sources import (
     collect_problems,
     source_input,
 )
-from consensuspr.cli.console import ColorMode, make_console, one_line
-from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
 from consensuspr.data import atomic_file
-from consensuspr.data.json_text import dump_json
+from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
 
 SHOWN_CASES = 3
@@ -80,7 +79,7 @@ def problems(
         bool,
         typer.Option("--keep-leaked", help="Keep training problems that a test source has too."),
     ] = False,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,

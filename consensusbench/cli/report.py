@@ -16,11 +16,10 @@ from consensusbench.cli.evaluate import (
     TokenizerName,
     parse_ks,
 )
-from consensusbench.output_files import check_outputs
+from consensusbench.outputs import check_outputs
 from consensusbench.require import require
-from consensuspr.cli.console import ColorMode, make_console
-from consensuspr.cli.options import Address, Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
 from consensuspr.scoring.types import AnswerRule
 
 
@@ -58,7 +57,7 @@ def report(
     ] = False,
     address: Address = None,
     tokenizer: TokenizerName = None,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
@@ -75,11 +74,9 @@ def report(
     score, answers left undecided, rows passed over.
     """
     require("jinja2", "writing a report")
-    from consensusbench.evaluation.coverage import dataset_warning
-    from consensusbench.evaluation.evaluating import DIMENSIONS, check
-    from consensusbench.evaluation.measuring import Settings
-    from consensusbench.evaluation.scored import count_rollouts, score_files
-    from consensusbench.report.gather import ReportSettings, write_report
+    from consensusbench.evaluation.metrics import DIMENSIONS, Settings, check
+    from consensusbench.evaluation.scored import count_rollouts, dataset_warning, score_files
+    from consensusbench.report.page import ReportSettings, write_report
 
     settings = ReportSettings(
         title=title,

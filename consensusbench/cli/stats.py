@@ -11,12 +11,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from consensusbench.inspection.composition import composition, write_csv, write_latex
-from consensusbench.inspection.stats import DatasetStats, Group, read_stats
-from consensusbench.output_files import check_outputs
-from consensuspr.cli.console import ColorMode, make_console, one_line
-from consensuspr.cli.options import Color, Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensusbench.outputs import check_outputs
+from consensusbench.quality.stats import (
+    DatasetStats,
+    Group,
+    composition,
+    read_stats,
+    write_csv,
+    write_latex,
+)
+from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
 
 # Of a distribution in the terminal; --json has all of it.
 _SHOWN_VALUES = 16
@@ -40,7 +45,7 @@ def stats(
             metavar="FILE", show_default=False, help="Write the paper's table as LaTeX (booktabs)."
         ),
     ] = None,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,

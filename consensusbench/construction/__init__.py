@@ -3,13 +3,13 @@
 ::
 
     from consensusbench.construction import Job, OutputPaths, Source, build
-    from consensusbench.construction.paper_refiner import PaperRefiner
+    from consensusbench.construction.types import PaperRefiner
     from consensusbench.extraction.rules import RulesExtractor
 
     source, paths = Source((Path("rollouts.jsonl"),)), OutputPaths(Path("dataset.jsonl"))
     report = build(Job(source, paths, RulesExtractor(), PaperRefiner()))
 
-Stage 2 is :mod:`consensusbench.extraction`, stage 3 :mod:`consensusbench.refinement`; here they
+Stage 2 is :mod:`consensusbench.extraction`, stage 3 :mod:`consensusbench.extraction.refine`; here they
 are given correct rollouts, run on all cores, kept on disk, counted and written.
 ``docs/construction.md`` is the page for users, ``docs/design/construction.md`` for those who
 change this.
@@ -23,7 +23,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from consensusbench.construction.outputs import OutputPaths
+    from consensusbench.construction.outputs import BuildReport, OutputPaths
     from consensusbench.construction.pipeline import (
         AsyncExtraction,
         Job,
@@ -32,18 +32,14 @@ if TYPE_CHECKING:
         build,
         refine_candidates,
     )
-    from consensusbench.construction.progress import Progress
-    from consensusbench.construction.refiner import Refiner
-    from consensusbench.construction.report import BuildReport
     from consensusbench.construction.selection import SelectionSettings
+    from consensusbench.construction.types import Progress, Refiner
 
 _HOMES = {
-    "outputs": ("OutputPaths",),
+    "outputs": ("BuildReport", "OutputPaths"),
     "pipeline": ("AsyncExtraction", "Job", "Means", "Source", "build", "refine_candidates"),
-    "progress": ("Progress",),
-    "refiner": ("Refiner",),
-    "report": ("BuildReport",),
     "selection": ("SelectionSettings",),
+    "types": ("Progress", "Refiner"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,47 +1,360 @@
-"""The three commands of construction: extract, refine, and both in one pass.
+"""Rollouts files read into the spool, in any number and order.
 
-::
-
-    rollouts ─▶ spool ─▶ verify, choose ─▶ [journal] ─▶ extract ─▶ refine ─▶ dataset, audit
-                                                             └─▶ candidates ─▶ refine ─▶ …
-
-Everything streams, in the order of the problems, and memory is bounded whatever the number of
-problems: docs/design/construction.md tells by what.
+Nothing is written before all of them have been read: a bad row at the end of the last file
+stops a build with nothing done.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from consensusbench.construction.candidates_file import read_candidates
-from consensusbench.construction.failures import FailurePolicy
-from consensusbench.construction.gathering import gather
-from consensusbench.construction.grouping import Grouping
-from consensusbench.construction.llm_engine import LlmEngine
-from consensusbench.construction.outputs import OutputPaths, open_outputs
-from consensusbench.construction.problem_table import FoundProblems, ListedProblems, ProblemTable
-from consensusbench.construction.processes import LocalEngine
-from consensusbench.construction.progress import Progress
-from consensusbench.construction.provenance import extraction_provenance
-from consensusbench.construction.refiner import Refiner
-from consensusbench.construction.report import BuildReport
-from consensusbench.construction.sampling_record import sampling_records
-from consensusbench.construction.selection import SelectionSettings
-from consensusbench.construction.spool import RolloutSpool
-from consensusbench.construction.time_limit import DEFAULT_TIME_LIMIT_S
-from consensusbench.construction.values import Excluded, Group, Item, Stream, Task
-from consensusbench.construction.verification import VerifyingJudge
-from consensusbench.construction.work import Plan
-from consensusbench.construction.workspace import ExtractionJournal, Workspace
-from consensusbench.extraction.types import AsyncExtractor, Extraction, Extractor
-from consensuspr.data import OnError, ReadReport, Row
+from consensusbench.construction.outputs import (
+    BuildReport,
+    OutputPaths,
+    extraction_provenance,
+    open_outputs,
+    read_candidates,
+)
+from consensusbench.construction.selection import Judge, SelectionSettings, VerifyingJudge, choose
+from consensusbench.construction.store import (
+    ExtractionJournal,
+    FoundProblems,
+    ListedProblems,
+    ProblemTable,
+    RolloutSpool,
+    Spooled,
+    Stored,
+    Workspace,
+    sampling_records,
+)
+from consensusbench.construction.types import (
+    DEFAULT_TIME_LIMIT_S,
+    Excluded,
+    FailurePolicy,
+    Group,
+    Item,
+    Progress,
+    Refiner,
+    RolloutCounts,
+    Sampled,
+    Stream,
+    Task,
+)
+from consensusbench.construction.worker import Plan
+from consensusbench.construction.workers import LlmEngine, LocalEngine
+from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extraction, Extractor
+from consensuspr.data import OnError, Problem, ReadReport, Row, read_rollouts
+from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers import AnswerVerifier
+
+# A correct solution is a hundredth of it; what is longer is not looked at, and counted.
+MAX_RESPONSE_BYTES = 1 << 20
+
+# Columns that say how a rollout was sampled; they are recorded with the rollouts that are used.
+SAMPLING_COLUMNS = ("temperature", "top_p", "max_tokens", "seed")
+
+
+def gather(
+    paths: Sequence[str | os.PathLike[str]],
+    table: ProblemTable,
+    spool: RolloutSpool,
+    settings: SelectionSettings,
+    on_error: OnError,
+    progress: Callable[[int], None] = lambda done: None,
+) -> RolloutCounts:
+    """Read rollouts into a spool and finish it.
+
+    Args:
+        paths: rollouts files.
+        table: of the problems; learns what the rows say of theirs.
+        spool: takes the rollouts that may be used.
+        settings: whose rollouts count.
+        on_error: what a bad row does.
+        progress: told how many rows are read.
+
+    Returns:
+        The counts so far; ``incorrect``, ``undecided``, ``correct``, ``used`` come later.
+
+    Raises:
+        DataError: a file is bad.
+        InputError: a model that is excluded or asked for wrote none of the rollouts, or no
+            model is left, or the labels are to be trusted and no row has one.
+    """
+    counts = RolloutCounts()
+    models: set[str] = set()
+    labelled = False
+    for path in paths:
+        report = ReadReport()
+        for row in read_rollouts(path, on_error, report):
+            counts.read += 1
+            if counts.read % 256 == 0:
+                progress(counts.read)
+            model = row.get("model") or ""
+            models.add(model)
+            labelled = labelled or row.get("correct") is not None
+            _take(row, model, table, spool, settings, counts)
+        counts.skipped += report.skipped
+    progress(counts.read)
+    _check_models(settings, models)
+    if counts.read and counts.other_model == counts.read:
+        raise InputError(
+            f"--exclude-model and --only-model leave none of the {counts.read:,} rollouts"
+        )
+    if settings.trust_labels and not labelled:
+        raise InputError(
+            f"no row of {', '.join(str(path) for path in paths)} has the column correct; leave the "
+            "labels out and let the answers be verified"
+        )
+    spool.finish()
+    return counts
+
+
+def _take(
+    row: Row,
+    model: str,
+    table: ProblemTable,
+    spool: RolloutSpool,
+    settings: SelectionSettings,
+    counts: RolloutCounts,
+) -> None:
+    if not settings.takes(model):
+        counts.other_model += 1
+        return
+    number = table.number_of(row)
+    if number is None:
+        counts.unknown_problem += 1
+        return
+    response: str = row["response"]
+    # No character takes more than four bytes: most need not be encoded to know.
+    if 4 * len(response) > MAX_RESPONSE_BYTES and (
+        len(response.encode("utf-8", "surrogatepass")) > MAX_RESPONSE_BYTES
+    ):
+        counts.oversize += 1
+        return
+    rollout = Spooled(row.get("rollout_id"), _sampling(row), response)
+    spool.add(number, model, rollout, row.get("correct"))
+
+
+def _sampling(row: Row) -> str:
+    """Return what a row says of its sampling as JSON text, empty where it says nothing."""
+    nested = row.get("sampling")
+    said: dict[str, Any] = dict(nested) if isinstance(nested, dict) else {}
+    said.update({name: row[name] for name in SAMPLING_COLUMNS if row.get(name) is not None})
+    known = {name: value for name, value in sorted(said.items()) if value is not None}
+    return dump_json(known) if known else ""
+
+
+def _check_models(settings: SelectionSettings, models: set[str]) -> None:
+    """Refuse a name that is not there: a typing error would let a model in unnoticed."""
+    for name in (*settings.exclude_models, *settings.only_models):
+        if name not in models:
+            shown = ", ".join(sorted(filter(None, models))) or "none"
+            raise InputError(f"no rollout is of model {name!r}; the models there are: {shown}")
+
+
+# MERGED The spool turned into work: correct rollouts verified, chosen and put together by problem.
+#
+# Answers are verified some hundreds at a time, over as many problems as that takes, because the
+# few that need computer algebra then overlap; their texts are let go again, and only the chosen
+# ones are read a second time.  Memory is bounded by one such batch.
+
+BATCH_ROLLOUTS = 512
+BATCH_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A problem whose rollouts are being verified."""
+
+    problem: Problem
+    stored: list[Stored]
+    correct: list[Stored] = field(default_factory=list)
+
+
+class Grouping:
+    """Makes the work of a build out of a finished spool.
+
+    Args:
+        table: the problems.
+        spool: their rollouts.
+        settings: which rollouts are looked at.
+        judge: decides which are correct; None: their labels do.
+        counts: filled on the way.
+        provenance: put into each group.
+
+    Attributes:
+        verify_s: seconds that the judge took.
+    """
+
+    def __init__(
+        self,
+        table: ProblemTable,
+        spool: RolloutSpool,
+        settings: SelectionSettings,
+        judge: Judge | None,
+        counts: RolloutCounts,
+        provenance: Row,
+    ) -> None:
+        self.verify_s = 0.0
+        self._provenance = provenance
+        self._table = table
+        self._spool = spool
+        self._settings = settings
+        self._judge = judge
+        self._counts = counts
+
+    def items(self) -> Iterator[Item]:
+        """Yield every problem in the order of the dataset, as work or with its reason."""
+        waiting: list[_Candidate | Excluded] = []
+        rollouts = num_bytes = 0
+        for number in self._table.numbers():
+            candidate = self._candidate(number)
+            waiting.append(candidate)
+            if isinstance(candidate, _Candidate):
+                rollouts += len(candidate.stored)
+                num_bytes += sum(one.num_bytes for one in candidate.stored)
+            if rollouts >= BATCH_ROLLOUTS or num_bytes >= BATCH_BYTES:
+                yield from self._judged(waiting)
+                waiting, rollouts, num_bytes = [], 0, 0
+        yield from self._judged(waiting)
+
+    def _candidate(self, number: int) -> _Candidate | Excluded:
+        problem = self._table.get(number)
+        stored = self._spool.of_problem(number)
+        counts = self._counts
+        counts.repeated += sum(one.repeats for one in stored)
+        if isinstance(problem, Problem) and problem.ground_truth is None:
+            problem = Excluded(problem, "no_ground_truth", "its ground truth is not known")
+        if isinstance(problem, Excluded):
+            counts.unusable_problem += len(stored)
+            return problem
+        if not stored:
+            return Excluded(problem, "no_rollouts", "there is no rollout of it")
+        return _Candidate(problem, stored)
+
+    def _judged(self, waiting: Sequence[_Candidate | Excluded]) -> Iterator[Item]:
+        candidates = [one for one in waiting if isinstance(one, _Candidate)]
+        if self._judge is None:
+            for one in candidates:
+                for stored in one.stored:
+                    self._count(one, stored, stored.label)
+        else:
+            self._verify(candidates, self._judge)
+        for item in waiting:
+            yield self._item(item) if isinstance(item, _Candidate) else item
+
+    def _verify(self, candidates: Sequence[_Candidate], judge: Judge) -> None:
+        """Verify all rollouts of some problems, in portions that are bounded in bytes."""
+        by_rule: dict[str, list[tuple[_Candidate, Stored]]] = {}
+        for one in candidates:
+            rule = self._settings.answer_rule or one.problem.answer_rule or "auto"
+            by_rule.setdefault(rule, []).extend((one, stored) for stored in one.stored)
+        for rule, pairs in by_rule.items():
+            for portion in _portions(pairs):
+                truths = [one.problem.ground_truth or "" for one, _ in portion]
+                texts = [self._spool.read(stored.at).response for _, stored in portion]
+                start = time.perf_counter()
+                verdicts = judge.judge(truths, texts, rule)
+                self.verify_s += time.perf_counter() - start
+                for (one, stored), correct in zip(portion, verdicts, strict=True):
+                    self._count(one, stored, correct)
+
+    def _count(self, candidate: _Candidate, stored: Stored, correct: bool | None) -> None:
+        if correct:
+            candidate.correct.append(stored)
+            self._counts.correct += 1
+        elif correct is None:
+            self._counts.undecided += 1
+        else:
+            self._counts.incorrect += 1
+
+    def _item(self, candidate: _Candidate) -> Item:
+        problem, correct = candidate.problem, len(candidate.correct)
+        if correct < self._settings.min_rollouts:
+            return Excluded(
+                problem,
+                "few_correct",
+                f"{correct} of {len(candidate.stored)} distinct rollouts are correct, the least "
+                f"is {self._settings.min_rollouts}",
+            )
+        chosen = choose(problem.problem_id, candidate.correct, self._settings)
+        self._counts.used += len(chosen)
+        return self._task(problem, chosen, correct)
+
+    def _task(self, problem: Problem, chosen: Sequence[Stored], correct: int) -> Task:
+        read = [self._spool.read(one.at) for one in chosen]
+        names = _unique_names([rollout.name for rollout in read], chosen)
+        sampled = tuple(
+            Sampled(name, one.model, json.loads(rollout.sampling or "{}"))
+            for name, one, rollout in zip(names, chosen, read, strict=True)
+        )
+        rollouts = tuple(
+            CorrectRollout(one.rollout_id, one.model, rollout.response)
+            for one, rollout in zip(sampled, read, strict=True)
+        )
+        inputs = inputs_digest(problem, chosen, names)
+        return Task(Group(problem, sampled, correct, inputs, self._provenance), rollouts)
+
+
+def inputs_digest(problem: Problem, chosen: Sequence[Stored], names: Sequence[str]) -> str:
+    """Return a digest of all that an extractor is given."""
+    given = [
+        problem.problem_id,
+        problem.problem,
+        problem.ground_truth,
+        [
+            [name, one.model, one.digest.hex()]
+            for name, one in zip(names, chosen, strict=True)
+        ],
+    ]  # fmt: skip
+    return "sha256:" + hashlib.sha256(json.dumps(given).encode("ascii")).hexdigest()
+
+
+def _portions(
+    pairs: Sequence[tuple[_Candidate, Stored]],
+) -> Iterator[list[tuple[_Candidate, Stored]]]:
+    portion: list[tuple[_Candidate, Stored]] = []
+    num_bytes = 0
+    for pair in pairs:
+        portion.append(pair)
+        num_bytes += pair[1].num_bytes
+        if len(portion) >= BATCH_ROLLOUTS or num_bytes >= BATCH_BYTES:
+            yield portion
+            portion, num_bytes = [], 0
+    if portion:
+        yield portion
+
+
+def _unique_names(names: Sequence[str | None], chosen: Sequence[Stored]) -> list[str]:
+    """Return a name for each rollout; one without, or with that of another, is named by text."""
+    unique = []
+    for name, one in zip(names, chosen, strict=True):
+        mark = one.digest.hex()[:12]
+        if not name:
+            unique.append(mark)
+        else:
+            unique.append(name if names.count(name) == 1 else f"{name}#{mark}")
+    return unique
+
+
+# MERGED The three commands of construction: extract, refine, and both in one pass.
+#
+# ::
+#
+#     rollouts ─▶ spool ─▶ verify, choose ─▶ [journal] ─▶ extract ─▶ refine ─▶ dataset, audit
+#                                                              └─▶ candidates ─▶ refine ─▶ …
+#
+# Everything streams, in the order of the problems, and memory is bounded whatever the number of
+# problems: docs/design/construction.md tells by what.
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +585,7 @@ def _run(job: Job, items: Iterator[Item], journal: ExtractionJournal, folder: Pa
         return
     plan = replace(plan, extractor=job.extractor)
     if job.means.engine == "ray":
-        from consensusbench.construction.ray_engine import RayEngine
+        from consensusbench.construction.workers import RayEngine
 
         stream = RayEngine(plan, folder).run(items)
     else:

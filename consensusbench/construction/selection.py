@@ -1,9 +1,7 @@
-"""Which correct rollouts of a problem are looked at: N of them, over as many models as there are.
+"""Which rollouts are correct: decided by the answer verifier, or by their labels.
 
-The paper's stage 1 (section 3.2) takes N = 5 correct rollouts a problem in total from several
-models and excludes problems with fewer than N_min = 3.  Where there are more than N, models
-take turns; whose turn comes first and which of a model's rollouts goes first is decided by a
-digest of problem, model and text, so that neither the order of files nor that of rows matters.
+An answer that is not decided is not correct.  One that a busy machine left open is asked
+again: nobody waits for a build as a trainer waits for a reward.
 """
 
 from __future__ import annotations
@@ -15,6 +13,54 @@ from typing import Protocol, TypeVar
 
 from consensuspr.data import Row
 from consensuspr.errors import InputError
+from consensuspr.scoring.answers import AnswerVerifier, Verdict
+
+MAX_REPEATS = 5
+_BUSY = ("load", "deadline")
+
+
+class Judge(Protocol):
+    """Says of rollouts whether they are correct."""
+
+    def judge(self, truths: Sequence[str], texts: Sequence[str], rule: str) -> list[bool | None]:
+        """Return for each True, False, or None where it was not decided."""
+        ...
+
+
+class VerifyingJudge:
+    """Verifies final answers.
+
+    Args:
+        verifier: of answers.
+    """
+
+    def __init__(self, verifier: AnswerVerifier) -> None:
+        self._verifier = verifier
+
+    def judge(self, truths: Sequence[str], texts: Sequence[str], rule: str) -> list[bool | None]:
+        verdicts = self._verifier.verify_batch(truths, texts, rule)
+        for _ in range(MAX_REPEATS):
+            busy = [at for at, verdict in enumerate(verdicts) if _left_open(verdict)]
+            if not busy:
+                break
+            again = self._verifier.verify_batch(
+                [truths[at] for at in busy], [texts[at] for at in busy], rule
+            )
+            for at, verdict in zip(busy, again, strict=True):
+                verdicts[at] = verdict
+        return [verdict.correct for verdict in verdicts]
+
+
+def _left_open(verdict: Verdict) -> bool:
+    return verdict.correct is None and verdict.method in _BUSY
+
+
+# MERGED Which correct rollouts of a problem are looked at: N of them, over as many models as there are.
+#
+# The paper's stage 1 (section 3.2) takes N = 5 correct rollouts a problem in total from several
+# models and excludes problems with fewer than N_min = 3.  Where there are more than N, models
+# take turns; whose turn comes first and which of a model's rollouts goes first is decided by a
+# digest of problem, model and text, so that neither the order of files nor that of rows matters.
 
 # What one problem may bring along where all its rollouts are asked for: more of them tell
 # nothing new, and one problem must not decide how much memory a build takes.

@@ -26,8 +26,8 @@ from typing import Final
 
 import numpy as np
 
-from consensusbench.evaluation.columns import Bools, Floats
 from consensusbench.evaluation.estimates import Estimate, mean_estimate, ratio_estimate
+from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.require import require
 from consensuspr.core import Matcher, derive_forms
 from consensuspr.data import Node, Problem, read_problems

@@ -1,34 +1,89 @@
-"""Means, ratios and medians with intervals that respect that rollouts share problems.
+"""Resampling problems with replacement, many times at once.
 
-Sixteen rollouts of one problem are far from sixteen independent observations.  What is drawn at
-random is the problem, so every interval here is clustered by problem, with Student's t of one
-degree of freedom fewer than there are problems.
-
-=====================  ==========================================================================
-what                   interval
-=====================  ==========================================================================
-ratio of two sums      linearised variance with clusters (Cochran 1977, section 9A; "CR1"):
-                       ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; of lengths cut at 0
-mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
-share, in [0, 1]       Wilson's score interval for the effective number of observations
-                       ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
-                       [0, 1] and does not shrink to a point where all problems are alike
-median                 Woodruff (1952): the interval of the share below it, read off the sample
-=====================  ==========================================================================
-
-One problem alone says nothing about problems: no interval is given, and the estimate says so.
+A replicate is how often each problem was drawn; a figure of a replicate is that figure with its
+rollouts weighted so.  Seeded, so that a report made twice says the same.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from consensusbench.evaluation.columns import Floats, Ints
+from consensusbench.evaluation.scored import Floats, Ints
 from consensusbench.require import require
+
+REPLICATES: Final = 1000
+
+# Weights that are held at a time: 32 MB.
+_MAX_WEIGHTS: Final = 4_000_000
+
+# An interval from fewer replicates than this share of all would hide why the others have no
+# value, and lean towards the samples that happen to have one.
+MIN_DEFINED: Final = 0.9
+
+
+def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> Iterator[Floats]:
+    """Yield how often each problem was drawn, in blocks of replicates.
+
+    Args:
+        problems: how many there are, and are drawn each time.
+        seed: equal seeds give equal draws.
+        replicates: in all blocks together.
+
+    Yields:
+        (b, problems) counts; each row sums to ``problems``.
+    """
+    generator = np.random.default_rng(seed)
+    block = max(1, min(replicates, _MAX_WEIGHTS // max(problems, 1)))
+    for first in range(0, replicates, block):
+        size = min(block, replicates - first)
+        drawn = generator.integers(0, problems, (size, problems))
+        drawn += np.arange(size)[:, None] * problems
+        counts = np.bincount(drawn.ravel(), minlength=size * problems)
+        yield counts.reshape(size, problems).astype(np.float64)
+
+
+def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, float] | None:
+    """Return the percentile interval of a figure.
+
+    Args:
+        replicates: (r,) its value in each replicate, NaN where it has none.
+        confidence: in (0, 1).
+
+    Returns:
+        Both ends; None where under :data:`MIN_DEFINED` of the replicates have a value.
+    """
+    defined = replicates[~np.isnan(replicates)]
+    if len(defined) < max(2, MIN_DEFINED * len(replicates)):
+        return None
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+# MERGED Means, ratios and medians with intervals that respect that rollouts share problems.
+#
+# Sixteen rollouts of one problem are far from sixteen independent observations.  What is drawn at
+# random is the problem, so every interval here is clustered by problem, with Student's t of one
+# degree of freedom fewer than there are problems.
+#
+# =====================  ==========================================================================
+# what                   interval
+# =====================  ==========================================================================
+# ratio of two sums      linearised variance with clusters (Cochran 1977, section 9A; "CR1"):
+#                        ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; of lengths cut at 0
+# mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
+# share, in [0, 1]       Wilson's score interval for the effective number of observations
+#                        ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
+#                        [0, 1] and does not shrink to a point where all problems are alike
+# median                 Woodruff (1952): the interval of the share below it, read off the sample
+# =====================  ==========================================================================
+#
+# One problem alone says nothing about problems: no interval is given, and the estimate says so.
 
 # Where a figure can lie at all: a difference anywhere, a length from 0, a share in [0, 1].
 Lies: TypeAlias = Literal["anywhere", "from 0", "in [0, 1]"]
@@ -194,3 +249,49 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
     middle = (p + push / 2) / (1 + push)
     reach = math.sqrt(push * spread + push * push / 4) / (1 + push)
     return max(0.0, min(p, middle - reach)), min(1.0, max(p, middle + reach))
+
+
+# MERGED Is a mean difference chance?  The sign-flip permutation test over paired problems.
+#
+# If it does not matter which of two models answered, each problem's difference may as well have
+# the other sign.  The p-value is the share of sign patterns whose mean is at least as far from 0
+# as the one that was seen, both sides counted (Fisher 1935).  It assumes no distribution.
+
+# All 2^k patterns of so many differences are fewer than the random ones.
+EXACT_UP_TO: Final = 13
+PATTERNS: Final = 10_000
+
+_BLOCK_SIGNS: Final = 4_000_000
+
+# Patterns that are equal but for rounding count as equal.
+_TOLERANCE: Final = 1e-12
+
+
+def sign_flip_p_value(differences: Floats, seed: int) -> float:
+    """Return the two-sided p-value of the mean difference being 0.
+
+    Args:
+        differences: (p,) one per problem.
+        seed: of the random patterns; :data:`PATTERNS` of them where there are more than
+            :data:`EXACT_UP_TO` differences other than 0, else all patterns are tried.
+
+    Returns:
+        In (0, 1]; 1 where no problem differs.
+    """
+    moving = differences[differences != 0]
+    if not len(moving):
+        return 1.0
+    # A problem without a difference adds 0 under either sign.
+    seen = abs(float(moving.sum())) - _TOLERANCE * float(np.abs(moving).sum())
+    if len(moving) <= EXACT_UP_TO:
+        patterns = np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1
+        return float((np.abs((1.0 - 2.0 * patterns) @ moving) >= seen).mean())
+    generator = np.random.default_rng(seed)
+    block = max(1, _BLOCK_SIGNS // len(moving))
+    as_far = 0
+    for first in range(0, PATTERNS, block):
+        size = min(block, PATTERNS - first)
+        signs = 1.0 - 2.0 * generator.integers(0, 2, (size, len(moving)), dtype=np.int8)
+        as_far += int((np.abs(signs @ moving) >= seen).sum())
+    # The pattern that was seen is one of them: no p-value is 0.
+    return (as_far + 1) / (PATTERNS + 1)

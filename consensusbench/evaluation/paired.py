@@ -15,7 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from consensusbench.evaluation.columns import (
+from consensusbench.evaluation.estimates import (
+    Estimate,
+    mean_estimate,
+    problem_means,
+    sign_flip_p_value,
+)
+from consensusbench.evaluation.scored import (
     UNKNOWN,
     Bools,
     Columns,
@@ -25,8 +31,6 @@ from consensusbench.evaluation.columns import (
     ncr_of,
     tpn_of,
 )
-from consensusbench.evaluation.estimates import Estimate, mean_estimate, problem_means
-from consensusbench.evaluation.sign_flips import sign_flip_p_value
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 

@@ -1,25 +1,33 @@
-"""Files of rollouts to scored rollouts: read, score what is not scored yet, forget the text."""
+"""How hard a problem is, in the paper's three groups.
+
+The paper (section 5, RQ2) divides MATH-500 into easy, medium and hard "according to its
+difficulty labels" and does not say how.  Its accuracies are exact multiples of 1/43, 1/323 and
+1/134, which are the sizes of level 1, levels 2 to 4 and level 5: that fixes the groups.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
-from consensusbench.evaluation.columns import UNKNOWN
-from consensusbench.evaluation.scored_types import ProblemFacts, ScoredRollout, ScoredSet
-from consensusbench.evaluation.stored_scores import is_scored, stored_score
-from consensusbench.evaluation.tokens import CountTokens, open_tokenizer
-from consensusbench.output_files import check_outputs
+import numpy as np
+from numpy.typing import NDArray
+
+from consensusbench.outputs import check_outputs
 from consensusbench.quiet import quiet_readers
-from consensuspr.cli.connection import Connection, connect
-from consensuspr.cli.file_scoring import chunks
+from consensusbench.require import require
+from consensuspr.client.files import Connection, chunks, connect
 from consensuspr.data import (
     OnError,
+    Problem,
     ReadReport,
     Row,
     RowWriter,
@@ -28,21 +36,525 @@ from consensuspr.data import (
     read_rollouts,
     scan_rollouts,
 )
-from consensuspr.errors import InputError, ServerFault
+from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
 from consensuspr.scoring.types import Identity, Rollout, Score, Status
 
-if TYPE_CHECKING:  # at run time this would load gRPC
+if TYPE_CHECKING:
     from consensuspr.client import ScoredBatch
 
-__all__ = [
-    "ProblemFacts",
-    "ScoredRollout",
-    "ScoredSet",
-    "count_rollouts",
-    "model_names",
-    "score_files",
-]
+
+DIFFICULTIES: Final = ("easy", "medium", "hard")
+
+_GROUP_OF_LEVEL: Final = {1: "easy", 2: "medium", 3: "medium", 4: "medium", 5: "hard"}
+_LEVEL: Final = re.compile(r"(?:level\s*)?([1-5])(?:\.0)?", re.IGNORECASE)
+
+
+def difficulty_of(metadata: Row) -> str | None:
+    """Return ``easy``, ``medium`` or ``hard``, None where the metadata do not say it.
+
+    Args:
+        metadata: of a problem; ``difficulty`` counts where it is one of the three, else
+            ``level`` of the MATH dataset (``5`` and ``"Level 5"`` alike).
+    """
+    difficulty = metadata.get("difficulty")
+    if isinstance(difficulty, str) and difficulty.strip().lower() in DIFFICULTIES:
+        return difficulty.strip().lower()
+    level = metadata.get("level")
+    if isinstance(level, bool) or not isinstance(level, int | float | str):
+        return None
+    found = _LEVEL.fullmatch(str(level).strip())
+    return _GROUP_OF_LEVEL[int(found[1])] if found else None
+
+
+# MERGED Rollouts with their scores, as metrics, reports and diagnosis read them.
+#
+# Of each rollout is kept what metrics need: about half a kilobyte, and never the response.  Whoever
+# shows a response asks for it again (:meth:`ScoredSet.responses`), one more pass over the file.
+# Made by :func:`consensusbench.evaluation.scored.score_files`.
+#
+# A value that is not known is None and stays None: a rollout that could not be scored has neither
+# Acc nor NCR, and no metric turns it into a 0.  An undecided answer has acc 0, as everywhere, and
+# says that it is undecided, so that whoever counts it as wrong can also say how many there are.
+
+# Methods of an answer check that came to no verdict (docs/answers.md).
+UNDECIDED_METHODS: Final = frozenset(
+    ("budget", "memory", "crash", "screened", "length", "load", "deadline", "no-ground-truth")
+)
+# Those of them that a calmer machine would decide.
+LOAD_METHODS: Final = frozenset(("load", "deadline"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFacts:
+    """What is known of a problem besides how rollouts fared on it.
+
+    Attributes:
+        problem_id: key in the dataset.
+        data_source: label of its benchmark, possibly empty.
+        problem: its text, possibly empty.
+        ground_truth: None where unknown.
+        difficulty: ``easy``, ``medium``, ``hard`` or None where unknown.
+        split: ``train``, ``test`` or None.
+        node_ids: (k,) one per node, in node order.
+        labels: (k,) what a person reads; an expression where the node has no label.
+        is_final: (k,) whether the node states the final answer.
+        types: (k,) kind of each node.
+    """
+
+    problem_id: str
+    data_source: str
+    problem: str
+    ground_truth: str | None
+    difficulty: str | None
+    split: str | None
+    node_ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    is_final: tuple[bool, ...]
+    types: tuple[str, ...]
+
+    @classmethod
+    def of(cls, problem: Problem) -> ProblemFacts:
+        """Return the facts of a problem of a dataset."""
+        return cls(
+            problem_id=problem.problem_id,
+            data_source=problem.data_source,
+            problem=problem.problem,
+            ground_truth=problem.ground_truth,
+            difficulty=difficulty_of(problem.metadata),
+            split=problem.split,
+            node_ids=tuple(node.node_id for node in problem.nodes),
+            labels=tuple(node.label or node.expressions[0] for node in problem.nodes),
+            is_final=tuple(node.is_final for node in problem.nodes),
+            types=tuple(node.type for node in problem.nodes),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRollout:
+    """One rollout, its score and where its text stands.
+
+    Attributes:
+        problem_id: key of its problem.
+        rollout_id: its name; ``FILE:N`` (row from 1) where the file gives none.
+        model: who wrote it, possibly empty.
+        data_source: its own, else its problem's, possibly empty.
+        status: read it before any number.
+        acc: 0.0 or 1.0; None where the answer could not be judged.
+        matched: (k,) one per node of its problem, in node order; empty where there are none or
+            the status says that they were not looked for.
+        spans: (k,) half-open code point spans of first hits, None per node that was not found;
+            None as a whole unless spans were asked for.
+        num_tokens: positive; None where unknown.
+        num_chars: code points of the response.
+        answer: taken from the response; None where none was found or the file does not say.
+        answer_method: how acc was decided (``docs/answers.md``); empty where unknown.
+        file: position of its file among those that were read.
+        row: position among the good rows of that file, from 0.
+    """
+
+    problem_id: str
+    rollout_id: str
+    model: str
+    data_source: str
+    status: Status
+    acc: float | None
+    matched: tuple[bool, ...]
+    spans: tuple[tuple[int, int] | None, ...] | None
+    num_tokens: int | None
+    num_chars: int
+    answer: str | None
+    answer_method: str
+    file: int
+    row: int
+
+    @property
+    def num_matched(self) -> int:
+        """Nodes that were found."""
+        return sum(self.matched)
+
+    @property
+    def ncr(self) -> float | None:
+        """Node Coverage Rate (equation 1); None without nodes."""
+        return sum(self.matched) / len(self.matched) if self.matched else None
+
+    @property
+    def tpn(self) -> float | None:
+        """Tokens per node (equation 2); None without a length or without a matched node."""
+        hits = sum(self.matched)
+        return self.num_tokens / hits if self.num_tokens and hits else None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether acc is 0 because the answer check came to no verdict."""
+        told = self.status is Status.ANSWER_UNDECIDED or self.answer_method in UNDECIDED_METHODS
+        return told and self.acc == 0
+
+    @property
+    def undecided_by_load(self) -> bool:
+        """Whether a busy machine, not the answer, kept the answer from being checked."""
+        return self.undecided and self.answer_method in LOAD_METHODS
+
+    def matched_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...]:
+        """Return the hits of the nodes that do not state the final answer."""
+        if facts is None:
+            return self.matched
+        if not self.matched:
+            return ()
+        return tuple(
+            hit for hit, final in zip(self.matched, facts.is_final, strict=True) if not final
+        )
+
+    def ncr_without_final(self, facts: ProblemFacts | None) -> float | None:
+        """Return NCR over the nodes that do not state the final answer; None without any.
+
+        Args:
+            facts: of its problem; None where the dataset does not have it.
+        """
+        hits = self.matched_without_final(facts)
+        return sum(hits) / len(hits) if hits else None
+
+    @classmethod
+    def of(
+        cls,
+        score: Score,
+        *,
+        problem_id: str,
+        rollout_id: str,
+        model: str,
+        data_source: str,
+        num_tokens: int | None,
+        num_chars: int,
+        file: int,
+        row: int,
+    ) -> ScoredRollout:
+        """Return a rollout with its score."""
+        return cls(
+            problem_id=problem_id,
+            rollout_id=rollout_id,
+            model=model,
+            data_source=data_source,
+            status=score.status,
+            acc=score.acc,
+            matched=tuple(score.matched),
+            spans=score.spans,
+            num_tokens=num_tokens if num_tokens and num_tokens > 0 else None,
+            num_chars=num_chars,
+            answer=score.answer,
+            answer_method=score.answer_method,
+            file=file,
+            row=row,
+        )
+
+
+@dataclass(slots=True)
+class ScoredSet:
+    """All rollouts of some files against one dataset; no response is kept.
+
+    Attributes:
+        problems: every problem of the dataset by id; rollouts of other problems may exist
+            (status UNKNOWN_PROBLEM, or NO_NODES where the rollout brought a ground truth).
+        rollouts: in order of files and rows.
+        identity: what the rollouts were scored under; None where none was scored here.
+        files: paths that were read, as they were given.
+        on_error: how bad rows were met; a second pass has to meet them alike.
+        num_stored: rollouts whose scores came with the file.
+        skipped_rows: bad rows that were passed over.
+        messages: what the first rollout of each status other than OK was told; of rollouts
+            whose problem the dataset has, where there are any.
+        tokenizer: name of what counted tokens; None where only ``num_tokens`` counts.
+        num_tokenized: rollouts whose length it counted.
+    """
+
+    problems: dict[str, ProblemFacts]
+    rollouts: list[ScoredRollout]
+    identity: Identity | None = None
+    files: tuple[str, ...] = ()
+    on_error: OnError = "stop"
+    num_stored: int = 0
+    skipped_rows: int = 0
+    messages: dict[Status, str] = field(default_factory=dict)
+    tokenizer: str | None = None
+    num_tokenized: int = 0
+
+    def facts(self, rollout: ScoredRollout) -> ProblemFacts | None:
+        """Return the facts of a rollout's problem; None where the dataset does not have it."""
+        return self.problems.get(rollout.problem_id)
+
+    @property
+    def statuses(self) -> Counter[Status]:
+        """How many rollouts have which status."""
+        return Counter(rollout.status for rollout in self.rollouts)
+
+    def responses(self, rollouts: Iterable[ScoredRollout]) -> dict[tuple[int, int], str]:
+        """Read the responses of some rollouts again, in one pass over each of their files.
+
+        Args:
+            rollouts: of this set; few enough that their texts fit into memory.
+
+        Returns:
+            The response by ``(rollout.file, rollout.row)``.
+
+        Raises:
+            DataError: a file cannot be read any more, or holds something else by now.
+        """
+        wanted: dict[int, dict[int, ScoredRollout]] = {}
+        for rollout in rollouts:
+            wanted.setdefault(rollout.file, {})[rollout.row] = rollout
+        return {
+            (file, row): response
+            for file, rows in sorted(wanted.items())
+            for row, response in _responses(self.files[file], rows, self.on_error)
+        }
+
+
+class _Quiet(ReadReport):
+    """Skips bad rows without a word: they were named when the file was read first."""
+
+    def skip(self, fault: DataError) -> None:
+        self.skipped += 1
+        if not self.reasons:
+            self.reasons.append(fault)
+
+
+def _responses(
+    path: str | os.PathLike[str], wanted: dict[int, ScoredRollout], on_error: OnError
+) -> Sequence[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    last = max(wanted)
+    for at, row in enumerate(read_rollouts(path, on_error, _Quiet())):
+        rollout = wanted.get(at)
+        if rollout is not None:
+            response: str = row["response"]
+            if row["problem_id"] != rollout.problem_id or len(response) != rollout.num_chars:
+                break
+            found.append((at, response))
+        if at == last:
+            return found
+    raise DataError(os.fspath(path), None, "has changed since its rollouts were scored")
+
+
+# MERGED Scores that a rollouts file brings with it, checked against the dataset they claim to be of.
+#
+# A file written by ``consensuspr score`` is not scored again.  What it says is believed, but not
+# that it belongs to this dataset: a score with another number of nodes is refused, because it
+# would be counted under the wrong nodes.
+
+SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
+
+# Statuses under which a score says of every node whether it was found.
+_LOOKED_AT_NODES: Final = frozenset((Status.OK, Status.ANSWER_UNDECIDED, Status.NO_GROUND_TRUTH))
+_KNOWS_NO_NODES: Final = frozenset((Status.NO_NODES, Status.UNKNOWN_PROBLEM))
+# Statuses under which no answer was judged: an acc of 0 beside one would make a failure a wrong
+# answer.
+_JUDGED_NO_ANSWER: Final = frozenset(
+    (Status.NO_GROUND_TRUTH, Status.UNKNOWN_PROBLEM, Status.OVERSIZE, Status.INTERNAL)
+)
+
+
+def is_scored(row: Row, spans: bool) -> bool:
+    """Say whether a row brings its scores, and where nodes were found if that is asked for."""
+    if row.get("status") is None or any(column not in row for column in SCORE_COLUMNS):
+        return False
+    # Where no node was looked for, none has a place.
+    return not spans or row.get("spans") is not None or not row["matched"]
+
+
+class _Unusable(Exception):
+    """Why a stored score cannot be taken; the entry point adds file and rollout."""
+
+
+def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
+    """Return the score that a row brings.
+
+    Args:
+        row: a row for which :func:`is_scored` holds.
+        num_nodes: of its problem in the dataset, 0 where the dataset does not have it.
+        path: the file, for messages.
+        name: the rollout, for messages.
+
+    Raises:
+        DataError: a column has a wrong type, or the score was made with another dataset.
+    """
+    try:
+        status = _status(row["status"])
+        matched = _matched(row["matched"], status, num_nodes)
+        acc = row["acc"]
+        if acc is not None and (type(acc) not in (int, float) or acc not in (0, 1)):
+            raise _Unusable(f"acc must be 0, 1 or null, got {str(acc)[:40]!r}")
+        if acc is not None and status in _JUDGED_NO_ANSWER:
+            raise _Unusable(f"acc must be null under status {status}, got {acc}")
+        return Score(
+            status,
+            reward=_number(row.get("reward")),
+            acc=None if acc is None else float(acc),
+            ncr=sum(matched) / len(matched) if matched else None,
+            num_nodes=len(matched),
+            num_matched=sum(matched),
+            matched=matched,
+            tpn=_number(row.get("tpn")),
+            spans=_spans(row.get("spans"), matched, len(row["response"])),
+            answer=_text(row, "answer"),
+            answer_method=_text(row, "answer_method") or "",
+        )
+    except _Unusable as fault:
+        raise DataError(path, None, f"rollout {name[:80]!r}: {fault}") from None
+
+
+def _status(value: object) -> Status:
+    if not isinstance(value, str) or value not in Status.__members__:
+        raise _Unusable(f"status {str(value)[:40]!r} is not a status of scores")
+    return Status(value)
+
+
+def _matched(value: object, status: Status, num_nodes: int) -> tuple[bool, ...]:
+    hits = [] if value is None else value
+    if type(hits) is not list or not all(type(hit) is bool for hit in hits):
+        raise _Unusable("matched must be a list of true and false")
+    looked_for = num_nodes if status in _LOOKED_AT_NODES else 0
+    if len(hits) != looked_for or (status in _KNOWS_NO_NODES and num_nodes):
+        raise _Unusable(
+            f"it was scored {status} with {len(hits)} nodes, and its problem has {num_nodes} in "
+            "this dataset; score it again with this dataset"
+        )
+    return tuple(hits)
+
+
+def _spans(
+    value: object, matched: tuple[bool, ...], num_chars: int
+) -> tuple[tuple[int, int] | None, ...] | None:
+    if value is None:
+        return None
+    wrong = _Unusable(
+        "spans must hold [start, end] inside the response for each matched node, null for others"
+    )
+    if type(value) is not list or len(value) != len(matched):
+        raise wrong
+    spans: list[tuple[int, int] | None] = []
+    for span, hit in zip(value, matched, strict=True):
+        if span is None and not hit:
+            spans.append(None)
+            continue
+        if type(span) is not list or [type(end) for end in span] != [int, int] or not hit:
+            raise wrong
+        if not 0 <= span[0] <= span[1] <= num_chars:
+            raise wrong
+        spans.append((span[0], span[1]))
+    return tuple(spans)
+
+
+def _number(value: object) -> float | None:
+    """Return a figure that is only carried through, none where it holds something else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def _text(row: Row, column: str) -> str | None:
+    """Return a column that is not of the format, hence none where it holds something else."""
+    value = row.get(column)
+    return value if isinstance(value, str) else None
+
+
+# MERGED Lengths in tokens where the rollouts do not bring them.
+
+CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
+
+
+def open_tokenizer(name: str) -> CountTokens:
+    """Return what counts tokens, special ones (beginning, end) left out.
+
+    Args:
+        name: path of a ``tokenizer.json`` or of a folder that holds one, else the name of a
+            model on the hub of the ``tokenizers`` package.
+
+    Raises:
+        InputError: the package is missing, or there is no such tokenizer.
+    """
+    tokenizers = require("tokenizers", "counting tokens")
+    path = Path(name)
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    local = path.is_file()
+    if not local and (path.suffix == ".json" or path.is_absolute() or Path(name).is_dir()):
+        raise InputError(f"{path}: no such file, so there is no tokenizer to count with")
+    try:
+        with _quiet_hub():
+            tokenizer = (
+                tokenizers.Tokenizer.from_file(str(path))
+                if local
+                else tokenizers.Tokenizer.from_pretrained(name)
+            )
+    except Exception as error:  # the package raises bare Exception
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"the tokenizer {name!r} cannot be loaded: {reason}") from None
+    # A tokenizer.json may say to cut or to fill up; either would make every length a lie.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def count(texts: Sequence[str]) -> list[int]:
+        encoded = tokenizer.encode_batch_fast(
+            [_encodable(text) for text in texts], add_special_tokens=False
+        )
+        return [len(one.ids) for one in encoded]
+
+    return count
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Keep back the hub's warnings of every attempt: the error that ends them says it once."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        hub.setLevel(level)
+
+
+def _encodable(text: str) -> str:
+    """Return the text with lone surrogates, which no tokenizer takes, replaced one for one."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+# MERGED Whether rollouts and dataset belong together, before a table of zeros and dashes is read.
+#
+# Nothing is refused here: a dataset may well lack nodes for most problems.  Whoever named the
+# wrong file learns it from the first line.
+
+
+def dataset_warning(scored: ScoredSet, dataset: str | os.PathLike[str]) -> str | None:
+    """Return one sentence where fewer than half of the rollouts' problems have nodes.
+
+    Args:
+        scored: the rollouts; one that brought nodes of its own counts as having them.
+        dataset: its path, to be named.
+    """
+    total = len(scored.rollouts)
+    listed = with_nodes = 0
+    for rollout in scored.rollouts:
+        facts = scored.facts(rollout)
+        listed += facts is not None
+        with_nodes += bool(rollout.matched) or (facts is not None and bool(facts.node_ids))
+    if not total or 2 * with_nodes >= total:
+        return None
+    of_all = f"of the {total:,} rollouts' problems" if total > 1 else "of the one rollout's problem"
+    path = os.fspath(dataset)
+    if with_nodes:
+        said = f"only {with_nodes:,} {of_all} have nodes in {path}, {listed:,} are listed there"
+    elif listed:
+        said = f"none {of_all} has nodes in {path}, {listed:,} are listed there without"
+    else:
+        said = f"none {of_all} is in {path}"
+    return f"{said}: is it the right dataset?"
+
+
+# MERGED Files of rollouts to scored rollouts: read, score what is not scored yet, forget the text.
 
 # What is written beyond the columns of scored rollouts, so that reading it back loses nothing.
 _OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
@@ -284,3 +796,139 @@ def _output_row(row: Row, score: Score, num_tokens: int | None) -> Row:
         "answer": score.answer,
         "answer_method": score.answer_method,
     }
+
+
+# MERGED Scored rollouts as columns, which is what metrics compute on.
+#
+# One array element per rollout; an unknown value is NaN in a float column.  Problems are numbered
+# in the order of their ids, not of the rollouts: a seeded resampling of problems then gives the
+# same result for the same rollouts in any order.
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+# Of Python strings: numpy's own give every row the width of the longest.
+Texts: TypeAlias = NDArray[np.object_]
+
+UNKNOWN: Final = "(none)"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rollouts as columns of equal length n.
+
+    Attributes:
+        problem: (n,) number of the problem, in the order of ids.
+        acc: (n,) 0.0, 1.0 or NaN.
+        nodes: (n,) nodes that were looked for; 0 where none were.
+        hits: (n,) nodes that were found.
+        nodes_without_final, hits_without_final: (n,) the same without the nodes that state
+            the final answer.
+        tokens: (n,) length in tokens, or NaN.
+        chars: (n,) length in code points.
+        undecided: (n,) acc is 0 because the answer check came to no verdict.
+        undecided_by_load: (n,) ... and a calmer machine would come to one.
+        status: (n,) names of statuses.
+        model, source, difficulty: (n,) labels, :data:`UNKNOWN` where there is none.
+        file: (n,) position of the file.
+    """
+
+    problem: Ints
+    acc: Floats
+    nodes: Ints
+    hits: Ints
+    nodes_without_final: Ints
+    hits_without_final: Ints
+    tokens: Floats
+    chars: Ints
+    undecided: Bools
+    undecided_by_load: Bools
+    status: Texts
+    model: Texts
+    source: Texts
+    difficulty: Texts
+    file: Ints
+
+    def __len__(self) -> int:
+        return len(self.problem)
+
+    def where(self, wanted: Bools) -> Self:
+        """Return the rollouts for which ``wanted`` holds."""
+        return type(self)(*[getattr(self, column.name)[wanted] for column in fields(self)])
+
+
+def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
+    """Return the rollouts of a set as columns, and the problem ids by number."""
+    rollouts = scored.rollouts
+    problem_ids = tuple(sorted({rollout.problem_id for rollout in rollouts}))
+    number_of = {problem_id: number for number, problem_id in enumerate(problem_ids)}
+    without = [r.matched_without_final(scored.facts(r)) for r in rollouts]
+    columns = Columns(
+        problem=_ints([number_of[r.problem_id] for r in rollouts]),
+        acc=_floats([r.acc for r in rollouts]),
+        nodes=_ints([len(r.matched) for r in rollouts]),
+        hits=_ints([sum(r.matched) for r in rollouts]),
+        nodes_without_final=_ints([len(matched) for matched in without]),
+        hits_without_final=_ints([sum(matched) for matched in without]),
+        tokens=_floats([r.num_tokens for r in rollouts]),
+        chars=_ints([r.num_chars for r in rollouts]),
+        undecided=np.array([r.undecided for r in rollouts], dtype=np.bool_),
+        undecided_by_load=np.array([r.undecided_by_load for r in rollouts], dtype=np.bool_),
+        status=_texts([r.status.value for r in rollouts]),
+        model=_texts([r.model or UNKNOWN for r in rollouts]),
+        source=_texts([r.data_source or UNKNOWN for r in rollouts]),
+        difficulty=_texts([_difficulty(scored, r) for r in rollouts]),
+        file=_ints([r.file for r in rollouts]),
+    )
+    return columns, problem_ids
+
+
+def statuses_of(columns: Columns) -> dict[str, int]:
+    """Return how many rollouts have which status, in the order in which statuses are told."""
+    names, counts = np.unique(columns.status, return_counts=True)
+    count_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return {status.value: count_of[status.value] for status in Status if status.value in count_of}
+
+
+def label_order(label: str) -> tuple[int, int, str]:
+    """Return what labels sort by: difficulties as they grow, names by letter, unknown last."""
+    if label in DIFFICULTIES:
+        return 0, DIFFICULTIES.index(label), label
+    return int(label == UNKNOWN), 0, label
+
+
+def ncr_of(hits: Ints, nodes: Ints) -> Floats:
+    """Return the Node Coverage Rate of each rollout.
+
+    Equation 1 of the paper: matched nodes over nodes.  NaN where there is no node to match:
+    the paper's problems all have some.
+    """
+    ncr: Floats = np.divide(hits, nodes, out=np.full(len(hits), np.nan), where=nodes > 0)
+    return ncr
+
+
+def tpn_of(tokens: Floats, hits: Ints) -> Floats:
+    """Return the tokens per node of each rollout.
+
+    Equation 2 of the paper: length over matched nodes.  The paper leaves open what a rollout
+    without a matched node has; here it has none (NaN), as it has where its length is unknown.
+    """
+    tpn: Floats = np.divide(tokens, hits, out=np.full(len(hits), np.nan), where=hits > 0)
+    return tpn
+
+
+def _difficulty(scored: ScoredSet, rollout: ScoredRollout) -> str:
+    facts = scored.facts(rollout)
+    return (facts.difficulty if facts is not None else None) or UNKNOWN
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def _texts(values: Sequence[str]) -> Texts:
+    return np.array(values, dtype=np.object_)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from consensusbench.extraction.same import normal_form
+from consensusbench.extraction.statements import normal_form
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.core import Hit, Matcher
 

@@ -8,21 +8,77 @@ that even a hole in the escaping could load and run nothing.
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from consensusbench.evaluation.columns import UNKNOWN, label_order
-from consensusbench.report.browser import RolloutView, node_look
-from consensusbench.report.charts.chart import Chart
-from consensusbench.report.charts.svg import safe
-from consensusbench.report.table import Table
+from consensusbench.evaluation.metrics import Settings as EvaluationSettings
+from consensusbench.evaluation.metrics import evaluate
+from consensusbench.evaluation.scored import UNKNOWN, ScoredSet, label_order
+from consensusbench.quality.diagnose import (
+    Diagnosis,
+    DiagnosisReport,
+    diagnose,
+    read_answers,
+    share,
+)
+from consensusbench.quality.probes import ProbeReport, ProbeSettings, probe_dataset
+from consensusbench.report.charts import (
+    Chart,
+    Part,
+    accuracy_scatter,
+    alpha_charts,
+    length_distribution,
+    ncr_distribution,
+    node_order,
+    share_bars,
+    text_position,
+    tpn_distribution,
+)
+from consensusbench.report.data import (
+    Label,
+    Place,
+    ProblemSummary,
+    RolloutView,
+    choose,
+    node_look,
+    summarize_problems,
+    view_rollouts,
+)
+from consensusbench.report.markup import (
+    Cell,
+    Column,
+    Table,
+    count,
+    element,
+    number,
+    percent,
+    safe,
+    text,
+)
+from consensuspr.data import atomic_file
+from consensuspr.errors import InputError
+from consensuspr.scoring import DatasetIndex
+from consensuspr.scoring.types import AnswerRule, Status
+from consensuspr.version import VERSION
+
+if TYPE_CHECKING:
+    from consensusbench.evaluation.estimates import Estimate
+    from consensusbench.evaluation.metrics import Evaluation, Group
+    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
+    from consensusbench.quality.diagnose import DiagnosisReport, Thresholds
+    from consensusbench.quality.probes import AttackFigures, AttackReport, ProbeReport
+
 
 # Longer tables scroll in a box of their own; shorter ones stand whole.
 WHOLE_ROWS = 60
@@ -134,3 +190,876 @@ def _template() -> Template:
         autoescape=True, finalize=safe, undefined=StrictUndefined, keep_trailing_newline=True
     )
     return environment.from_string(_asset("page.html.j2"))
+
+
+# MERGED What was evaluated, and what a reader must know before any number.
+
+# What each status other than OK means for the figures; docs/evaluation.md says more.
+_MEANING = {
+    Status.ANSWER_UNDECIDED: "the answer check came to no verdict; counted as wrong",
+    Status.NO_NODES: "their problem has no nodes; no NCR",
+    Status.NO_GROUND_TRUTH: "nothing says what is right; no Acc",
+    Status.UNKNOWN_PROBLEM: "the dataset does not have their problem; neither Acc nor NCR",
+    Status.INVALID_NODES: "their nodes were not usable; no NCR",
+    Status.OVERSIZE: "too long to be scored; neither Acc nor NCR",
+    Status.INTERNAL: "a defect while scoring; neither Acc nor NCR",
+}
+
+
+def facts_of(
+    scored: ScoredSet, evaluation: Evaluation, dataset: str, digest: str
+) -> tuple[tuple[str, str], ...]:
+    """Return name and value of all that the figures depend on.
+
+    Folders are left out of paths: a page travels, and they are nobody else's concern.
+    """
+    models = sorted({rollout.model or "(none named)" for rollout in scored.rollouts})
+    sources = sorted({rollout.data_source or "(none)" for rollout in scored.rollouts})
+    facts = [
+        ("Dataset", f"{Path(dataset).name}, {digest}"),
+        ("Problems of the dataset", f"{len(scored.problems):,}"),
+        *_answered(scored),
+        ("Rollouts", f"{len(scored.rollouts):,} of {_files(scored)}"),
+        ("Models", _listed(models)),
+        ("Sources", _listed(sources)),
+        ("Statuses", _statuses(scored)),
+    ]
+    identity = scored.identity
+    if identity is not None:
+        facts.append(
+            (
+                "Scored by",
+                f"consensuspr {identity.server_version}, normal form "
+                f"{identity.normal_form_version}, answers {identity.answer_version}, "
+                f"answer rule {identity.answer_rule.value}",
+            )
+        )
+    if scored.num_stored:
+        facts.append(("Scores from the files", f"{scored.num_stored:,} rollouts"))
+    if evaluation.tokenizer is not None:
+        tokenizer = _tokenizer_name(evaluation.tokenizer)
+        facts.append(("Tokens", f"{evaluation.num_tokenized:,} rollouts counted by {tokenizer}"))
+    return tuple(facts)
+
+
+def warnings_of(scored: ScoredSet) -> tuple[str, ...]:
+    """Return what makes figures mean less than they seem to, one sentence each."""
+    warnings = []
+    for status, rollouts in scored.statuses.items():
+        if status is not Status.OK:
+            first = scored.messages.get(status)
+            example = f" The first: {first}." if first else ""
+            warnings.append(
+                f"{rollouts:,} rollouts have status {status.value}: {_MEANING[status]}.{example}"
+            )
+    by_load = sum(rollout.undecided_by_load for rollout in scored.rollouts)
+    if by_load:
+        warnings.append(
+            f"{by_load:,} answers stayed undecided because the machine was busy: score them again."
+        )
+    if scored.skipped_rows:
+        warnings.append(f"{scored.skipped_rows:,} bad rows of the files were passed over.")
+    if not any(rollout.num_tokens for rollout in scored.rollouts):
+        warnings.append("No rollout has a length in tokens: there is no TPN.")
+    return tuple(warnings)
+
+
+def _answered(scored: ScoredSet) -> list[tuple[str, str]]:
+    """Return how many problems have rollouts, how many of them have no nodes, and the nodes."""
+    nodes = {
+        rollout.problem_id: (
+            len(scored.problems[rollout.problem_id].node_ids)
+            if rollout.problem_id in scored.problems
+            else 0
+        )
+        for rollout in scored.rollouts
+    }
+    for rollout in scored.rollouts:  # which may have brought nodes of their own
+        nodes[rollout.problem_id] = max(nodes[rollout.problem_id], len(rollout.matched))
+    with_nodes = [count for count in nodes.values() if count]
+    told = f"{len(nodes):,}"
+    without = len(nodes) - len(with_nodes)
+    if without:
+        told += f", of them {without:,} without nodes"
+    facts = [("Problems with rollouts", told)]
+    if with_nodes:
+        each = sum(with_nodes) / len(with_nodes)
+        facts.append(
+            (
+                "Nodes",
+                f"{sum(with_nodes):,} of {len(with_nodes):,} problems with rollouts "
+                f"({each:.1f} a problem)",
+            )
+        )
+    return facts
+
+
+def _statuses(scored: ScoredSet) -> str:
+    counts = scored.statuses
+    told = sorted(counts, key=lambda status: (status is not Status.OK, status.value))
+    return ", ".join(f"{status.value} {counts[status]:,}" for status in told)
+
+
+def _files(scored: ScoredSet) -> str:
+    return _listed([Path(path).name for path in scored.files])
+
+
+def _tokenizer_name(tokenizer: str) -> str:
+    """Return a tokenizer's name on the hub, or that of its file or folder."""
+    path = Path(tokenizer)
+    return path.resolve().name if path.exists() else tokenizer
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    more = len(names) - most
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+# MERGED Distributions, positions and rewards, for all rollouts and for each model.
+
+Rollouts: TypeAlias = "Sequence[ScoredRollout]"
+
+# Models that get charts of their own: those with the most rollouts.
+MAX_MODELS = 12
+
+
+def scopes_of(rollouts: Rollouts) -> list[tuple[str, str, Rollouts]]:
+    """Return name, title and rollouts of each scope: all, then the models with most rollouts."""
+    scopes: list[tuple[str, str, Rollouts]] = [("all", "All models", rollouts)]
+    counts = Counter(rollout.model for rollout in rollouts)
+    if len(counts) > 1:
+        largest = sorted(counts, key=lambda model: (-counts[model], model))[:MAX_MODELS]
+        largest.sort(key=lambda model: label_order(model or UNKNOWN))
+        for at, model in enumerate(largest, start=1):
+            own = [rollout for rollout in rollouts if rollout.model == model]
+            scopes.append((f"model-{at}", model or "(no model named)", own))
+    return scopes
+
+
+def distribution_section(rollouts: Rollouts, problems: Mapping[str, ProblemFacts]) -> Section:
+    """Return NCR against Acc, and how NCR, positions, TPN and lengths are distributed."""
+
+    def charts(own: Rollouts) -> tuple[Chart, ...]:
+        return (
+            ncr_distribution(own),
+            accuracy_scatter(summarize_problems(own, problems)),
+            text_position(own),
+            node_order(own),
+            tpn_distribution(own),
+            length_distribution(own),
+        )
+
+    return _section(
+        "distributions",
+        "Distributions",
+        "Right and wrong rollouts side by side. Point at a mark for its figures.",
+        rollouts,
+        charts,
+    )
+
+
+def reward_section(rollouts: Rollouts) -> Section:
+    """Return what the rewards of the paper's section 4.2 would do to these rollouts."""
+    return _section(
+        "rewards",
+        "Rewards",
+        "What the linear reward would tell a trainer about these rollouts as its weight α moves "
+        "from the process (0) to the outcome (1). Nothing was trained for it.",
+        rollouts,
+        alpha_charts,
+    )
+
+
+def _section(
+    name: str,
+    title: str,
+    about: str,
+    rollouts: Rollouts,
+    charts: Callable[[Rollouts], tuple[Chart, ...]],
+) -> Section:
+    scopes = tuple(
+        _scope(scope, scope_title, charts(own)) for scope, scope_title, own in scopes_of(rollouts)
+    )
+    models = len({rollout.model for rollout in rollouts})
+    notes = (
+        (f"Charts of their own have the {MAX_MODELS} models with most rollouts, of {models:,}.",)
+        if models > MAX_MODELS
+        else ()
+    )
+    return Section(name, title, (about,), scopes, notes=notes)
+
+
+def _scope(name: str, title: str, charts: Sequence[Chart]) -> Scope:
+    """Return the charts that show something, and a line about each of the others."""
+    return Scope(
+        name,
+        title,
+        tuple(chart for chart in charts if chart.svg is not None),
+        tuple(f"{chart.title}: {chart.empty}" for chart in charts if chart.svg is None),
+    )
+
+
+# MERGED The classes of the paper's figure 1, counted by model and source.
+
+_HINTS = {
+    Diagnosis.ALMOST_CORRECT: "a wrong answer after nearly all of the nodes",
+    Diagnosis.FORMAT_ERROR: "a right answer that is not where or as it was asked for",
+    Diagnosis.DIRECT_ANSWER: "a right answer in a few words, without the nodes",
+    Diagnosis.REDUNDANT_THINKING: "a right answer after far more text than is usual",
+    Diagnosis.SOUND: "a right answer, none of the former",
+    Diagnosis.WRONG: "a wrong answer, none of the former",
+    Diagnosis.UNSCORED: "no score to judge by; its share is of all rollouts",
+}
+
+# More bars than this are longer than a page that anyone scrolls through.
+MAX_BARS = 60
+
+_PARTS = {
+    Diagnosis.SOUND: Part("sound", "S", "c-sound"),
+    Diagnosis.REDUNDANT_THINKING: Part("redundant thinking", "R", "c-redundant"),
+    Diagnosis.DIRECT_ANSWER: Part("direct answer", "D", "c-direct"),
+    Diagnosis.FORMAT_ERROR: Part("format error", "F", "c-format"),
+    Diagnosis.ALMOST_CORRECT: Part("almost correct", "A", "c-almost"),
+    Diagnosis.WRONG: Part("wrong", "W", "c-wrong"),
+    Diagnosis.UNSCORED: Part("unscored", "U", "c-unscored"),
+}
+
+
+def class_name(diagnosis: Diagnosis) -> str:
+    """Return a class as a person reads it."""
+    return diagnosis.value.replace("_", " ")
+
+
+def diagnosis_section(report: DiagnosisReport) -> Section:
+    """Return the share and the number of each class."""
+    shown = [one for one in Diagnosis if one is not Diagnosis.UNSCORED or report.total[one]]
+    by_model: dict[str, Counter[Diagnosis]] = {}
+    for (model, _), counts in report.groups.items():
+        by_model.setdefault(model, Counter()).update(counts)
+    rows = [((model or UNKNOWN,), by_model[model]) for model in sorted(by_model, key=_order)]
+    if len(rows) > 1:
+        rows.append((("all",), report.total))
+    tables = [_table("Classes by model", ("model",), rows, shown)]
+    if len({source for _, source in report.groups}) > 1:
+        both = [
+            ((model or UNKNOWN, source or UNKNOWN), counts)
+            for (model, source), counts in sorted(
+                report.groups.items(), key=lambda one: tuple(map(_order, one[0]))
+            )
+        ]
+        tables.append(_table("Classes by model and source", ("model", "source"), both, shown))
+    return Section(
+        "diagnosis",
+        "Diagnosis",
+        (
+            "What an outcome reward misjudges, each rollout in one class (figure 1 of the paper). "
+            "Small: the number of rollouts. The rollouts below can be filtered by these classes.",
+        ),
+        scopes=(Scope("all", "All models", (_bars(rows, shown),)),),
+        tables=tuple(tables),
+        notes=(
+            *(_meanings(report.thresholds)[one] for one in shown),
+            "These NCRs are without final nodes, where a problem has others.",
+        ),
+    )
+
+
+def _order(label: str) -> tuple[int, int, str]:
+    return label_order(label or UNKNOWN)
+
+
+def _meanings(limits: Thresholds) -> dict[Diagnosis, str]:
+    """Return for each class a sentence that says what is put into it, with its thresholds."""
+    return {
+        Diagnosis.ALMOST_CORRECT: "Almost correct: a wrong answer with an NCR of "
+        f"{limits.almost_ncr:g} or more and {limits.almost_hits:g} nodes reached or more.",
+        Diagnosis.FORMAT_ERROR: "Format error: a right answer that is not where or as it was asked "
+        "for; it shows only where the rule asked for is stricter than auto (--answer-rule).",
+        Diagnosis.DIRECT_ANSWER: "Direct answer: a right answer with an NCR of "
+        f"{limits.direct_ncr:g} or less, in {limits.direct_chars:g} characters or less, or in "
+        f"{limits.direct_chars_per_node:g} or less for each node of its problem.",
+        Diagnosis.REDUNDANT_THINKING: "Redundant thinking: a right answer with "
+        f"{limits.redundant_per_node:g} times the usual length for each node reached and "
+        f"{limits.redundant_length:g} times the usual length in all, or one that goes on for "
+        f"{limits.redundant_tail:g} times the usual length after the final answer's node.",
+        Diagnosis.SOUND: "Sound: a right answer that is none of the former.",
+        Diagnosis.WRONG: "Wrong: a wrong answer that is none of the former.",
+        Diagnosis.UNSCORED: "Unscored: no score to judge by; the share is of all rollouts.",
+    }
+
+
+def _bars(
+    groups: Sequence[tuple[tuple[str, ...], Counter[Diagnosis]]], shown: Sequence[Diagnosis]
+) -> Chart:
+    largest = sorted(groups, key=lambda group: -group[1].total())[:MAX_BARS]
+    drawn = [group for group in groups if group in largest]
+    parts = {one: part for one, part in _PARTS.items() if one in shown}
+    chart = share_bars(
+        "diagnosis",
+        "Classes by model",
+        "An outcome reward pays S, R and D alike, and F, A and W nothing.",
+        tuple(parts.values()),
+        [(key[0], [counts[one] for one in parts]) for key, counts in drawn],
+    )
+    left_out = len(groups) - len(drawn)
+    if not left_out:
+        return chart
+    return replace(
+        chart,
+        notes=(
+            f"{left_out:,} models with fewer rollouts are left out here; the table below has all.",
+        ),
+    )
+
+
+def _table(
+    caption: str,
+    names: Sequence[str],
+    groups: Sequence[tuple[tuple[str, ...], Counter[Diagnosis]]],
+    shown: Sequence[Diagnosis],
+) -> Table:
+    columns = (
+        *(Column(name, numeric=False) for name in names),
+        Column("rollouts"),
+        *(Column(f"{class_name(one)}, %", hint=_HINTS[one]) for one in shown),
+    )
+    rows = tuple(
+        (
+            *(text(part) for part in key),
+            count(counts.total()),
+            *(percent(share(counts, one), f"{counts[one]:,}") for one in shown),
+        )
+        for key, counts in groups
+    )
+    return Table(caption, columns, rows, sortable=len(rows) > 2)
+
+
+# MERGED Reward hacking: what is had of the nodes without solving a problem.
+
+
+def probe_section(report: ProbeReport) -> Section:
+    """Return the attacks with what they earn, and how densely real rollouts hit their nodes."""
+    tables = [_attacks(report)]
+    if any(len(attack.by_source) > 1 for attack in report.attacks):
+        tables.append(_attacks_by_source(report))
+    if report.density:
+        tables.append(_density(report))
+    return Section(
+        "probes",
+        "Reward hacking",
+        (
+            "Texts that solve nothing, scored against every problem: what they earn, a policy "
+            "could earn without reasoning.",
+        ),
+        tables=tuple(tables),
+    )
+
+
+_FIGURES = (
+    Column("problems"),
+    Column("NCR, %"),
+    Column("without final nodes, %"),
+    Column("problems with NCR ≥ 50 %, %"),
+    Column("characters"),
+    Column("hits per 1,000 characters"),
+)
+
+
+def _attacks(report: ProbeReport) -> Table:
+    rows = tuple(
+        (
+            Cell(_name(attack), note=attack.description),
+            *_figures(attack.overall),
+            text(", ".join(f"{w.problem_id} ({100 * w.ncr:.0f} %)" for w in attack.worst[:3])),
+        )
+        for attack in report.attacks
+    )
+    columns = (Column("attack", numeric=False), *_FIGURES, Column("earns most on", numeric=False))
+    return Table("What attacks earn", columns, rows)
+
+
+def _attacks_by_source(report: ProbeReport) -> Table:
+    rows = tuple(
+        (text(_name(attack)), text(source or "(none)"), *_figures(figures))
+        for attack in report.attacks
+        for source, figures in attack.by_source.items()
+    )
+    columns = (Column("attack", numeric=False), Column("source", numeric=False), *_FIGURES)
+    return Table("What attacks earn, by source", columns, rows, sortable=True)
+
+
+def _name(attack: AttackReport) -> str:
+    return attack.attack.value.replace("_", " ")
+
+
+def _figures(figures: AttackFigures) -> tuple[Cell, ...]:
+    return (
+        count(figures.problems),
+        percent(figures.ncr),
+        percent(figures.ncr_without_final),
+        percent(figures.share_reached),
+        number(figures.mean_chars, 0),
+        number(figures.hits_per_1000_chars, 2),
+    )
+
+
+def _density(report: ProbeReport) -> Table:
+    rows = tuple(
+        (
+            text(source or "(none)"),
+            count(figures.rollouts),
+            percent(figures.ncr),
+            number(figures.median_chars, 0),
+            number(figures.median_per_1000_chars, 2),
+            number(figures.p99_per_1000_chars, 2),
+            number(figures.median_per_1000_tokens, 2),
+            number(figures.p99_per_1000_tokens, 2),
+        )
+        for source, figures in report.density.items()
+    )
+    columns = (
+        Column("source", numeric=False),
+        Column("rollouts"),
+        Column("NCR, %"),
+        Column("characters, median"),
+        Column("hits per 1,000 characters, median"),
+        Column("99th percentile"),
+        Column("hits per 1,000 tokens, median"),
+        Column("99th percentile"),
+    )
+    return Table("How densely these rollouts hit their own nodes", columns, rows)
+
+
+# MERGED The table of problems: accuracy, coverage and the rate at which each node is reached.
+
+# A row takes about a kilobyte of the page.
+MAX_ROWS = 700
+
+_HEIGHT, _BAR, _STEP = 22.0, 9.0, 12.0
+
+_COLUMNS = (
+    Column("problem", numeric=False),
+    Column("source", numeric=False),
+    Column("difficulty", numeric=False),
+    Column("rollouts"),
+    Column("Acc, %"),
+    Column("NCR, %"),
+    Column("NCR right, %", hint="mean NCR of the rollouts whose answer is right"),
+    Column("NCR wrong, %", hint="mean NCR of the rollouts whose answer is wrong"),
+    Column("nodes"),
+    Column("each node reached", numeric=False, hint="share of the rollouts that reached it"),
+)
+
+
+def problem_section(problems: Sequence[ProblemSummary], anchors: Mapping[str, str]) -> Section:
+    """Return the table, the problems in which Acc and NCR disagree most first.
+
+    Args:
+        problems: those with rollouts.
+        anchors: for a problem id the element id of a rollout in the page.
+    """
+    ordered = sorted(problems, key=lambda p: (-p.surprise, p.problem_id))[:MAX_ROWS]
+    notes = (
+        (f"The {len(ordered):,} of {len(problems):,} problems in which Acc and NCR disagree most.",)
+        if len(ordered) < len(problems)
+        else ()
+    )
+    rows = tuple(_row(problem, anchors.get(problem.problem_id, "")) for problem in ordered)
+    return Section(
+        "problems",
+        "Problems",
+        (
+            "Sorted by how far Acc and NCR disagree; the headings sort otherwise. Bars: how many "
+            "of the rollouts reached each node, in node order. A link leads to a rollout below.",
+        ),
+        tables=(Table("Problems", _COLUMNS, rows, sortable=True).without_empty_columns(),),
+        notes=notes,
+    )
+
+
+def _row(problem: ProblemSummary, anchor: str) -> tuple[Cell, ...]:
+    return (
+        text(problem.problem_id, f"#{anchor}" if anchor else ""),
+        text(problem.data_source),
+        text(problem.difficulty),
+        count(problem.rollouts),
+        percent(problem.acc),
+        percent(problem.ncr),
+        percent(problem.ncr_right),
+        percent(problem.ncr_wrong),
+        count(len(problem.node_rates)),
+        _rates(problem),
+    )
+
+
+def _rates(problem: ProblemSummary) -> Cell:
+    """Return one bar a node; it sorts by the node that is reached least."""
+    rates = problem.node_rates
+    if not rates:
+        return Cell("no nodes")
+    bars = [_bar(problem, at, rate) for at, rate in enumerate(rates)]
+    said = ", ".join(f"{100 * rate:.0f} %" for rate in rates)
+    width = len(rates) * _STEP
+    picture = element(
+        "svg",
+        *bars,
+        class_="rates",
+        viewBox=f"0 0 {width:g} {_HEIGHT:g}",
+        role="img",
+        aria_label=f"nodes reached: {said}",
+    )
+    return Cell("", min(rates), picture=picture)
+
+
+def _bar(problem: ProblemSummary, at: int, rate: float) -> Markup:
+    label = problem.labels[at] if at < len(problem.labels) else ""
+    final = ", final answer" if at < len(problem.is_final) and problem.is_final[at] else ""
+    x, height = at * _STEP, rate * _HEIGHT
+    back = element("rect", class_="rate-back", x=x, y=0.0, width=_BAR, height=_HEIGHT)
+    bar = element("rect", class_="rate", x=x, y=_HEIGHT - height, width=_BAR, height=height)
+    tip = f"node {at + 1} ({label[:60]}{final}): {100 * rate:.0f} %"
+    return element("g", back, bar, data_tip=tip)
+
+
+# MERGED The tables of results: every figure with its interval, by model, source and difficulty.
+
+_NAMES = {"model": "model", "source": "source", "difficulty": "difficulty"}
+
+
+def results_section(evaluation: Evaluation) -> Section:
+    """Return the headline table, the breakdowns and how NCR and Acc go together."""
+    models = evaluation.breakdown("model")
+    groups = list(models.groups) if models else []
+    if len(groups) != 1:
+        groups.append(evaluation.overall)
+    tables = [
+        _results_figures("Results by model", ("model",), groups, evaluation),
+        _consistency(groups),
+    ]
+    for dimension in ("source", "difficulty"):
+        for by in ((dimension,), ("model", dimension)):
+            breakdown = evaluation.breakdown(*by)
+            if breakdown is not None and _tells_apart(breakdown.groups, dimension):
+                caption = f"Results by {' and '.join(_NAMES[name] for name in by)}"
+                tables.append(_results_figures(caption, by, breakdown.groups, evaluation))
+    apart = evaluation.overall.has_populations
+    confidence = f"{100 * evaluation.settings.confidence:g} %"
+    return Section(
+        "results",
+        "Results",
+        (
+            f"Small figures are {confidence} confidence intervals, clustered by problem; "
+            f"a dash is a value that nothing is known of.{_POPULATIONS if apart else ''}",
+        ),
+        tables=tuple(tables),
+        notes=(_legend(with_tpn=evaluation.overall.nodes.tpn.value is not None),),
+    )
+
+
+_POPULATIONS = (
+    " Acc is over the rollouts with Acc, those whose answer could be judged; NCR over those with "
+    "NCR, whose problem has nodes."
+)
+
+
+def _legend(*, with_tpn: bool) -> str:
+    tpn = (
+        "TPN: mean number of tokens for each node reached, over rollouts that reach one. "
+        if with_tpn
+        else ""
+    )
+    return (
+        "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
+        f"reaches; without final: without the nodes that state the answer. {tpn}D_NCR: mean NCR "
+        "of right minus that of wrong rollouts. AUROC: how often a right rollout has the higher "
+        "NCR of a right and a wrong one (50 % is chance). AUCPR: average precision (chance: the "
+        "share of right rollouts)."
+    )
+
+
+def _tells_apart(groups: Sequence[Group], dimension: str) -> bool:
+    return len({group.key[dimension] for group in groups}) > 1
+
+
+def _results_figures(
+    caption: str, by: Sequence[str], groups: Iterable[Group], evaluation: Evaluation
+) -> Table:
+    apart = evaluation.overall.has_populations
+    with_acc = Column("with Acc", hint="rollouts whose answer could be judged: what Acc is over")
+    with_ncr = Column("with NCR", hint="rollouts whose problem has nodes: what NCR is over")
+    columns = (
+        *(Column(_NAMES[name], numeric=False) for name in by),
+        Column("rollouts"),
+        Column("problems"),
+        *((with_acc,) if apart else ()),
+        Column("Acc, %"),
+        *(Column(f"pass@{k}, %") for k in evaluation.settings.ks),
+        *((with_ncr,) if apart else ()),
+        Column("NCR, %"),
+        Column("NCR without final, %"),
+        Column("TPN"),
+        Column("TPN, median"),
+        Column("tokens"),
+        Column("characters"),
+    )
+    rows = tuple((*_names(group, by), *_cells(group, apart)) for group in groups)
+    return Table(caption, columns, rows, sortable=len(rows) > 2).without_empty_columns()
+
+
+def _names(group: Group, by: Sequence[str]) -> list[Cell]:
+    return [text(group.key.get(name, "all")) for name in by]
+
+
+def _cells(group: Group, apart: bool) -> list[Cell]:
+    return [
+        count(group.num_rollouts),
+        count(group.num_problems),
+        *([count(group.acc.count)] if apart else []),
+        _share(group.acc),
+        *(_share(one.estimate) for one in group.pass_at),
+        *([count(group.nodes.ncr.count)] if apart else []),
+        _share(group.nodes.ncr),
+        _share(group.nodes_without_final.ncr),
+        _number(group.nodes.tpn, 1),
+        _number(group.nodes.tpn_median, 1),
+        _number(group.tokens, 0),
+        _number(group.chars, 0),
+    ]
+
+
+def _consistency(groups: Sequence[Group]) -> Table:
+    columns = (
+        Column("model", numeric=False),
+        Column("nodes", numeric=False),
+        Column("right"),
+        Column("wrong"),
+        Column("NCR right, %"),
+        Column("NCR wrong, %"),
+        Column("D_NCR, %"),
+        Column("AUROC, %"),
+        Column("AUCPR, %"),
+        Column("share right, %"),
+    )
+    rows = tuple(
+        (
+            text(group.key.get("model", "all")),
+            text(nodes),
+            count(found.num_right),
+            count(found.num_wrong),
+            percent(found.ncr_right),
+            percent(found.ncr_wrong),
+            _share(found.d_ncr),
+            _share(found.auroc),
+            _share(found.aucpr),
+            percent(found.prevalence),
+        )
+        for group in groups
+        for nodes, found in (
+            ("all", group.nodes.consistency),
+            ("without final", group.nodes_without_final.consistency),
+        )
+    )
+    return Table("Does NCR tell right rollouts from wrong ones?", columns, rows)
+
+
+def _share(estimate: Estimate) -> Cell:
+    low, high = estimate.low, estimate.high
+    note = "" if low is None or high is None else f"{100 * low:.1f} – {100 * high:.1f}"
+    return percent(estimate.value, note)
+
+
+def _number(estimate: Estimate, decimals: int) -> Cell:
+    low, high = estimate.low, estimate.high
+    note = "" if low is None or high is None else f"{low:,.{decimals}f} – {high:,.{decimals}f}"
+    return number(estimate.value, decimals, note)
+
+
+# MERGED From scored rollouts to the page: measure, diagnose, probe, choose, draw, write.
+
+# Code points of responses in a page, over all rollouts: what a browser opens at once.
+MAX_PAGE_CHARS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """What the page holds.
+
+    Attributes:
+        title: of the page; empty for one made of the dataset's name.
+        max_rollouts: rollouts whose text stands in the page.
+        max_chars: code points of one response in the page.
+        max_page_chars: code points of all responses in the page.
+        probes: probe the dataset for reward hacking, which reads the rollouts once more.
+        answer_rule: the answer rule that was asked of the rollouts, for format errors; None for
+            the one that they are scored by.
+        evaluation: how the figures are made.
+
+    Raises:
+        InputError: a number is below its limit.
+    """
+
+    title: str = ""
+    max_rollouts: int = 200
+    max_chars: int = 20_000
+    max_page_chars: int = MAX_PAGE_CHARS
+    probes: bool = True
+    answer_rule: AnswerRule | None = None
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+
+    def __post_init__(self) -> None:
+        if self.max_rollouts < 0:
+            raise InputError(f"a page holds 0 rollouts or more, not {self.max_rollouts}")
+        if self.max_chars < 1:
+            raise InputError(f"a response has 1 character or more, not {self.max_chars}")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReport:
+    """What was written, in numbers."""
+
+    path: str
+    size_bytes: int
+    rollouts: int
+    shown: int
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the numbers ready for ``json.dumps``."""
+        return {
+            "path": self.path,
+            "size_bytes": self.size_bytes,
+            "rollouts": self.rollouts,
+            "rollouts_shown": self.shown,
+            "warnings": list(self.warnings),
+        }
+
+
+def write_report(
+    scored: ScoredSet,
+    dataset: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    settings: ReportSettings | None = None,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+) -> WrittenReport:
+    """Write the page about scored rollouts, complete or not at all.
+
+    Args:
+        scored: at least one rollout, scored with spans; its files are read again.
+        dataset: the dataset they were scored against.
+        output: the HTML file.
+        settings: what the page holds; None for the default ones.
+        progress: told how many problems are probed.
+
+    Raises:
+        InputError: a file has changed since, or the output cannot be written.
+    """
+    page = gather(scored, dataset, settings or ReportSettings(), progress)
+    written = render(page)
+    with atomic_file(output) as stream:
+        stream.write(written)
+    return WrittenReport(
+        os.fspath(output), len(written), len(scored.rollouts), len(page.views), page.warnings
+    )
+
+
+def gather(
+    scored: ScoredSet,
+    dataset: str | os.PathLike[str],
+    settings: ReportSettings,
+    progress: Callable[[int], None],
+) -> Page:
+    """Return the page about scored rollouts; the arguments are those of :func:`write_report`."""
+    on_error = scored.on_error
+    name = os.fspath(dataset)
+    evaluation = evaluate(scored, dataset=name, settings=settings.evaluation)
+    diagnosed = _diagnose(scored, settings.answer_rule)
+    diagnoses = _labels(scored, diagnosed)
+    chosen = choose(scored.rollouts, diagnoses, settings.max_rollouts)
+    views = view_rollouts(
+        scored,
+        chosen,
+        dataset,
+        diagnoses,
+        on_error=on_error,
+        max_chars=settings.max_chars,
+        max_page_chars=settings.max_page_chars,
+    )
+    index = DatasetIndex.load(dataset, on_error=on_error)
+    probe = None
+    if settings.probes:
+        probe = probe_dataset(
+            dataset, scored.files, ProbeSettings(on_error=on_error), index=index, progress=progress
+        )
+    return Page(
+        title=settings.title or f"ConsensusBench report: {Path(name).name}",
+        facts=facts_of(scored, evaluation, name, index.digest),
+        warnings=warnings_of(scored),
+        sections=_sections(scored, evaluation, diagnosed, probe, views),
+        views=tuple(views),
+        choice=_choice(scored, views),
+        footer=(
+            f"Made by consensusbench {VERSION}. The page is complete in itself: it loads "
+            "nothing and sends nothing.",
+        ),
+    )
+
+
+def _diagnose(scored: ScoredSet, rule: AnswerRule | None) -> DiagnosisReport:
+    """Sort the rollouts into classes, answers read a second time only where that can matter."""
+    identity = scored.identity
+    lenient_already = (
+        rule is None and identity is not None and identity.answer_rule is AnswerRule.AUTO
+    )
+    if lenient_already and not scored.num_stored:
+        return diagnose(scored)
+    return diagnose(scored, readings=read_answers(scored, rule))
+
+
+def _labels(scored: ScoredSet, diagnosed: DiagnosisReport) -> dict[Place, Label]:
+    return {
+        (rollout.file, rollout.row): Label(class_name(verdict.diagnosis), verdict.reason)
+        for rollout, verdict in zip(scored.rollouts, diagnosed.verdicts, strict=True)
+    }
+
+
+def _sections(
+    scored: ScoredSet,
+    evaluation: Evaluation,
+    diagnosed: DiagnosisReport,
+    probe: ProbeReport | None,
+    views: Sequence[RolloutView],
+) -> tuple[Section, ...]:
+    anchors: dict[str, str] = {}
+    for view in views:
+        anchors.setdefault(view.rollout.problem_id, view.anchor)
+    problems = summarize_problems(scored.rollouts, scored.problems)
+    return (
+        results_section(evaluation),
+        distribution_section(scored.rollouts, scored.problems),
+        reward_section(scored.rollouts),
+        *(() if probe is None else (probe_section(probe),)),
+        diagnosis_section(diagnosed),
+        problem_section(problems, anchors),
+    )
+
+
+def _choice(scored: ScoredSet, views: Sequence[RolloutView]) -> str:
+    if len(views) == len(scored.rollouts):
+        chosen = f"All {len(views):,} rollouts."
+    else:
+        chosen = (
+            f"{len(views):,} of {len(scored.rollouts):,} rollouts, chosen so that every model "
+            "shows every kind: half of them those in which accuracy and coverage disagree most, "
+            "half of them picked evenly."
+        )
+    if any(view.rollout.matched for view in views) and not views[-1].rollout.matched:
+        chosen += " Those without nodes come last."
+    cut = sum(view.left_out > 0 for view in views)
+    left_out = sum(view.left_out for view in views)
+    if cut:
+        chosen += (
+            f" Of {cut:,} long ones, {left_out:,} characters are left out, away from the hits."
+        )
+    return chosen + " The first place of each node is marked with its colour and its number."

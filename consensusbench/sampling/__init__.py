@@ -5,19 +5,20 @@
 the output, and writes the output from it.
 """
 
-from consensusbench.sampling.estimate import Estimate
 from consensusbench.sampling.job import (
+    Estimate,
     Job,
+    ModelCount,
     Outcome,
+    Output,
     Progress,
+    Report,
     count_problems,
     estimate_job,
     run_job,
 )
-from consensusbench.sampling.output import ModelCount, Output, Report
-from consensusbench.sampling.records import journal_path
-from consensusbench.sampling.sampler import Run
-from consensusbench.sampling.settings import SampleSettings
+from consensusbench.sampling.plan import SampleSettings
+from consensusbench.sampling.sampler import Run, journal_path
 
 __all__ = [
     "Estimate",

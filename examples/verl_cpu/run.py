@@ -22,7 +22,7 @@ from arithmetic_grpo.results import summarise, write_results
 from arithmetic_grpo.summary import markdown_table
 from arithmetic_grpo.training import ARMS, EPOCHS, Run, Settings, running_server, train
 
-from consensuspr.cli.progress import count_progress
+from consensuspr.console import count_progress
 
 VERSIONS = ("verl", "torch", "ray", "transformers")
 

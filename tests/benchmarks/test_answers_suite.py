@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.answers import WrongAnswerError
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import answers
-from consensuspr.scoring.answers import AnswerVerifier, dapo
+from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.answers import verifier as dapo
 
 # One that SymPy has to decide: a function of a letter.
 SLOW = {"ground_truth": r"\cos x", "response": r"\boxed{\sin x}", "correct": False}

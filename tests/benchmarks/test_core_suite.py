@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.answers import WrongAnswerError
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import core
 from benchmarks.suites.core import parts, peers

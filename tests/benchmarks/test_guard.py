@@ -14,11 +14,19 @@ from typer.testing import CliRunner
 
 from benchmarks.guard import __main__ as command
 from benchmarks.guard import baseline, counting, inputs, ratios
-from benchmarks.guard.baseline import Counts, Facts, Measure, Verdict, compare, sentences
+from benchmarks.guard.baseline import (
+    TRIES,
+    Counts,
+    Facts,
+    Measure,
+    RatioCheck,
+    Verdict,
+    compare,
+    judge,
+    sentences,
+)
 from benchmarks.guard.probes import REFERENCE, Kind
-from benchmarks.guard.tries import TRIES, RatioCheck, judge
-from benchmarks.harness.context import REPOSITORY
-from benchmarks.harness.machine import Moment
+from benchmarks.harness.measure import REPOSITORY, Moment
 from consensuspr.core import BACKEND
 
 FACTS = Facts(

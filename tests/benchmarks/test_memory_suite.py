@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("psutil")
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import memory
 

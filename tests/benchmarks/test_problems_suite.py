@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.answers import WrongAnswerError
-from benchmarks.harness.context import Context
-from benchmarks.harness.resident import resident
+from benchmarks.harness.measure import Context, WrongAnswerError, resident
 from benchmarks.suites.problems import files, measuring
 from benchmarks.suites.problems.measuring import Sizes, measure
 from benchmarks.suites.problems.names import problem_id

@@ -9,18 +9,28 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality import form_kinds
-from benchmarks.quality.gold import (
+from benchmarks.quality import measure as form_kinds
+from benchmarks.quality.measure import (
+    DERIVED,
     GOLD_NODES,
     ROLLOUTS,
+    WRITTEN,
+    Miss,
+    Observation,
     Response,
+    Results,
+    auroc,
+    count_kinds,
+    hit_rate,
+    kind_of,
+    mean_ncr,
+    measure,
+    ncr_auroc,
     pool,
     read_gold,
     read_responses,
     write_dataset,
 )
-from benchmarks.quality.metrics import Observation, auroc, hit_rate, mean_ncr, ncr_auroc
-from benchmarks.quality.misses import count_kinds, kind_of
 from benchmarks.quality.report import (
     figures_table,
     forms_table,
@@ -28,7 +38,6 @@ from benchmarks.quality.report import (
     sample_of_misses,
     write_block,
 )
-from benchmarks.quality.run import DERIVED, WRITTEN, Miss, Results, measure
 from consensuspr.core import BACKEND
 from consensuspr.data import Node, read_problems
 

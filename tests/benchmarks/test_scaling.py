@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness import scaling
-from benchmarks.harness.machine import Machine
+from benchmarks.harness import page
+from benchmarks.harness.measure import Machine
 from benchmarks.harness.results import Check, Figure, Run, SuiteResult
 
 MACHINE = Machine(
@@ -98,7 +98,7 @@ EMPTY = run_of()
 
 
 def test_constants_are_those_of_the_run() -> None:
-    assert scaling.constants(FULL) == scaling.Constants(
+    assert page.constants(FULL) == page.Constants(
         core_bytes_per_s=200e6,
         singles=5.0,
         second_core=1.5,
@@ -107,7 +107,7 @@ def test_constants_are_those_of_the_run() -> None:
         serve_rate=0.5,
         reply_bytes=100.0,
     )
-    assert scaling.gpus_per_core(scaling.constants(FULL)) == (5_000, 50_000)
+    assert page.gpus_per_core(page.constants(FULL)) == (5_000, 50_000)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_cluster_by_hand(
     cores: tuple[int, int],
     single: tuple[int, int],
 ) -> None:
-    found = scaling.row(gpus, scaling.constants(FULL))
-    assert found == scaling.Row(gpus, text, rollouts, cores, single)
+    found = page.row(gpus, page.constants(FULL))
+    assert found == page.Row(gpus, text, rollouts, cores, single)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ def test_a_cluster_by_hand(
     ],
 )
 def test_the_section_says_it(sentence: str) -> None:
-    assert sentence in scaling.section(FULL)
+    assert sentence in page.section(FULL)
 
 
 def test_what_was_not_measured_is_said_and_not_made_up() -> None:
-    text = scaling.section(EMPTY)
-    assert text.count(scaling.MISSING) == 6
+    text = page.section(EMPTY)
+    assert text.count(page.MISSING) == 6
     assert "| 8 | 32 kB/s – 320 kB/s | 3.2 – 32 | 0.256 Mbit/s – 2.56 Mbit/s | – | – |" in text
     assert "nan" not in text
-    assert scaling.section(FULL).count(scaling.MISSING) == 0
+    assert page.section(FULL).count(page.MISSING) == 0
 
 
 def test_a_figure_of_fewer_problems_is_not_taken_for_a_million() -> None:
@@ -171,12 +171,12 @@ def test_a_figure_of_fewer_problems_is_not_taken_for_a_million() -> None:
         title="",
         checks=[Check(target="million_resident_bytes", value=None, note="1,900 bytes of 100,000")],
     )
-    text = scaling.section(run_of(quick))
+    text = page.section(run_of(quick))
     assert "Memory of large datasets: not measured in this run" in text
     assert "1,900" not in text
 
 
 def test_a_part_of_the_run_gives_a_part_of_the_section() -> None:
-    text = scaling.section(run_of(service(50, singles=400, batches=80)))
+    text = page.section(run_of(service(50, singles=400, batches=80)))
     assert "scores 200 MB/s" in text
-    assert text.count(scaling.MISSING) == 3
+    assert text.count(page.MISSING) == 3

@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("consensuspr.loadtest")
 
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import Timing
+from benchmarks.harness.measure import Context, Timing
 from benchmarks.suites import service
 from benchmarks.suites.service import contenders, http_reading
 from benchmarks.suites.service.contenders import ECHO, OVERLAPPED, SCORING, SYNC, Field

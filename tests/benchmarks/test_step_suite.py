@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.profiles import flame, stacks
 from benchmarks.suites import ray_calls, step, verl_python
 from benchmarks.suites.step import material

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.cli.console import ColorMode, make_console, one_line, printable
+from consensuspr.console import ColorMode, make_console, one_line, printable
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.cli.marking import (
+from consensuspr.cli.explain import (
     CONTEXT_CHARS,
     WHOLE_CHARS,
     Mark,

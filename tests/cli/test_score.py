@@ -243,7 +243,7 @@ def test_bad_usage_is_one_sentence(
 def test_an_unreachable_server_is_a_failure_of_the_work(
     run: Run, rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consensuspr.cli.connection.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("consensuspr.client.files.CONNECT_TIMEOUT_S", 0.5)
     done = run("score", rollouts, "--address", "127.0.0.1:1", "--output", tmp_path / "out.jsonl")
     assert done.code == 1
     assert "127.0.0.1:1" in done.err
@@ -265,7 +265,7 @@ def test_many_rollouts_are_scored_in_chunks(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consensuspr.cli.file_scoring.CHUNK_ROLLOUTS", 4)
+    monkeypatch.setattr("consensuspr.client.files.CHUNK_ROLLOUTS", 4)
     output = tmp_path / "out.jsonl"
     assert run("score", rollouts, "--dataset", problems, "--output", output).code == 0
     assert [row["reward"] for row in rows.read(output)] == [reward for *_, reward in EXPECTED]

@@ -25,7 +25,7 @@ from consensuspr.v1.scoring_pb2_grpc import (
     ScoringServiceServicer,
     add_ScoringServiceServicer_to_server,
 )
-from consensuspr.wire.replies import encode_score_response
+from consensuspr.wire.codec import encode_score_response
 
 IDENTITY = Identity(
     dataset="default",

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy, RewardSpec, Rollout, Score, Status
-from consensuspr.client.batcher import Batcher
-from consensuspr.client.planning import encode_checked
-from consensuspr.client.retry import Deadline
+from consensuspr.client.batching import Batcher, encode_checked
+from consensuspr.client.pipeline import Deadline
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.scoring.types import ScoreOptions
 
 if TYPE_CHECKING:
     from consensuspr.v1 import scoring_pb2 as pb

@@ -12,7 +12,7 @@ import pytest
 # Page faults of taking and freeing the memory of eight requests, after it was done once.
 FAULTS = """
 import resource, sys
-from consensuspr.client.channel import keep_freed_memory
+from consensuspr.client.transport import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 for _ in range(3):

@@ -12,9 +12,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client.pipeline import Attempt, Job, Pipeline
-from consensuspr.client.retry import Deadline, RetryPolicy
-from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.client.pipeline import Attempt, Deadline, Job, Pipeline, RetryPolicy
+from consensuspr.client.transport import RpcFailure
 from consensuspr.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable
 from consensuspr.v1 import scoring_pb2 as pb
 

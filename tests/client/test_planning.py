@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client.planning import Limits, ScorePlan
+from consensuspr.client.batching import Limits, ScorePlan
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import Rollout, Status
+from consensuspr.scoring.types import Rollout, ScoreOptions, Status
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.options import ScoreOptions
 
 MIB = 1 << 20
 LIMITS = Limits(max_response_bytes=16 * MIB, max_message_bytes=64 * MIB, max_rollouts=4096)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client.retry import Deadline, RetryPolicy
-from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.client.pipeline import Deadline, RetryPolicy
+from consensuspr.client.transport import RpcFailure
 from consensuspr.errors import InputError
 
 GONE = RpcFailure(grpc.StatusCode.UNAVAILABLE, "gone")

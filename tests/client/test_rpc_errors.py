@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from consensuspr.client.rpc_errors import ERRORS, RpcFailure
+from consensuspr.client.transport import ERRORS, RpcFailure
 from consensuspr.errors import (
     DeadlineExceeded,
     IncompatibleServer,

@@ -10,10 +10,10 @@ import pytest
 
 from consensusbench.cli import main
 from consensusbench.export import CardText, Export, LeftOut, export_hub
-from consensusbench.export.making import MAX_DISTINCT, Making
+from consensusbench.export.files import MAX_DISTINCT, Making
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import InputError
-from consensuspr.scoring.index import DatasetIndex
+from consensuspr.scoring.dataset_index import DatasetIndex
 from tests.consensusbench.conftest import problem
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.export.kinds import Kinds
-from consensusbench.export.parquet_file import ParquetFile
+from consensusbench.export.files import Kinds, ParquetFile
 from consensuspr.data import read_rows
 
 

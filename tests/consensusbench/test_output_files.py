@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consensusbench.cli import main
-from consensusbench.output_files import check_outputs, check_row_outputs
+from consensusbench.outputs import check_outputs, check_row_outputs
 from consensuspr.data import open_writer
 from consensuspr.errors import InputError
 

@@ -11,7 +11,7 @@ import pytest
 from consensusbench.export import Export, LeftOut, Side, export_trl, with_prompt
 from consensuspr.client import LocalClient, RewardSpec
 from consensuspr.client.training import ProblemIds
-from consensuspr.client.trl.batch import rollouts_of
+from consensuspr.client.trl import rollouts_of
 from tests.consensusbench.conftest import problem
 
 if TYPE_CHECKING:

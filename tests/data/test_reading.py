@@ -15,13 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consensuspr.data import (
-    ReadReport,
-    open_writer,
-    read_problems,
-    read_rollouts,
-    scan_rollouts,
-)
+from consensuspr.data import ReadReport, open_writer, read_problems, read_rollouts, scan_rollouts
 from consensuspr.errors import DataError, InputError
 
 ROWS = [
@@ -256,7 +250,7 @@ def test_a_dataset_has_one_answer_rule(tmp_path: Path) -> None:
 def test_a_line_past_the_limit_is_a_bad_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consensuspr.data.jsonl.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("consensuspr.data.readers.MAX_LINE_BYTES", 1000)
     path = write_lines(tmp_path / "f.jsonl", good(1), b"x" * 5000, good(2))
     report = ReadReport()
     assert list(read_rollouts(path, "skip", report)) == [good(1), good(2)]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.data import atomic_file, open_writer, read_rollouts
-from consensuspr.data.parquet_writing import CHUNK_ROWS
+from consensuspr.data.writers import CHUNK_ROWS
 from consensuspr.errors import InputError
 
 FORMATS = ["out.jsonl", "out.jsonl.gz", "out.parquet"]
@@ -156,7 +156,7 @@ def test_parquet_finds_a_type_for_any_column(
     expected: list[Any] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consensuspr.data.parquet_writing.CHUNK_ROWS", len(chunks[0]))
+    monkeypatch.setattr("consensuspr.data.writers.CHUNK_ROWS", len(chunks[0]))
     values = [value for chunk in chunks for value in chunk]
     rows = [row() if value == "<absent>" else row(column=value) for value in values]
     back = [r["column"] for r in read_rollouts(write(tmp_path / "a.parquet", rows))]

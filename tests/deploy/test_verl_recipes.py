@@ -29,11 +29,10 @@ with warnings.catch_warnings():
 
 import consensuspr.launch
 from consensuspr.client.verl import ConsensusRewardManager
-from consensuspr.client.verl.config import ManagerConfig
+from consensuspr.client.verl.sample import ManagerConfig
 from consensuspr.errors import InputError
 from consensuspr.launch import ALGORITHMS, MODELS, REWARDS, Request, Training, make_plan
-from consensuspr.launch.checks import OLD_GROUPS
-from consensuspr.launch.overrides import Override
+from consensuspr.launch.recipes import OLD_GROUPS, Override
 
 VERL = Path(verl.__file__).parent
 RECIPES = list(itertools.product(ALGORITHMS, MODELS, REWARDS))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consensuspr.doctor.findings import Finding
-from consensuspr.doctor.verl_run import Named, VerlRun
+from consensuspr.doctor.verl_config import Named, VerlRun
 
 MANAGER = Named("consensuspr.client.verl.manager.ConsensusRewardManager", True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consensuspr.doctor.census import Census, Side
+from consensuspr.doctor.dataset_checks import Census, Side
 
 
 def test_problems_are_new_once_on_each_side() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.doctor.config_keys import added, first_unread, set_below
+from consensuspr.doctor.verl_config import added, first_unread, set_below
 
 OWN = {
     "reward": {"num_workers": 8},

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.doctor.census import Side, Tally
-from consensuspr.doctor.data import check_problems
-from consensuspr.doctor.questions import Answers
-from consensuspr.doctor.survey import Survey
+from consensuspr.doctor.dataset_checks import Answers, Side, Survey, Tally, check_problems
 from consensuspr.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consensuspr.doctor.ignored_keys import check_ignored_keys
+from consensuspr.doctor.checks import check_ignored_keys
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan

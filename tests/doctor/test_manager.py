@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensuspr.doctor.manager import check_manager, check_verl, read_reward
-from consensuspr.doctor.verl_run import Named
+from consensuspr.doctor.checks import check_manager, check_verl, read_reward
+from consensuspr.doctor.verl_config import Named
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan

@@ -11,8 +11,7 @@ import pytest
 
 from consensuspr.client import InlineNode, LocalClient, Rollout
 from consensuspr.client.training import RewardSettings
-from consensuspr.doctor.census import Side
-from consensuspr.doctor.questions import BATCH, Answers, Question, Questioner
+from consensuspr.doctor.dataset_checks import BATCH, Answers, Question, Questioner, Side
 
 NODES = [{"node_id": "a", "expressions": ["x=55"]}]
 PROBLEMS = [

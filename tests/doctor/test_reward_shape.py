@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensuspr.doctor.manager import read_reward
-from consensuspr.doctor.reward_shape import check_filter, check_overlong, check_unscorable
+from consensuspr.doctor.checks import check_filter, check_overlong, check_unscorable, read_reward
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensuspr.client.verl.config import epoch_clock
-from consensuspr.doctor.manager import Reward, read_reward
-from consensuspr.doctor.schedule import check_schedule
-from consensuspr.doctor.verl_run import Named
+from consensuspr.client.verl.sample import epoch_clock
+from consensuspr.doctor.checks import Reward, check_schedule, read_reward
+from consensuspr.doctor.verl_config import Named
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consensuspr.core import NORMAL_FORM_VERSION
-from consensuspr.doctor.server import check_versions, choose_dataset, meet
+from consensuspr.doctor.checks import check_versions, choose_dataset, meet
 from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.version import VERSION
-from consensuspr.wire.info import DatasetInfo, ServerInfo
+from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from consensuspr.doctor.source_names import calls, hydra_config, used_names
+from consensuspr.doctor.verl_config import calls, hydra_config, used_names
 
 CODE = '''
 """A docstring that names in_a_docstring does not read it."""

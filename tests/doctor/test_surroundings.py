@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.doctor.surroundings import (
-    check_address,
-    check_paths,
-    check_workers,
-    is_local,
-)
+from consensuspr.doctor.checks import check_address, check_paths, check_workers, is_local
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan

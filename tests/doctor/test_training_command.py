@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.doctor.training_command import DEFAULT_MODULE, TrainingCommand
+from consensuspr.doctor.verl_config import DEFAULT_MODULE, TrainingCommand
 from consensuspr.errors import InputError
 
 

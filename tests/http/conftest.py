@@ -26,10 +26,10 @@ from consensuspr.http.problem_texts import ProblemTexts
 from consensuspr.http.problem_texts import build as build_texts
 from consensuspr.http.worker import build_front
 from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
-from consensuspr.server import build
+from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.grpc_server import Draining
 from consensuspr.server.metrics import Metrics
+from consensuspr.server.service import Draining
 
 DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 PROBLEMS = [
@@ -182,8 +182,8 @@ class InProcessServer:
             return scorers[-1]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "Scorer", held)
-            self.built = build.build_server(config, datasets, self.metrics)
+            patch.setattr(service, "Scorer", held)
+            self.built = service.build_server(config, datasets, self.metrics)
         [self.scorer] = scorers
         self.grpc_address = f"127.0.0.1:{await self.built.server.start('127.0.0.1:0')}"
         self._front = build_front(config, self.built, texts, "127.0.0.1:0")

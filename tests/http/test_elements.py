@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
-from consensuspr.http.elements import MAX_DEPTH, MAX_MEMBERS, Bounds, members, text, value
+from consensuspr.http.json_body import MAX_DEPTH, MAX_MEMBERS, Bounds, members, text, value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(

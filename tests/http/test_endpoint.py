@@ -16,7 +16,7 @@ import pytest
 
 from consensuspr.client import RewardClient
 from consensuspr.scoring import Rollout, Score, Status
-from consensuspr.server.grpc_server import Draining
+from consensuspr.server.service import Draining
 
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer, Serve
@@ -227,9 +227,9 @@ def test_a_body_that_never_comes_does_not_keep_the_server(server: InProcessServe
 def test_an_answer_that_others_kept_from_being_checked_is_asked_for_again(
     server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from consensuspr.http import batch
+    from consensuspr.http import adapters
 
-    monkeypatch.setattr(batch, "BUSY_PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(adapters, "BUSY_PAUSES_S", (0.01, 0.01))
     score, busy_times = server.scorer.score, 1
 
     def busy_once(rollouts: Sequence[Rollout], **options: Any) -> Any:

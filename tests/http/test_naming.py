@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.http.elements import Bounds
-from consensuspr.http.naming import Label, Namer, read_label
+from consensuspr.http.adapters import Label, Namer, read_label
+from consensuspr.http.json_body import Bounds
 from consensuspr.http.problem_texts import ProblemTexts
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import InlineNode

@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.http.options import Settings, read_settings
+from consensuspr.http.adapters import Settings, read_settings
 from consensuspr.scoring import AnswerRule, OnUndecided, RewardSpec
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.scoring.types import ScoreOptions
 
 CHOICES = {"reply": ("object", "number")}
 

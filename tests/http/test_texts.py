@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.http.texts import after_prompt, without_special_tokens
+from consensuspr.http.adapters import after_prompt, without_special_tokens
 
 CHAT = "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n"
 

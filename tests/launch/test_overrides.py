@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.launch.overrides import Overrides, hydra_list, hydra_text
+from consensuspr.launch.recipes import Overrides, hydra_list, hydra_text
 
 
 def together(*groups: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ THIS_NODE = "10.1.2.3"
 @pytest.fixture(autouse=True)
 def _known_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine may have no network."""
-    monkeypatch.setattr("consensuspr.launch.addresses.this_node", lambda: THIS_NODE)
+    monkeypatch.setattr("consensuspr.launch.plan.this_node", lambda: THIS_NODE)
 
 
 def settings_of(training: Training) -> dict[str, str]:

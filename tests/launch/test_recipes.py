@@ -8,8 +8,7 @@ import pytest
 
 from consensuspr.errors import InputError
 from consensuspr.launch import ALGORITHMS, MODELS, REWARDS
-from consensuspr.launch.overrides import Override
-from consensuspr.launch.recipes import COMMON, SUFFIX, read_recipe, recipe
+from consensuspr.launch.recipes import COMMON, SUFFIX, Override, read_recipe, recipe
 
 NAMES = (COMMON, *ALGORITHMS, *MODELS.values(), *REWARDS)
 

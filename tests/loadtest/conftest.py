@@ -25,9 +25,8 @@ from consensuspr.v1.scoring_pb2_grpc import (
     ScoringServiceServicer,
     add_ScoringServiceServicer_to_server,
 )
-from consensuspr.wire.info import encode_server_info
-from consensuspr.wire.replies import encode_score_response
-from consensuspr.wire.requests import decode_rollout
+from consensuspr.wire.codec import decode_rollout, encode_score_response
+from consensuspr.wire.server_info import encode_server_info
 
 PROBLEMS = [
     {
@@ -186,7 +185,7 @@ def load(
 ) -> Load:
     """Run ``consensuspr loadtest`` on a server: short, with the small rollouts, as JSON."""
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("consensuspr.loadtest.team.LEAD_S", 0.05)
+    monkeypatch.setattr("consensuspr.loadtest.processes.LEAD_S", 0.05)
     root = logging.getLogger()
 
     def run(address: str, *options: object, text: bool = False) -> Outcome:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from consensuspr.client import LocalClient, Rollout, Score, Status
-from consensuspr.loadtest.checking import Checked, check_samples
-from consensuspr.loadtest.orders import Sample
-from consensuspr.scoring.limits import Limits
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.loadtest.result import Checked, check_samples
+from consensuspr.loadtest.stats import Sample
+from consensuspr.scoring.types import Limits, ScoreOptions
 
 ROLLOUTS = (
     Rollout("ducks", "16-3-4=9 and 9*2=18. \\boxed{18}", num_tokens=30),

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.loadtest.histogram import (
-    MAX_BUCKETS,
-    MAX_S,
-    MIN_S,
-    RELATIVE_ERROR,
-    Histogram,
-)
+from consensuspr.loadtest.stats import MAX_BUCKETS, MAX_S, MIN_S, RELATIVE_ERROR, Histogram
 
 LATENCIES = st.lists(st.floats(MIN_S, MAX_S), min_size=1, max_size=300)
 RANKS = (0.1, 1, 25, 50, 75, 90, 95, 99, 99.9, 100)

@@ -15,18 +15,22 @@ from pathlib import Path
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.loadtest.checking import Checked, Difference
-from consensuspr.loadtest.load import Arrivals
-from consensuspr.loadtest.outputs import check_outputs, write_output
-from consensuspr.loadtest.page import render_page
-from consensuspr.loadtest.pool import Pool
-from consensuspr.loadtest.result import LoadTest
+from consensuspr.loadtest.load import Arrivals, Pool, Settings
+from consensuspr.loadtest.report import (
+    Chart,
+    Line,
+    check_outputs,
+    draw,
+    log_ticks,
+    render_page,
+    round_ticks,
+    write_output,
+)
+from consensuspr.loadtest.result import Checked, Difference, LoadTest
 from consensuspr.loadtest.saturation import Search, Step
-from consensuspr.loadtest.settings import Settings
-from consensuspr.loadtest.svg import Chart, Line, draw, log_ticks, round_ticks
-from consensuspr.loadtest.tally import Tally
+from consensuspr.loadtest.stats import Tally
 from consensuspr.scoring.types import Rollout
-from consensuspr.wire.info import DatasetInfo, ServerInfo
+from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J'\""
 

@@ -9,9 +9,9 @@ import pytest
 
 from consensuspr.client import LocalClient
 from consensuspr.errors import DataError, InputError
-from consensuspr.loadtest import pool as pools
-from consensuspr.loadtest.pool import pool_from_dataset, pool_from_file, response_bytes
-from consensuspr.scoring.preparing import prepare_dataset
+from consensuspr.loadtest import load as pools
+from consensuspr.loadtest.load import pool_from_dataset, pool_from_file, response_bytes
+from consensuspr.scoring.dataset_index import prepare_dataset
 
 
 @pytest.mark.parametrize("size", [64, 1000, 100_000])

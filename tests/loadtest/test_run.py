@@ -7,13 +7,18 @@ import time
 
 import pytest
 
-from consensuspr.loadtest.load import Load
-from consensuspr.loadtest.orders import Setup, Start
-from consensuspr.loadtest.outcome import OK, Outcome, Reply
-from consensuspr.loadtest.recording import FIRST_SAMPLES, MAX_SAMPLES, Recorder, Sampler
-from consensuspr.loadtest.run import Run
-from consensuspr.loadtest.settings import IN_FLIGHT_BYTES, Settings
-from consensuspr.loadtest.tally import Tally
+from consensuspr.loadtest.load import IN_FLIGHT_BYTES, Load, Settings
+from consensuspr.loadtest.processes import Run
+from consensuspr.loadtest.senders import OK, Outcome, Reply
+from consensuspr.loadtest.stats import (
+    FIRST_SAMPLES,
+    MAX_SAMPLES,
+    Recorder,
+    Sampler,
+    Setup,
+    Start,
+    Tally,
+)
 from consensuspr.scoring.types import Score, Status
 
 RIGHT = Score(Status.OK, reward=1.0)

@@ -10,6 +10,7 @@ import pytest
 
 from consensuspr.errors import InputError
 from consensuspr.loadtest.load import Load
+from consensuspr.loadtest.processes import Progress, RunResult
 from consensuspr.loadtest.saturation import (
     MAX_STEPS,
     MAX_WINDOWS,
@@ -20,8 +21,7 @@ from consensuspr.loadtest.saturation import (
     Step,
     find_saturation,
 )
-from consensuspr.loadtest.tally import Tally
-from consensuspr.loadtest.team import Progress, RunResult
+from consensuspr.loadtest.stats import Tally
 
 WINDOW_S = 1.0
 TICK_S = 0.25

@@ -17,9 +17,8 @@ import grpc
 import pytest
 
 from consensuspr.client import Score, Status
-from consensuspr.loadtest.pool import pool_from_file
-from consensuspr.loadtest.settings import Settings
-from consensuspr.loadtest.team import LoadProcessLost, Progress, Team
+from consensuspr.loadtest.load import Settings, pool_from_file
+from consensuspr.loadtest.processes import LoadProcessLost, Progress, Team
 
 if TYPE_CHECKING:
     from tests.loadtest.conftest import Load, PlayedServer
@@ -313,7 +312,7 @@ def test_ctrl_c_ends_early_and_reports(played: PlayedServer, dataset: Path, roll
 def test_without_a_terminal_progress_is_plain_lines(
     played: PlayedServer, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consensuspr.cli.loadtest_view.LINE_S", 0.2)
+    monkeypatch.setattr("consensuspr.cli.loadtest.LINE_S", 0.2)
     done = load(played.address, "--rate", 20, "--duration", 0.8, text=True)
     lines = done.err.splitlines()
     assert any("requests/s" in line and "in flight" in line for line in lines)

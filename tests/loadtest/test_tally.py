@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.loadtest.tally import FIRST_BIN_S, MAX_BINS, Tally, Timeline
+from consensuspr.loadtest.stats import FIRST_BIN_S, MAX_BINS, Tally, Timeline
 
 
 def test_long_runs_get_wider_bins_and_lose_nothing() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from consensuspr.cli import main
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.settings import environment_name
 from consensuspr.server.supervisor import STOP_MARGIN_S
+from consensuspr.settings import environment_name
 
 
 def directives(path: Path) -> dict[str, str]:
@@ -51,7 +51,7 @@ def test_the_image_copies_nothing_that_is_missing(repository: Path) -> None:
 )
 def test_settings_are_spelled_right(path: str, repository: Path) -> None:
     text = (repository / path).read_text(encoding="utf-8")
-    known = {environment_name(setting) for setting in ServerConfig.model_fields}
+    known = {environment_name("CONSENSUSPR", setting) for setting in ServerConfig.model_fields}
     known |= {"CONSENSUSPR_REQUIRE_NATIVE"}
     assert set(re.findall(r"CONSENSUSPR_[A-Z_]+", text)) <= known
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.wire.pieces import cut
+from consensuspr.wire.codec import cut
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 7))

@@ -18,27 +18,31 @@ from consensuspr.scoring.types import (
     OnUndecided,
     Rollout,
     Score,
+    ScoreOptions,
     Status,
 )
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.info import DatasetInfo, ServerInfo, decode_server_info, encode_server_info
-from consensuspr.wire.options import ScoreOptions
-from consensuspr.wire.replies import (
+from consensuspr.wire.codec import (
     decode_identity,
-    decode_score,
-    encode_identity,
-    encode_score,
-)
-from consensuspr.wire.requests import (
     decode_options,
     decode_reward,
     decode_rollout,
+    decode_score,
     encode_explain_request,
+    encode_identity,
+    encode_response,
     encode_rollout,
+    encode_score,
     encode_score_request,
+    valid_text,
 )
-from consensuspr.wire.text import encode_response, valid_text
+from consensuspr.wire.server_info import (
+    DatasetInfo,
+    ServerInfo,
+    decode_server_info,
+    encode_server_info,
+)
 
 # Text that is valid UTF-8, and text that Python allows beyond it.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

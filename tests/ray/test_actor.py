@@ -93,7 +93,7 @@ def test_what_it_cannot_do_is_one_sentence(problems: Path, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("cluster")
 def test_a_port_of_somebody_else_is_not_shared(problems: Path) -> None:
-    from consensuspr.server.address import Address, claim
+    from consensuspr.server.config import Address, claim
 
     host = ray.nodes()[0]["NodeManagerAddress"]
     taken = claim(Address(host, 0))

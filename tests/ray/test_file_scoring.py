@@ -13,10 +13,9 @@ import pytest
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: run make test-verl")
 
 from consensuspr.cli import main  # noqa: E402
-from consensuspr.ray.file_scoring import score_parts  # noqa: E402
-from consensuspr.ray.parts import PartOptions  # noqa: E402
+from consensuspr.ray.data import PartOptions, score_parts  # noqa: E402
 from consensuspr.scoring import DatasetIndex  # noqa: E402
-from consensuspr.wire.options import ScoreOptions  # noqa: E402
+from consensuspr.scoring.types import ScoreOptions  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.ray.conftest import AddNode

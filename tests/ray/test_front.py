@@ -10,10 +10,9 @@ import grpc.aio
 import pytest
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy
-from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.client.transport import RpcFailure
 from consensuspr.errors import Unavailable
-from consensuspr.ray.envelope import AT_LEAST_KEY, GENERATION_KEY, TIMEOUT_KEY
-from consensuspr.ray.front import add_scoring_to_server
+from consensuspr.ray.serve import AT_LEAST_KEY, GENERATION_KEY, TIMEOUT_KEY, add_scoring_to_server
 
 METHOD = "/consensuspr.v1.ScoringService/Score"
 Code = grpc.StatusCode

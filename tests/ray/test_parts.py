@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from consensuspr.data import DataError, read_rollouts, read_unparsed
-from consensuspr.data.json_text import dump_json_line
-from consensuspr.data.unparsed import size_of
-from consensuspr.ray import parts
-from consensuspr.ray.parts import PartOptions, PartScorer, ScoredPart, cut_parts
+from consensuspr.data.readers import size_of
+from consensuspr.data.writers import dump_json_line
+from consensuspr.ray import data
+from consensuspr.ray.data import PartOptions, PartScorer, ScoredPart, cut_parts
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, Scorer, Status
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.scoring.types import ScoreOptions
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give answers time enough on a machine that is busy otherwise."""
-    monkeypatch.setattr(parts, "AnswerVerifier", partial(AnswerVerifier, budget_s=60.0))
+    monkeypatch.setattr(data, "AnswerVerifier", partial(AnswerVerifier, budget_s=60.0))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_lines_are_the_scored_rows_in_order(
     packed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parts, "PART_ROWS", 70)
+    monkeypatch.setattr(data, "PART_ROWS", 70)
     path = rollouts_file
     if packed:
         path = tmp_path / "rollouts.jsonl.gz"
@@ -75,7 +75,7 @@ def test_rows_are_the_same_as_lines(index: DatasetIndex, rollouts_file: Path) ->
 
 
 def test_parts_are_bounded_in_bytes(rollouts_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART_BYTES", 10_000)
+    monkeypatch.setattr(data, "PART_BYTES", 10_000)
     longest = max(map(len, rollouts_file.read_bytes().splitlines()))
     sizes = [sum(map(size_of, part.rows)) for part in cut_parts(read_unparsed(rollouts_file))]
     assert len(sizes) > 5

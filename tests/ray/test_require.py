@@ -62,8 +62,8 @@ def test_options_of_a_server_are_refused(
 def test_ray_is_imported_by_nobody_who_does_not_use_it() -> None:
     program = (
         "import sys\n"
-        "import consensuspr.ray, consensuspr.ray.deployment, consensuspr.ray.front\n"
-        "import consensuspr.ray.file_scoring, consensuspr.cli.score\n"
+        "import consensuspr.ray, consensuspr.ray.serve, consensuspr.ray.serve\n"
+        "import consensuspr.ray.data, consensuspr.cli.score\n"
         "assert 'ray' not in sys.modules, sorted(m for m in sys.modules if m.startswith('ray'))\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

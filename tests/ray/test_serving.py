@@ -14,11 +14,14 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-ver
 serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: run make test-verl")
 
 from consensuspr.client import LocalClient, RewardClient, Rollout, ScoredBatch  # noqa: E402
-from consensuspr.client.rpc_errors import RpcFailure  # noqa: E402
+from consensuspr.client.transport import RpcFailure  # noqa: E402
 from consensuspr.errors import InputError, InvalidRequest  # noqa: E402
-from consensuspr.ray.deployment import app  # noqa: E402
-from consensuspr.ray.front import APPLICATION, add_scoring_to_server  # noqa: E402
-from consensuspr.server.address import Address, claim  # noqa: E402
+from consensuspr.ray.serve import (  # noqa: E402
+    APPLICATION,
+    add_scoring_to_server,
+    app,
+)
+from consensuspr.server.config import Address, claim  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.ray.conftest import AddNode
@@ -42,7 +45,7 @@ def address(cluster: Any) -> Iterator[str]:
         http_options={"host": "127.0.0.1", "port": free_port()},
         grpc_options={
             "port": port,
-            "grpc_servicer_functions": ["consensuspr.ray.front.add_scoring_to_server"],
+            "grpc_servicer_functions": ["consensuspr.ray.serve.add_scoring_to_server"],
         },
     )
     yield f"127.0.0.1:{port}"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from consensuspr.core import derive_forms
-from consensuspr.scoring import derive_pool
-from consensuspr.scoring.derive_pool import DerivePool
+from consensuspr.scoring import derive
+from consensuspr.scoring.derive import DerivePool
 
 
 def many(count: int, first: int = 0) -> list[str]:
@@ -25,7 +25,7 @@ def alone(expressions: list[str]) -> dict[str, list[str]]:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start children at once."""
-    monkeypatch.setattr(derive_pool, "ALONE_S", 0.0)
+    monkeypatch.setattr(derive, "ALONE_S", 0.0)
 
 
 @pytest.mark.usefixtures("eager")
@@ -52,7 +52,7 @@ def test_children_are_one_a_core_and_not_without_end(
     monkeypatch: pytest.MonkeyPatch, cores: int, children: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
-    monkeypatch.setattr(derive_pool, "MAX_CHILDREN", 3)
+    monkeypatch.setattr(derive, "MAX_CHILDREN", 3)
     with DerivePool() as pool:
         assert pool.derive(many(7)) == alone(many(7))
         assert len(pool._children) == children

@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from consensuspr.core import normalize
-from consensuspr.scoring import (
-    InlineNode,
-    NodeExplanation,
-    RewardSpec,
-    Rollout,
-    Scorer,
-    Status,
-)
+from consensuspr.scoring import InlineNode, NodeExplanation, RewardSpec, Rollout, Scorer, Status
 
 LINEAR = RewardSpec.linear()
 

@@ -437,7 +437,7 @@ def test_any_changed_byte_is_noticed(snapshot: Path) -> None:
 def test_a_snapshot_of_another_normal_form_is_refused(
     snapshot: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consensuspr.scoring.index.NORMAL_FORM_VERSION", "next")
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.NORMAL_FORM_VERSION", "next")
     with pytest.raises(DataError) as caught:
         DatasetIndex.open(snapshot)
     assert str(caught.value) == (

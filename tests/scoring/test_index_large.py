@@ -40,7 +40,7 @@ def row(number: int) -> dict[str, Any]:
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put every dataset together on disk."""
-    monkeypatch.setattr("consensuspr.scoring.index_image.MAX_MEMORY_BYTES", 1)
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.MAX_MEMORY_BYTES", 1)
 
 
 def test_on_disk_and_in_memory_make_the_same_bytes(
@@ -48,7 +48,7 @@ def test_on_disk_and_in_memory_make_the_same_bytes(
 ) -> None:
     path = write(tmp_path / "set.jsonl", 300)
     small = DatasetIndex.load(path)
-    monkeypatch.setattr("consensuspr.scoring.index_image.MAX_MEMORY_BYTES", 1)
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.MAX_MEMORY_BYTES", 1)
     large = DatasetIndex.load(path)
     assert isinstance(small.image.buffer, bytes)
     assert isinstance(large.image.buffer, mmap.mmap)
@@ -165,7 +165,7 @@ def test_a_long_load_says_how_far_it_is(
     with caplog.at_level(logging.INFO):
         DatasetIndex.load(path)
     assert not [text for text in caplog.messages if "so far" in text]
-    monkeypatch.setattr("consensuspr.scoring.index_build.PROGRESS_S", 0.0)
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO):
         DatasetIndex.load(path)
     said = [text.partition(" in ")[0] for text in caplog.messages if "so far" in text]

@@ -16,8 +16,8 @@ from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_form
 from consensuspr.data import ReadReport, open_writer
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring import DatasetIndex
-from consensuspr.scoring.deriving import DeriveReport
-from consensuspr.scoring.preparing import is_prepared_output, prepare_dataset
+from consensuspr.scoring.dataset_index import is_prepared_output, prepare_dataset
+from consensuspr.scoring.derive import DeriveReport
 
 ROWS: list[dict[str, Any]] = [
     {"problem_id": "b", "ground_truth": "24", "nodes": [{"expressions": ["48/2=24"]}]},
@@ -81,7 +81,7 @@ def test_another_policy_than_it_was_made_with_is_refused(prepared: Path, policy:
 
 
 def test_another_normal_form_is_refused(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consensuspr.scoring.index.NORMAL_FORM_VERSION", "next")
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.NORMAL_FORM_VERSION", "next")
     with pytest.raises(
         DataError, match=f"for normal form {NORMAL_FORM_VERSION}, this is next; mak"
     ):
@@ -89,7 +89,7 @@ def test_another_normal_form_is_refused(prepared: Path, monkeypatch: pytest.Monk
 
 
 def test_other_derived_forms_are_refused(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consensuspr.scoring.index.EXPANSION_VERSION", "next")
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.EXPANSION_VERSION", "next")
     with pytest.raises(DataError) as caught:
         DatasetIndex.load(prepared)
     assert str(caught.value) == (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.data import NODE_TYPES, Node, Problem
-from consensuspr.scoring.index_record import pack, read_head, read_nodes, read_patterns
+from consensuspr.scoring.dataset_index import pack, read_head, read_nodes, read_patterns
 
 TEXTS = st.text(max_size=6) | st.sampled_from(['"', "\\frac{1}{2}", "\n", "\ud800", "\0\x1f\x7f"])
 NODES = st.builds(

@@ -291,7 +291,7 @@ def test_nodes_that_do_not_compile_cost_their_rollouts(
         raise RuntimeError("no automaton today")
 
     dataset.cache.clear()
-    monkeypatch.setattr("consensuspr.scoring.index.Matcher", refuse)
+    monkeypatch.setattr("consensuspr.scoring.dataset_index.Matcher", refuse)
     found = score(scorer, [Rollout("duck", "RIGHT"), Rollout("bare", "RIGHT")])
     assert [one.status for one in found] == [Status.INTERNAL, Status.NO_NODES]
     assert found[0].message == "compiling the nodes failed by a defect; the log has the details"

@@ -18,10 +18,10 @@ import grpc
 import pytest
 
 from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
-from consensuspr.server import build
+from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.grpc_server import Draining
 from consensuspr.server.metrics import Metrics
+from consensuspr.server.service import Draining
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 
@@ -114,8 +114,8 @@ class InProcessServer:
             return scorers[-1]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "Scorer", held)
-            self._built = build.build_server(config, datasets, self.metrics)
+            patch.setattr(service, "Scorer", held)
+            self._built = service.build_server(config, datasets, self.metrics)
         [self.scorer] = scorers
         self.address = f"127.0.0.1:{await self._built.server.start('127.0.0.1:0')}"
 

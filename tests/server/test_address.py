@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.server.address import Address, claim
+from consensuspr.server.config import Address, claim
 
 
 @pytest.mark.parametrize(

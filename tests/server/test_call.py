@@ -7,7 +7,7 @@ import time
 import grpc
 import pytest
 
-from consensuspr.server.call import Abort, Call
+from consensuspr.server.service import Abort, Call
 
 
 def test_work_goes_on_while_somebody_waits() -> None:

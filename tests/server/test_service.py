@@ -20,9 +20,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
-from consensuspr.server import build
+from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
-from consensuspr.server.grpc_server import Draining
+from consensuspr.server.service import Draining
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ByteSize
 
 from consensuspr.errors import InputError
-from consensuspr.server.config import ServerConfig
-from consensuspr.server.settings import environment_name, load_config, parse_datasets
+from consensuspr.server.config import ServerConfig, load_config, parse_datasets
+from consensuspr.settings import environment_name
 
 DATASETS = {"datasets": {"default": "problems.jsonl"}}
 
@@ -150,7 +150,7 @@ def test_every_setting_is_documented_with_its_default(repository: Path) -> None:
         assert name in rows, f"{name} is not in the table of settings"
         if not field.is_required() and field.default_factory is None:
             assert rows[name].strip("` ") == _as_documented(field.default), name
-        assert environment_name(name) == f"CONSENSUSPR_{name.upper()}"
+        assert environment_name("CONSENSUSPR", name) == f"CONSENSUSPR_{name.upper()}"
     assert set(ServerConfig.model_fields) <= set(rows)
 
 

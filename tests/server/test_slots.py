@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from consensuspr.server.slots import Slots
+from consensuspr.server.service import Slots
 
 
 class Other:

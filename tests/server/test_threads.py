@@ -11,8 +11,7 @@ from functools import partial
 
 import pytest
 
-from consensuspr.server.slots import Slots
-from consensuspr.server.threads import WorkingThreads
+from consensuspr.server.service import Slots, WorkingThreads
 
 
 @pytest.fixture

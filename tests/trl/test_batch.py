@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from consensuspr.client.training import ProblemIds, prompt_digest
-from consensuspr.client.trl.batch import completion_text, rollouts_of
+from consensuspr.client.trl import completion_text, rollouts_of
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import InlineNode, Rollout
 

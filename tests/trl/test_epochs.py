@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.trl.epochs import TrainerEpochs
+from consensuspr.client.trl import TrainerEpochs
 from consensuspr.errors import InputError
 
 

@@ -8,7 +8,7 @@ Not covered: answers, many problems, the service.
 
 from __future__ import annotations
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites.core import costs, parts, peers, threads
 from benchmarks.suites.core.sizes import FULL, QUICK, Sizes

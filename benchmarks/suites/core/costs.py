@@ -6,9 +6,7 @@ import time
 from collections.abc import Mapping
 
 from benchmarks.harness import texts
-from benchmarks.harness.answers import require
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import interleaved
+from benchmarks.harness.measure import Context, interleaved, require
 from benchmarks.harness.results import Check, Figure, Series, SuiteResult
 from benchmarks.suites.core.peers import core, re_pyahocorasick
 from benchmarks.suites.core.sizes import Sizes

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.harness.answers import require
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import interleaved
+from benchmarks.harness.measure import Context, interleaved, require
 from benchmarks.harness.results import Check, Figure, SuiteResult
 from benchmarks.suites.core.peers import core, flags
 from benchmarks.suites.core.sizes import Sizes

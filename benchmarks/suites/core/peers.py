@@ -15,9 +15,7 @@ from dataclasses import dataclass
 
 import ahocorasick
 
-from benchmarks.harness.answers import require
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import interleaved
+from benchmarks.harness.measure import Context, interleaved, require
 from benchmarks.harness.results import Check, Figure, SuiteResult
 from benchmarks.suites.core.sizes import Sizes
 from benchmarks.suites.core.workloads import Corpus, Nodes, Workload

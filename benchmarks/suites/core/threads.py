@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from benchmarks.harness.answers import require
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import interleaved
+from benchmarks.harness.measure import Context, interleaved, require
 from benchmarks.harness.results import Check, Figure, SuiteResult
 from benchmarks.suites.core.peers import core
 from benchmarks.suites.core.sizes import Sizes

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchmarks.harness.context import Context
+    from benchmarks.harness.measure import Context
     from benchmarks.harness.results import SuiteResult
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from benchmarks.harness.resident import forget_peak, peak, resident
+from benchmarks.harness.measure import forget_peak, peak, resident
 from benchmarks.suites.problems.names import problem_id
 from consensuspr.scoring import DatasetIndex
 

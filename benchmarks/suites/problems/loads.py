@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from benchmarks.harness.context import REPOSITORY
-from benchmarks.harness.resident import Resident
+from benchmarks.harness.measure import REPOSITORY, Resident
 
 
 class Loaded(BaseModel):

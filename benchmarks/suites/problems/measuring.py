@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.answers import WrongAnswerError
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import Check, Figure, Series, SuiteResult
 from benchmarks.suites.problems import files, loads, service
-from consensuspr.scoring.preparing import prepare_dataset
+from consensuspr.scoring.dataset_index import prepare_dataset
 
 MB = 1e6
 PAPER = 5577

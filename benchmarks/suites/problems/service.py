@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.answers import require
-from benchmarks.harness.resident import Resident, family, resident
-from benchmarks.harness.serving import serving
+from benchmarks.harness.measure import Resident, family, require, resident
+from benchmarks.harness.runner import serving
 from benchmarks.suites.problems.files import content
 from benchmarks.suites.problems.names import problem_id
 from consensuspr.client import RewardClient, Rollout

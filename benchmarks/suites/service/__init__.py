@@ -13,8 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.harness.context import REPOSITORY, Context
-from benchmarks.harness.measure import Timing, interleaved
+from benchmarks.harness.measure import REPOSITORY, Context, Timing, interleaved
 from benchmarks.harness.results import Check, Figure, Series, SuiteResult
 from benchmarks.suites.service import http_reading, overload
 from benchmarks.suites.service.contenders import (
@@ -33,7 +32,7 @@ from benchmarks.suites.service.contenders import (
 )
 from benchmarks.suites.service.processes import module, on_one_core
 from benchmarks.suites.service.work import Work
-from consensuspr.wire.replies import encode_score_response
+from consensuspr.wire.codec import encode_score_response
 
 COUNTS = (64, 256)
 ALL_COUNTS = (1, 8, 64, 256, 2048)

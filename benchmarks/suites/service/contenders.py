@@ -18,10 +18,9 @@ from benchmarks.suites.service import echo_server
 from benchmarks.suites.service.processes import listening, module, reward_server
 from benchmarks.suites.service.work import REWARD, Work, WrongAnswer, check
 from consensuspr.client import AsyncRewardClient, RewardClient, Score
-from consensuspr.client.channel import channel_options
-from consensuspr.wire.options import ScoreOptions
-from consensuspr.wire.replies import encode_score_response
-from consensuspr.wire.requests import encode_rollout, encode_score_request
+from consensuspr.client.transport import channel_options
+from consensuspr.scoring.types import ScoreOptions
+from consensuspr.wire.codec import encode_rollout, encode_score_request, encode_score_response
 
 SCORING = "in-process scoring"
 ECHO = "empty gRPC echo"

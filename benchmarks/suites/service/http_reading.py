@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import random
 
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import interleaved
+from benchmarks.harness.measure import Context, interleaved
 from benchmarks.harness.results import Figure
 from benchmarks.suites.service.work import WrongAnswer
-from consensuspr.http.elements import Bounds, members, text
+from consensuspr.http.json_body import Bounds, members, text
 from consensuspr.http.problem_texts import build
 
 ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180

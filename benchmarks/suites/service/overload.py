@@ -6,17 +6,15 @@ import contextlib
 import dataclasses
 from dataclasses import dataclass
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.harness.results import Check, Figure
 from benchmarks.suites.service.processes import on_one_core, reward_server
 from benchmarks.suites.service.work import REWARD, Work, WrongAnswer
 from consensuspr.client import RewardClient
-from consensuspr.loadtest.perform import perform
-from consensuspr.loadtest.pool import Pool, response_bytes
-from consensuspr.loadtest.result import LoadTest
+from consensuspr.loadtest.load import Pool, Settings, response_bytes
+from consensuspr.loadtest.result import LoadTest, perform
 from consensuspr.loadtest.saturation import Limits
-from consensuspr.loadtest.settings import Settings
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.scoring.types import ScoreOptions
 
 BATCH = 16
 # Enough to keep one worker busy, few enough that none is refused.

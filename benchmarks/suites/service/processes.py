@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.harness.context import REPOSITORY
+from benchmarks.harness.measure import REPOSITORY
 
 STOP_S = 40.0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import texts
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, Scorer
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Identity

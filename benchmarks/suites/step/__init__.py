@@ -7,7 +7,7 @@ run as verl runs them: :mod:`whole` holds the step, :mod:`streaming` the reward 
 
 from __future__ import annotations
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import verl_python
 

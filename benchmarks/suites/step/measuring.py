@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites.step import TITLE, material, streaming, whole
 

@@ -20,9 +20,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from verl.experimental.reward_loop import RewardLoopManager
 
-from benchmarks.harness.context import Context
+from benchmarks.harness.measure import Context
 from benchmarks.harness.results import Figure
-from benchmarks.harness.serving import serving
+from benchmarks.harness.runner import serving
 from benchmarks.suites.step import loop
 from benchmarks.suites.step.material import Step
 

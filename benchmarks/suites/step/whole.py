@@ -18,15 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.context import Context
-from benchmarks.harness.measure import Timing, interleaved
+from benchmarks.harness.measure import Context, Timing, interleaved
 from benchmarks.harness.results import Check, Figure
-from benchmarks.harness.serving import confined, processor_seconds, serving
+from benchmarks.harness.runner import confined, processor_seconds, serving
 from benchmarks.suites.step import loop
 from benchmarks.suites.step.material import Step
 from consensuspr.client import RewardClient, RewardSpec, Rollout
 from consensuspr.client.training import shared_source
-from consensuspr.client.verl.config import ManagerConfig
+from consensuspr.client.verl.sample import ManagerConfig
 
 TIMEOUT_S = 120.0
 CPU_ROUNDS = 3

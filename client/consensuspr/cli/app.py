@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consensuspr.cli import (
-    curves,
-    derive,
-    doctor,
-    explain,
-    health,
-    info,
-    launch,
-    loadtest,
-    score,
-    serve,
-)
+from consensuspr.cli import curves, derive, doctor, explain, info, launch, loadtest, score, serve
+from consensuspr.cli import info as health
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensuspr"

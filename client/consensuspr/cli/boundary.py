@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import typer
 
-from consensuspr.cli.console import one_line
+from consensuspr.console import one_line
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.version import VERSION
 

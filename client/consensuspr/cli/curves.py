@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from consensuspr.cli.console import make_console
 from consensuspr.cli.options import Json
+from consensuspr.console import make_console
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from consensuspr.cli.console import make_console
-from consensuspr.cli.options import Json, OnError, OnErrorChoice
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.cli.options import Json, OnErrorChoice, OnErrorOption
+from consensuspr.console import NoProgress, count_progress, make_console
 
 
 def derive(
@@ -32,7 +31,7 @@ def derive(
     again: Annotated[
         bool, typer.Option("--again", help="Derive anew where forms are stored already.")
     ] = False,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
 ) -> None:
@@ -52,8 +51,8 @@ def derive(
     consensuspr serve --dataset problems.index
     ```
     """
-    from consensuspr.scoring.deriving import derive_dataset
-    from consensuspr.scoring.preparing import is_prepared_output, prepare_dataset
+    from consensuspr.scoring.dataset_index import is_prepared_output, prepare_dataset
+    from consensuspr.scoring.derive import derive_dataset
 
     write = prepare_dataset if is_prepared_output(output) else derive_dataset
     with count_progress("deriving", None, "problems", hidden=no_progress) as advance_to:

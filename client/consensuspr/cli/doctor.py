@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from consensuspr.cli.console import ColorMode, make_console, one_line
-from consensuspr.cli.core_note import load_core
 from consensuspr.cli.options import Color, Json
-from consensuspr.cli.progress import NoProgress, count_progress
+from consensuspr.console import (
+    ColorMode,
+    NoProgress,
+    count_progress,
+    load_core,
+    make_console,
+    one_line,
+)
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,7 +107,7 @@ def _setup(
     timeout: float,
 ) -> Setup:
     from consensuspr.doctor import Setup
-    from consensuspr.doctor.training_command import TrainingCommand
+    from consensuspr.doctor.verl_config import TrainingCommand
 
     if run and config is not None:
         raise InputError("give --config or the training command, not both")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from consensuspr.cli.console import one_line
+from consensuspr.console import one_line
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind
 

@@ -1,28 +1,35 @@
-"""``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster."""
+"""``consensuspr score --engine ray``: the same file and the same figures, from all cores.
+
+What happens on the cluster is ``consensuspr.ray.data``; here parts of the file come
+back in order and are written and counted as if they had been scored in this process.  A bad
+row stops the run where it stands, and not before anything is scored: finding it first would
+be one core's work.
+"""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from consensuspr.cli.connection import DatasetChoice, connect
-from consensuspr.cli.console import ColorMode, make_console
-from consensuspr.cli.file_scoring import FileScores, score_file
 from consensuspr.cli.options import (
     Address,
     Alpha,
     AnswerRuleChoice,
     Color,
+    DatasetChoice,
     Epoch,
     Json,
-    OnError,
     OnErrorChoice,
+    OnErrorOption,
     OnUndecidedChoice,
     Reward,
     RolloutsPath,
@@ -30,13 +37,121 @@ from consensuspr.cli.options import (
     Timeout,
     reward_spec,
 )
-from consensuspr.cli.progress import NoProgress, count_progress
-from consensuspr.cli.ray_engine import Engine, collect_parts, open_parts
-from consensuspr.cli.summary import status_lines, summary_table
-from consensuspr.data import ReadReport, open_writer, read_rollouts, scan_rollouts
+from consensuspr.client.files import (
+    FileScores,
+    Summary,
+    connect,
+    score_file,
+    status_lines,
+    summary_table,
+)
+from consensuspr.console import ColorMode, NoProgress, count_progress, load_core, make_console
+from consensuspr.data import (
+    JsonRows,
+    OnError,
+    ReadReport,
+    RowWriter,
+    is_parquet_output,
+    open_writer,
+    read_rollouts,
+    refuse_empty,
+    scan_rollouts,
+)
+from consensuspr.data.readers import open_data
 from consensuspr.errors import InputError
-from consensuspr.scoring import SCORED_TYPES, OnUndecided, RewardKind
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.scoring import SCORED_TYPES, Identity, OnUndecided, RewardKind
+from consensuspr.scoring.types import ScoreOptions
+
+if TYPE_CHECKING:
+    from consensuspr.ray.data import ScoredPart
+
+
+class Engine(StrEnum):
+    """Where a file is scored that no server scores."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+@contextmanager
+def open_parts(
+    rollouts: Path, dataset: str | None, options: ScoreOptions, on_error: OnError, output: Path
+) -> Iterator[Iterator[ScoredPart]]:
+    """Start scoring a file on Ray; end it with the block.
+
+    Args:
+        rollouts: the file.
+        dataset: path of the dataset.
+        options: how to score.
+        on_error: what a bad row does.
+        output: where the rows will be written.
+
+    Raises:
+        InputError: no dataset was given, or Ray is not installed.
+        DataError: the dataset cannot be read.
+    """
+    if dataset is None:
+        raise InputError("give --dataset PATH to score with --engine ray")
+    load_core()
+    from consensuspr.ray.data import PartOptions, require_ray, score_parts
+    from consensuspr.scoring import DatasetIndex
+
+    require_ray("ray.data")
+    open_data(rollouts)[0].close()  # a wrong path is found before a cluster is started
+    # Rows of JSON are made where they are scored; those of Parquet share a schema.
+    as_lines = not is_parquet_output(output)
+    how = PartOptions(str(rollouts), options, on_error, as_lines=as_lines)
+    with closing(score_parts(DatasetIndex.load(dataset), how)) as parts:
+        yield parts
+
+
+def collect_parts(
+    parts: Iterable[ScoredPart],
+    out: RowWriter,
+    read: ReadReport,
+    rollouts: Path,
+    advance_to: Callable[[int], None],
+) -> FileScores:
+    """Write parts and count them up.
+
+    Args:
+        parts: in the order of the file.
+        out: takes the scored rows.
+        read: filled with the counts of good and skipped rows.
+        rollouts: the file, as messages name it.
+        advance_to: told how many rollouts are scored so far.
+
+    Raises:
+        DataError: a bad row with ``"stop"``, damage of the file, or not one good row.
+    """
+    summary = Summary()
+    identity: Identity | None = None
+    for part in parts:
+        _add(read, part.report)
+        if part.fault is not None:
+            raise part.fault
+        if isinstance(out, JsonRows):
+            out.write_lines(part.lines)
+        for row in part.rows:
+            out.write(row)
+        for source, score in part.counted:
+            summary.add(source, score)
+        identity = identity or part.identity
+        advance_to(summary.overall.rollouts)
+    refuse_empty(str(rollouts), read)
+    assert identity is not None, "a good row was scored"
+    return FileScores(summary, identity)
+
+
+def _add(read: ReadReport, part: ReadReport) -> None:
+    """Count the rows of a part, and log why some were skipped while there are few."""
+    read.rows += part.rows
+    read.skipped += part.skipped - len(part.reasons)
+    for fault in part.reasons:
+        read.skip(fault)
+
+
+# MERGED ``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster.
 
 SPANS_TYPE = {"spans": "list<list<int64>>"}
 
@@ -63,7 +178,7 @@ def score(
     spans: Annotated[
         bool, typer.Option("--spans", help="Also write where each node was first found.")
     ] = False,
-    on_error: OnError = OnErrorChoice.STOP,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     engine: Annotated[
         Engine, typer.Option(help="Score in this process, or on all cores of a Ray cluster.")
     ] = Engine.LOCAL,

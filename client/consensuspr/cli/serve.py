@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from consensuspr.cli.core_note import load_core
+from consensuspr.cli.options import ConfigFile, list_settings
+from consensuspr.console import load_core
+from consensuspr.settings import Settings
+
+
+def _server_config() -> type[Settings]:
+    from consensuspr.server.config import ServerConfig
+
+    return ServerConfig
 
 
 def serve(
@@ -46,10 +53,8 @@ def serve(
         int | None,
         typer.Option(show_default="one a core, at most 4", help="Worker processes."),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Settings as TOML."),
-    ] = None,
+    config: ConfigFile = None,
+    show_settings: Annotated[bool, list_settings(_server_config, "CONSENSUSPR")] = False,
     log_format: Annotated[
         str | None,
         typer.Option(metavar="text|json", show_default="text", help="Form of log lines."),
@@ -71,11 +76,11 @@ def serve(
     ```
 
     Prints one line, `listening on HOST:PORT`, on standard output when it is ready; logs go to
-    standard error. Every setting can also stand in the TOML file of `--config` or in an
-    environment variable (`CONSENSUSPR_WORKERS=4`); the command line wins over the environment,
-    and that over the file.
+    standard error. These are the options that people set; `--list-settings` prints all settings,
+    each of which can stand in the TOML file of `--config` or in an environment variable
+    (`CONSENSUSPR_WORKERS=4`). The command line wins over the environment, and that over the file.
     """
-    from consensuspr.server.settings import load_config, parse_datasets
+    from consensuspr.server.config import load_config, parse_datasets
 
     settings = load_config(
         file=config,

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from consensuspr.client.aio import AsyncRewardClient
+    from consensuspr.client.batching import ScoredBatch
     from consensuspr.client.local import LocalClient
-    from consensuspr.client.results import ScoredBatch
-    from consensuspr.client.retry import RetryPolicy
+    from consensuspr.client.pipeline import RetryPolicy
     from consensuspr.client.sync import RewardClient
     from consensuspr.scoring.rewards import RewardKind, RewardSpec
     from consensuspr.scoring.types import (
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
         Score,
         Status,
     )
-    from consensuspr.wire.info import DatasetInfo, ServerInfo
+    from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 _HOME_OF = {
     "AnswerRule": "consensuspr.scoring.types",
     "AsyncRewardClient": "consensuspr.client.aio",
-    "DatasetInfo": "consensuspr.wire.info",
+    "DatasetInfo": "consensuspr.wire.server_info",
     "Identity": "consensuspr.scoring.types",
     "InlineNode": "consensuspr.scoring.types",
     "LocalClient": "consensuspr.client.local",
     "OnUndecided": "consensuspr.scoring.types",
-    "RetryPolicy": "consensuspr.client.retry",
+    "RetryPolicy": "consensuspr.client.pipeline",
     "RewardClient": "consensuspr.client.sync",
     "RewardKind": "consensuspr.scoring.rewards",
     "RewardSpec": "consensuspr.scoring.rewards",
     "Rollout": "consensuspr.scoring.types",
     "Score": "consensuspr.scoring.types",
-    "ScoredBatch": "consensuspr.client.results",
-    "ServerInfo": "consensuspr.wire.info",
+    "ScoredBatch": "consensuspr.client.batching",
+    "ServerInfo": "consensuspr.wire.server_info",
     "Status": "consensuspr.scoring.types",
 }
 

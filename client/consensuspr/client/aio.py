@@ -15,20 +15,30 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from consensuspr.client.batcher import Batcher
-from consensuspr.client.calls import Calls, open_method
-from consensuspr.client.channel import channel_options, keep_freed_memory
-from consensuspr.client.pipeline import Attempt, Pipeline
-from consensuspr.client.planning import Limits, Progress, ScorePlan
-from consensuspr.client.results import ScoredBatch, read_explanation
-from consensuspr.client.retry import Deadline, RetryPolicy
-from consensuspr.client.rpc_errors import RpcFailure
+from consensuspr.client.batching import (
+    Batcher,
+    Calls,
+    Limits,
+    Progress,
+    ScoredBatch,
+    ScorePlan,
+    open_method,
+    read_explanation,
+)
+from consensuspr.client.pipeline import Attempt, Deadline, Pipeline, RetryPolicy
+from consensuspr.client.transport import RpcFailure, channel_options, keep_freed_memory
 from consensuspr.errors import RewardServiceError, ServerFault, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import AnswerRule, Identity, OnUndecided, Rollout, Score
+from consensuspr.scoring.types import (
+    AnswerRule,
+    Identity,
+    OnUndecided,
+    Rollout,
+    Score,
+    ScoreOptions,
+)
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.info import ServerInfo
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
     from consensuspr.scoring.explain import Explanation

@@ -15,17 +15,22 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from consensuspr.client.results import ScoredBatch
+from consensuspr.client.batching import ScoredBatch
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import AnswerRule, Identity, OnUndecided, Rollout, Score
-from consensuspr.wire.info import ServerInfo, describe
-from consensuspr.wire.options import ScoreOptions
-from consensuspr.wire.pieces import cut
-from consensuspr.wire.requests import as_sent
+from consensuspr.scoring.types import (
+    AnswerRule,
+    Identity,
+    OnUndecided,
+    Rollout,
+    Score,
+    ScoreOptions,
+)
+from consensuspr.wire.codec import as_sent, cut
+from consensuspr.wire.server_info import ServerInfo, describe
 
 if TYPE_CHECKING:
-    from consensuspr.client.planning import Progress
+    from consensuspr.client.batching import Progress
     from consensuspr.scoring import Explanation, Limits
 
 Path: TypeAlias = str | os.PathLike[str]

@@ -11,7 +11,6 @@ rows are checked all the same.
 """
 
 from consensuspr.doctor.examination import examine
-from consensuspr.doctor.findings import Finding, Level
-from consensuspr.doctor.setup import Setup
+from consensuspr.doctor.findings import Finding, Level, Setup
 
 __all__ = ["Finding", "Level", "Setup", "examine"]

@@ -6,23 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.doctor import (
-    data,
-    ignored_keys,
-    manager,
-    reward_shape,
-    schedule,
-    server,
-    surroundings,
-)
-from consensuspr.doctor.census import Side
-from consensuspr.doctor.findings import Finding, fail, skip
-from consensuspr.doctor.manager import Reward
-from consensuspr.doctor.questions import Questioner
-from consensuspr.doctor.setup import ProgressBar, Setup
-from consensuspr.doctor.survey import Survey
-from consensuspr.doctor.training_command import TrainingCommand
-from consensuspr.doctor.verl_run import ProbeFailed, VerlRun, describe
+from consensuspr.doctor import checks, dataset_checks
+from consensuspr.doctor.checks import Reward
+from consensuspr.doctor.dataset_checks import Questioner, Side, Survey
+from consensuspr.doctor.findings import Finding, ProgressBar, Setup, fail, skip
+from consensuspr.doctor.verl_config import ProbeFailed, TrainingCommand, VerlRun, describe
 
 
 def examine(setup: Setup, progress: ProgressBar) -> Iterator[Finding]:
@@ -47,17 +35,17 @@ def examine(setup: Setup, progress: ProgressBar) -> Iterator[Finding]:
                 yield skip("server", "its address is in the configuration", "or give --address")
                 return
     if run is not None:
-        yield from manager.check_verl(run)
-        yield from manager.check_manager(run)
-        reward, finding = manager.read_reward(run)
+        yield from checks.check_verl(run)
+        yield from checks.check_manager(run)
+        reward, finding = checks.read_reward(run)
         yield finding
-        yield from ignored_keys.check_ignored_keys(run)
+        yield from checks.check_ignored_keys(run)
         if reward.valid:
-            yield from reward_shape.check_filter(run, reward)
-            yield from reward_shape.check_overlong(run, reward.overlong)
-            yield from reward_shape.check_unscorable(run, reward)
-        yield from surroundings.check_workers(run)
-    yield from surroundings.check_paths(run, reward.settings)
+            yield from checks.check_filter(run, reward)
+            yield from checks.check_overlong(run, reward.overlong)
+            yield from checks.check_unscorable(run, reward)
+        yield from checks.check_workers(run)
+    yield from checks.check_paths(run, reward.settings)
     yield from _server_and_rows(setup, run, reward, progress)
 
 
@@ -68,23 +56,23 @@ def _server_and_rows(
     settings = reward.settings
     address = setup.address or settings.address
     with ExitStack() as stack:
-        met, finding = server.meet(address, setup.timeout_s)
+        met, finding = checks.meet(address, setup.timeout_s)
         yield finding
         if run is not None and reward.valid:
-            yield from surroundings.check_address(run, address, settings)
+            yield from checks.check_address(run, address, settings)
         dataset = None
         if met is not None:
             stack.callback(met.client.close)
-            yield from server.check_versions(met.info)
+            yield from checks.check_versions(met.info)
             name = setup.dataset or settings.dataset
-            dataset, finding = server.choose_dataset(met.info, name)
+            dataset, finding = checks.choose_dataset(met.info, name)
             yield finding
         for path, role in (
             (setup.dataset_file, "--dataset"),
             (settings.dataset_path, "dataset_path"),
         ):
             if path is not None:
-                yield server.check_file(path, role, dataset)
+                yield checks.check_file(path, role, dataset)
         questioner = None
         if met is not None and dataset is not None:
             questioner = Questioner(met.client, dataset.name, settings)
@@ -108,13 +96,13 @@ def _rows(
         survey = Survey(reward.settings.problem_id_format, key, questioner)
         survey.run(files, progress)
         train = survey.sides[Side.TRAIN]
-        yield from data.check_rows(survey)
-        yield from data.check_ids(survey)
+        yield from dataset_checks.check_rows(survey)
+        yield from dataset_checks.check_ids(survey)
         answers = questioner.answers if questioner else None
-        yield from data.check_problems(survey, answers, run, reward.settings)
+        yield from dataset_checks.check_problems(survey, answers, run, reward.settings)
     if run is not None and reward.valid:
         rows = train.rows if train and train.files and not train.bad_files else None
-        yield from schedule.check_schedule(run, reward, rows)
+        yield from checks.check_schedule(run, reward, rows)
 
 
 def _files(run: VerlRun | None, key: str) -> tuple[str, ...]:

@@ -17,9 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from consensuspr.doctor.config_keys import added, first_unread, set_below
-from consensuspr.doctor.source_names import calls, hydra_config, used_names
-from consensuspr.doctor.training_command import DEFAULT_MODULE, TrainingCommand
+from consensuspr.doctor.verl_config import (
+    DEFAULT_MODULE,
+    TrainingCommand,
+    added,
+    calls,
+    first_unread,
+    hydra_config,
+    set_below,
+    used_names,
+)
 
 MIGRATION = "migrate_legacy_reward_impl"
 PLUGIN = "consensuspr"

@@ -5,9 +5,8 @@ together with a user's own into the command that is run; :func:`launch` runs it.
 itself is verl's, unmodified.  The command is ``consensuspr launch``.
 """
 
-from consensuspr.launch.overrides import Overrides
 from consensuspr.launch.plan import Plan, Request, Training, make_plan
-from consensuspr.launch.recipes import ALGORITHMS, MODELS, REWARDS
+from consensuspr.launch.recipes import ALGORITHMS, MODELS, REWARDS, Overrides
 from consensuspr.launch.run import launch
 
 __all__ = [

@@ -1,15 +1,135 @@
-"""The recipes: files of Hydra overrides, one a topic, put together by name.
+"""Hydra overrides as a list in which each key stands once.
 
-A file holds one override a line; blank lines and lines that begin with ``#`` are for people.
-Files and not code, so that what verl is given can be read, copied and compared without us.
+Hydra applies overrides in order, but refuses a second ``+key``, and without the ``+`` a key that
+verl's schema lacks.  Here a later override of a key replaces the earlier one, whoever gave it,
+and the settings of the reward, for which verl has no schema, get their ``+`` by themselves.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Self
 
+from consensuspr.client.training import RewardSettings
+from consensuspr.client.verl.sample import SOURCE
 from consensuspr.errors import InputError
+
+REWARD_KWARGS = "reward.reward_kwargs"
+
+_OVERRIDE = re.compile(r"(?P<mark>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@-]*)(?:=(?P<value>.*))?", re.S)
+
+# Texts that Hydra reads as they stand, without quotes.
+_PLAIN = re.compile(r"[\w/.+@%:-]+", re.ASCII)
+_NOT_A_TEXT = re.compile(r"(?i)[+-]?(\d[\d_.e+-]*|\.\d+|inf|nan)|true|false|null", re.ASCII)
+
+
+def hydra_text(value: object) -> str:
+    """Return a text in the form in which Hydra reads it as that text."""
+    text = str(value)
+    if _PLAIN.fullmatch(text) and not _NOT_A_TEXT.fullmatch(text):
+        return text
+    # Hydra's grammar: a quote and the backslashes before it, or at the end, are escaped.
+    escaped = re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def hydra_list(values: Iterable[object]) -> str:
+    """Return a list of texts as Hydra reads it; a single one as that text alone."""
+    texts = [hydra_text(value) for value in values]
+    return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One override.
+
+    Attributes:
+        mark: ``""``, ``"+"`` (new key), ``"++"`` (new or not) or ``"~"`` (remove).
+        key: dotted.
+        value: as Hydra reads it; None for a removal without one.
+    """
+
+    mark: str
+    key: str
+    value: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``key=value``, with a mark or without.
+
+        Raises:
+            InputError: it is not of that form.
+        """
+        found = _OVERRIDE.fullmatch(text)
+        if found is None or (found["value"] is None and found["mark"] != "~"):
+            raise InputError(f"an override must be KEY=VALUE as Hydra takes it, got {text[:200]!r}")
+        mark, key = found["mark"] or "", found["key"]
+        if key == REWARD_KWARGS:
+            raise InputError(
+                f"give each setting of the reward on its own: {REWARD_KWARGS}.NAME=VALUE,"
+                f" got {text[:200]!r}"
+            )
+        if key.startswith(f"{REWARD_KWARGS}."):
+            if mark == "~":
+                raise InputError(f"set {key} to another value, or to null, instead of removing it")
+            mark = "+"
+        return cls(mark, key, found["value"])
+
+    def __str__(self) -> str:
+        return f"{self.mark}{self.key}" + ("" if self.value is None else f"={self.value}")
+
+
+class Overrides:
+    """Overrides by key, in the order in which their keys first came."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Override] = {}
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Take overrides; each replaces an earlier one of its key.
+
+        Raises:
+            InputError: one is no override.
+        """
+        for text in texts:
+            override = Override.parse(text)
+            earlier = self._by_key.get(override.key)
+            if override.mark == "~" and earlier is not None and earlier.mark == "+":
+                # What only an override had added is gone when that override is.
+                del self._by_key[override.key]
+                continue
+            if earlier is not None and earlier.mark and not override.mark:
+                override = Override(earlier.mark, override.key, override.value)
+            self._by_key[override.key] = override
+
+    def value(self, key: str) -> str | None:
+        """Return the value of a key without its quotes; None where none is set."""
+        override = self._by_key.get(key)
+        if override is None or override.value is None:
+            return None
+        return override.value.strip().strip("'\"")
+
+    def below(self, prefix: str) -> dict[str, str | None]:
+        """Return what is set below a key: values by the rest of their keys."""
+        start = f"{prefix}."
+        return {key.removeprefix(start): self.value(key) for key in self if key.startswith(start)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def arguments(self) -> list[str]:
+        """Return the overrides as arguments of a command."""
+        return [str(override) for override in self._by_key.values()]
+
+
+# MERGED The recipes: files of Hydra overrides, one a topic, put together by name.
+#
+# A file holds one override a line; blank lines and lines that begin with ``#`` are for people.
+# Files and not code, so that what verl is given can be read, copied and compared without us.
 
 COMMON = "common"
 ALGORITHMS = ("grpo", "dapo")
@@ -44,3 +164,54 @@ def read_recipe(path: Path) -> list[str]:
 def _overrides(text: str) -> list[str]:
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
+
+
+# MERGED What can be found wrong with overrides before anything is started.
+#
+# verl refuses keys that its schema lacks, but accepts some that it no longer reads, lets a value
+# take the place of a whole group, and hands the settings of the reward on unseen.  Those three are
+# looked at here, without verl.  What takes verl, the data or the server is ``consensuspr doctor``'s,
+# which a launch runs before the training.
+
+# Top groups of verl before 0.7. 0.9 accepts their keys and reads none of them.
+OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
+
+# Settings of verl's own in the place of ours.
+_OVERLONG = "overlong_buffer_cfg"
+_VERLS = (
+    "max_resp_len",
+    *(f"{_OVERLONG}.{key}" for key in ("enable", "len", "penalty_factor", "log")),
+)
+
+
+def check_overrides(overrides: Overrides) -> None:
+    """Refuse what verl would ignore and what the reward would not know.
+
+    Raises:
+        InputError: one of them; the sentence says what to write instead.
+    """
+    for key in overrides:
+        if key.partition(".")[0] in OLD_GROUPS:
+            raise InputError(
+                f"verl would ignore {key}: what was in {key.partition('.')[0]} is in reward now"
+                " (docs/training.md has the keys)"
+            )
+        inside = next((other for other in overrides if other.startswith(f"{key}.")), None)
+        if inside is not None:
+            raise InputError(f"{key} is a group of settings, such as {inside}; set those inside it")
+    _check_reward(overrides)
+
+
+def _check_reward(overrides: Overrides) -> None:
+    given: dict[str, object] = {}
+    for key, value in overrides.below(SOURCE).items():
+        if key in _VERLS:
+            continue
+        if key.startswith(f"{_OVERLONG}."):
+            raise InputError(
+                f"unknown setting {key!r} in {SOURCE}; verl's own are {', '.join(_VERLS)}"
+            )
+        # What Hydra fills in cannot be judged here; the manager does, when training starts.
+        if value is None or "${" not in value or key not in RewardSettings.model_fields:
+            given[key] = None if value in (None, "null") else value
+    RewardSettings.of(given, SOURCE)

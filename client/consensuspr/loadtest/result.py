@@ -1,18 +1,210 @@
-"""What a load test found: figures, what limits them, and whether it passed."""
+"""Whether the scores that came back are right: the same rollouts through the in-process scorer.
+
+Equal input has one right score, so that everything but the wording has to be equal, bit for
+bit.  What a busy machine left undecided is not wrong: of such a rollout the nodes are compared
+and nothing that hangs on its answer; but it is counted, because a server that decides nothing
+is of no use.  A rollout that ended INTERNAL is a failure of the server
+and is counted as one elsewhere.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import platform
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from consensuspr.loadtest.checking import Checked
-from consensuspr.loadtest.histogram import RELATIVE_ERROR, Histogram
-from consensuspr.loadtest.load import Arrivals
-from consensuspr.loadtest.pool import Pool
-from consensuspr.loadtest.saturation import LATE_S, Search
-from consensuspr.loadtest.settings import Settings
-from consensuspr.loadtest.tally import Tally
-from consensuspr.wire.info import ServerInfo
+import grpc
+
+from consensuspr.client import LocalClient, Rollout, Score, Status
+from consensuspr.loadtest.load import Arrivals, Load, Pool, Settings
+from consensuspr.loadtest.processes import Progress, RunResult, Team
+from consensuspr.loadtest.saturation import LATE_S, Limits, Search, Step, find_saturation
+from consensuspr.loadtest.stats import RELATIVE_ERROR, Histogram, Sample, Tally
+from consensuspr.scoring.types import Limits as ScorerLimits
+from consensuspr.scoring.types import ScoreOptions
+from consensuspr.version import VERSION
+from consensuspr.wire.server_info import ServerInfo
+
+# Not among them: the sentence of a status and the way in which an answer was decided, which
+# say how and not what.
+_OF_NODES: tuple[str, ...] = ("ncr", "num_nodes", "num_matched", "matched", "tpn")
+_ALL: tuple[str, ...] = ("status", "reward", "acc", *_OF_NODES, "answer")
+
+# Answers that need computer algebra wait for one process; a check is no race.
+_ANSWER_BUDGET_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One score that is not the right one.
+
+    Attributes:
+        rollout: which, as a person would find it again.
+        field: the first that differs.
+        served: what the server said.
+        right: what it should have said.
+    """
+
+    rollout: str
+    field: str
+    served: str
+    right: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rollout}: the server says {self.field}={self.served},"
+            f" the in-process scorer {self.field}={self.right}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the comparison found.
+
+    Attributes:
+        compared: scores that were compared.
+        wrong: of which were not right.
+        undecided: of which only the nodes were compared.
+        unanswered: of which the server left an answer undecided that the scorer here decided.
+        skipped: scores without a value to compare, because they ended INTERNAL.
+        first: the first difference in the order of the pool; None where there is none.
+    """
+
+    compared: int = 0
+    wrong: int = 0
+    undecided: int = 0
+    unanswered: int = 0
+    skipped: int = 0
+    first: Difference | None = None
+
+    @property
+    def unanswered_share(self) -> float:
+        """Share of the compared scores whose answer only the scorer here decided, in [0, 1]."""
+        return self.unanswered / self.compared if self.compared else 0.0
+
+    def __str__(self) -> str:
+        if self.wrong:
+            found = f"{self.wrong:,} WRONG"
+        else:
+            found = "no difference" if self.undecided else "all equal"
+        parts = f"{self.compared - self.undecided:,} in full, {self.undecided:,} nodes only; "
+        return (
+            f"{self.compared:,} scores compared with the in-process scorer:"
+            f" {parts if self.undecided else ''}{found}"
+        )
+
+
+def check_samples(
+    samples: Sequence[Sample],
+    rollouts: Sequence[Rollout],
+    dataset: str,
+    server: ServerInfo,
+    options: ScoreOptions,
+) -> Checked:
+    """Compare scores with those of the in-process scorer.
+
+    Args:
+        samples: scores that came back.
+        rollouts: the pool that their positions are of.
+        dataset: path of the dataset with the content that the server has.
+        server: whose limits on one rollout hold here too.
+        options: how the server was to score; its name of the dataset is not used here.
+
+    Raises:
+        DataError: the dataset cannot be read.
+    """
+    limits = ScorerLimits(
+        max_response_bytes=server.max_response_bytes,
+        max_inline_nodes=server.max_inline_nodes,
+        max_expressions_per_node=server.max_expressions_per_node,
+        max_expression_bytes=server.max_expression_bytes,
+        max_inline_bytes=server.max_inline_bytes,
+    )
+    with LocalClient(dataset, answer_budget_s=_ANSWER_BUDGET_S, limits=limits) as local:
+        positions = sorted({sample.position for sample in samples})
+        scored = local.score(
+            [rollouts[position] for position in positions],
+            options.reward,
+            options.epoch,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+            include_spans=options.include_spans,
+        )
+    right = dict(zip(positions, scored, strict=True))
+    compared = wrong = undecided = unanswered = skipped = 0
+    first: Difference | None = None
+    for sample in sorted(samples, key=lambda sample: sample.position):
+        served, truth = sample.score, right[sample.position]
+        if Status.INTERNAL in (served.status, truth.status):
+            skipped += 1
+            continue
+        compared += 1
+        fields = _ALL
+        if _is_undecided(served) or _is_undecided(truth):
+            undecided += 1
+            unanswered += not _is_undecided(truth)
+            fields = _OF_NODES
+        differing = next((f for f in fields if getattr(served, f) != getattr(truth, f)), None)
+        if differing is None:
+            continue
+        wrong += 1
+        if first is None:
+            first = Difference(
+                _named(sample.position, rollouts[sample.position]),
+                differing,
+                _shown(getattr(served, differing)),
+                _shown(getattr(truth, differing)),
+            )
+    return Checked(compared, wrong, undecided, unanswered, skipped, first)
+
+
+def _is_undecided(score: Score) -> bool:
+    return score.undecided_by_load or score.status is Status.ANSWER_UNDECIDED
+
+
+def _named(position: int, rollout: Rollout) -> str:
+    name = f", rollout_id {rollout.rollout_id!r}" if rollout.rollout_id else ""
+    return f"rollout {position + 1} of those sent{name}, problem {rollout.problem_id!r}"
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, Status) else repr(value)
+
+
+# MERGED The machine that sends, as far as figures depend on it.
+
+
+def describe_machine() -> dict[str, str | int | float]:
+    """Return processor, cores, memory, system and versions; nothing that names its owner."""
+    facts: dict[str, str | int | float] = {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "grpcio": grpc.__version__,
+        "consensuspr": VERSION,
+    }
+    with contextlib.suppress(OSError, ValueError):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        facts["memory_gib"] = round(memory / (1 << 30), 1)
+    return facts
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or "unknown"
+
+
+# MERGED What a load test found: figures, what limits them, and whether it passed.
 
 RANKS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
@@ -305,3 +497,92 @@ def _settings_json(settings: Settings) -> dict[str, Any]:
     plain = asdict(settings)
     plain["options"]["reward"] = asdict(settings.options.reward)
     return plain
+
+
+# MERGED A load test from its settings to its result.
+
+# Where a search begins, in bytes a second of responses, and at most so many requests: low for
+# any server, and a handful of doublings from what one core does.
+START_BYTES_PER_S = 1e6
+MAX_START_RATE = 100.0
+
+
+def perform(
+    settings: Settings,
+    pool: Pool,
+    server: ServerInfo,
+    dataset: str,
+    limits: Limits,
+    *,
+    search: bool,
+    show: Callable[[Progress], None] = lambda progress: None,
+    say: Callable[[Step], None] = lambda step: None,
+) -> LoadTest:
+    """Load a server and return what was found; Ctrl-C ends it early, with a result.
+
+    Args:
+        settings: how to load it.
+        pool: what to send.
+        server: what it said about itself.
+        dataset: path of the dataset with the content that the server has.
+        limits: on errors; in a search also on latency.
+        search: look for the highest sustained rate, from the settings' rate on where they name
+            one, instead of one load.
+        show: told some times a second how a run goes.
+        say: told of each step of a search.
+
+    Raises:
+        InputError: the settings do not fit the server.
+        ConsensusPRError: the load could not be made.
+    """
+    settings.check_against(server, pool.largest_batch_bytes(settings.batch))
+    began_at = datetime.now(UTC).isoformat(timespec="seconds")
+    with Team(settings, pool, search=search) as team:
+
+        def watched(progress: Progress) -> bool:
+            show(progress)
+            return False
+
+        found: Search | None = None
+        result: RunResult | Search
+        if search:
+
+            def step(load: Load, watch: Callable[[Progress], bool]) -> RunResult:
+                def both(progress: Progress) -> bool:
+                    show(progress)
+                    return watch(progress)
+
+                return team.run(load, both)
+
+            start = settings.rate or max(_start_rate(settings, pool), limits.lowest_rate)
+            result = found = find_saturation(step, start, settings.warmup_s, limits, say)
+        else:
+            result = team.run(settings.load(), watched)
+    checked = None
+    if settings.check:
+        checked = check_samples(result.samples, pool.rollouts, dataset, server, settings.options)
+    return LoadTest(
+        settings=settings,
+        pool=pool,
+        server=server,
+        digest=_digest(server, settings.options.dataset),
+        machine=describe_machine(),
+        began_at=began_at,
+        tally=result.tally,
+        elapsed_s=result.elapsed_s,
+        cpu_shares=result.cpu_shares,
+        interrupted=result.interrupted,
+        checked=checked,
+        max_error_rate=limits.max_error_rate,
+        max_undecided=limits.max_undecided,
+        search=found,
+    )
+
+
+def _start_rate(settings: Settings, pool: Pool) -> float:
+    request_bytes = pool.mean_bytes * settings.rollouts_per_request
+    return min(MAX_START_RATE, max(1.0, START_BYTES_PER_S / request_bytes))
+
+
+def _digest(server: ServerInfo, name: str | None) -> str:
+    return next(held.digest for held in server.datasets if name in (None, held.name))

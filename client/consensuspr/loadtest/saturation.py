@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from consensuspr.errors import InputError
 from consensuspr.loadtest.load import Load
-from consensuspr.loadtest.orders import Sample
-from consensuspr.loadtest.tally import FIRST_BIN_S, MAX_BINS, Bin, Tally
-from consensuspr.loadtest.team import Progress, RunResult
+from consensuspr.loadtest.processes import Progress, RunResult
+from consensuspr.loadtest.stats import FIRST_BIN_S, MAX_BINS, Bin, Sample, Tally
 
 STABLE_WINDOWS = 3
 MAX_WINDOWS = 8

@@ -1,10 +1,4 @@
-"""The two ways to send: whole requests built beforehand, or samples through verl's client.
-
-Whole batches go out as bytes that were encoded before the clock started, so that a process
-sends as much as the wire takes and what is timed is the server.  Samples go through
-``AsyncRewardClient.score_one`` itself: what is timed there is what a reward loop waits for,
-its micro-batching and its encoding included.
-"""
+"""How one request ended."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -21,23 +15,68 @@ import grpc
 import grpc.aio
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy
-from consensuspr.client.channel import channel_options
-from consensuspr.client.rpc_errors import ERRORS, RpcFailure
-from consensuspr.errors import (
-    DeadlineExceeded,
-    InputError,
-    Overloaded,
-    RewardServiceError,
-)
-from consensuspr.loadtest.outcome import BAD_REPLY, DEADLINE, OK, Outcome, Reply
-from consensuspr.loadtest.pool import response_bytes
-from consensuspr.loadtest.settings import Profile, Settings
+from consensuspr.client.transport import ERRORS, RpcFailure, channel_options
+from consensuspr.errors import DeadlineExceeded, InputError, Overloaded, RewardServiceError
+from consensuspr.loadtest.load import Profile, Settings, response_bytes
 from consensuspr.scoring.types import Identity, Rollout, Score
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.enums import decode_status
-from consensuspr.wire.replies import decode_score
-from consensuspr.wire.requests import encode_rollout, encode_score_request
+from consensuspr.wire.codec import decode_score, decode_status, encode_rollout, encode_score_request
+
+# Not gRPC's: the reply came and cannot be one of a reward server.
+BAD_REPLY = "BAD_REPLY"
+OK = "OK"
+DEADLINE = "DEADLINE_EXCEEDED"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The scores that came back.
+
+    Attributes:
+        positions: of the rollouts in the pool, in the order of the scores.
+        num_bytes: of their responses.
+        statuses: how many scores have which status.
+        digest: of the dataset that they were computed with.
+        score: reads the score at a place of ``positions``.
+    """
+
+    positions: Sequence[int]
+    num_bytes: int
+    statuses: Mapping[str, int]
+    digest: str
+    score: Callable[[int], Score]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one request ended.
+
+    Attributes:
+        code: gRPC code of its end, ``OK``, or :data:`BAD_REPLY`.
+        message: one sentence where it is not OK.
+        shed: the server refused it for load.
+        failed_attempts: codes of the attempts that failed, in order.
+        retries: attempts beyond the first.
+        retry_after_s: the server's hint with a refusal.
+        reply: where it is OK.
+    """
+
+    code: str
+    message: str = ""
+    shed: bool = False
+    failed_attempts: tuple[str, ...] = ()
+    retries: int = 0
+    retry_after_s: float | None = None
+    reply: Reply | None = None
+
+
+# MERGED The two ways to send: whole requests built beforehand, or samples through verl's client.
+#
+# Whole batches go out as bytes that were encoded before the clock started, so that a process
+# sends as much as the wire takes and what is timed is the server.  Samples go through
+# ``AsyncRewardClient.score_one`` itself: what is timed there is what a reward loop waits for,
+# its micro-batching and its encoding included.
 
 _SCORE = f"/{SERVICE_NAME}/Score"
 

@@ -11,9 +11,8 @@ import os
 import warnings
 from typing import TYPE_CHECKING
 
-from consensuspr.core.batch import BatchResult
-from consensuspr.core.expansion import EXPANSION_VERSION, derive_forms
-from consensuspr.core.patterns import Hit
+from consensuspr.core.expressions import EXPANSION_VERSION, derive_forms
+from consensuspr.core.patterns import BatchResult, Hit
 from consensuspr.core.tables import NORMAL_FORM_VERSION
 
 __all__ = [

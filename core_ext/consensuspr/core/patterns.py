@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntFlag
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from consensuspr.core.tables import CHAR_CLASSES, Char
 
 # Limits of one matcher; far above any dataset, and what keeps a hostile one bounded.
@@ -150,3 +153,34 @@ def _with_derived(
     if derive is not None:
         for text in expressions:
             yield from derive(text)
+
+
+# MERGED The result of a batch: which node of which rollout was matched.
+
+
+class BatchResult:
+    """Matches of ``n`` texts against their matchers.
+
+    Attributes:
+        num_matched: (n,) int32, matched nodes of each text.
+    """
+
+    __slots__ = ("_flags", "_offsets", "num_matched")
+
+    def __init__(self, flags: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int64]) -> None:
+        """Wrap (sum of k_i,) flags and the (n + 1,) offsets of each text's own."""
+        self._flags = flags
+        self._offsets = offsets
+        totals = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
+        self.num_matched: npt.NDArray[np.int32] = (
+            totals[offsets[1:]] - totals[offsets[:-1]]
+        ).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.num_matched)
+
+    def matched(self, index: int) -> npt.NDArray[np.bool_]:
+        """Return the (k_i,) flags of text ``index``, one per node of its matcher."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"text {index} of a batch of {len(self)}")
+        return self._flags[self._offsets[index] : self._offsets[index + 1]]

@@ -5,15 +5,17 @@ form nor scoring, so that the server, the client, the commands and the dataset t
 the same rows in the same way.
 """
 
-from consensuspr.data.atomic import atomic_file
-from consensuspr.data.reading import (
+from consensuspr.data.readers import (
     OnError,
     ReadReport,
+    Unparsed,
     WholeFile,
+    parse_rollouts,
     read_problem_rows,
     read_problems,
     read_rollouts,
     read_rows,
+    read_unparsed,
     refuse_empty,
     scan_rollouts,
 )
@@ -24,11 +26,17 @@ from consensuspr.data.schema import (
     Node,
     Problem,
     Row,
+    check_rollout,
+    parse_problem,
     problem_to_row,
 )
-from consensuspr.data.unparsed import Unparsed, parse_rollouts, read_unparsed
-from consensuspr.data.validation import check_rollout, parse_problem
-from consensuspr.data.writing import JsonRows, RowWriter, is_parquet_output, open_writer
+from consensuspr.data.writers import (
+    JsonRows,
+    RowWriter,
+    atomic_file,
+    is_parquet_output,
+    open_writer,
+)
 from consensuspr.errors import DataError
 
 __all__ = [

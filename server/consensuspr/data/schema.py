@@ -2,13 +2,17 @@
 
 Plain slotted dataclasses that hold what a file said, unknown keys included, so that
 a row that is read and written again loses nothing.  Whether a row is acceptable is
-decided in :mod:`consensuspr.data.validation`; nothing here checks.
+decided in :mod:`consensuspr.data.schema`; nothing here checks.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeGuard
+
+from consensuspr.errors import DataError
 
 Row: TypeAlias = dict[str, Any]
 
@@ -101,3 +105,280 @@ def _node_to_row(node: Node) -> Row:
         row["support"] = node.support
     row["is_final"] = node.is_final
     return row | node.extra
+
+
+# MERGED Rows checked against the schema, each fault named in one clause.
+#
+# Written by hand: a dataset is read whenever a server starts, and a validation library
+# would cost its import alone more than this takes for a benchmark of 5,577 problems.
+#
+# Only the shape is checked.  What an expression is worth (an empty or a single-digit
+# normal form) takes the normal form, which this package does not know; the dataset index
+# counts it (:mod:`consensuspr.scoring.dataset_index`).
+
+# What compiling one problem may cost; far above any curated set (the paper: 6.8 nodes).
+MAX_NODES = 1024
+MAX_EXPRESSIONS = 4096  # of one node, as written or derived
+MAX_EXPRESSION_CHARS = 65_536
+MAX_ID_CHARS = 1024
+
+_PROBLEM_KEYS = frozenset(
+    ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
+     "answer_rule")
+)  # fmt: skip
+_NODE_KEYS = frozenset(
+    ("node_id", "label", "type", "expressions", "derived", "support", "is_final")
+)
+_ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
+_ROLLOUT_TEXTS = ("rollout_id", "data_source", "problem", "ground_truth", "model")
+
+
+class _RowError(Exception):
+    """Reason why a row is refused; the entry points add path and line."""
+
+
+def parse_problem(row: Row, path: str = "<row>", line: int | None = None) -> Problem:
+    """Return the problem that a dataset row describes.
+
+    Only ``problem_id`` is required, and ``expressions`` in each node.  A missing or null
+    key takes its default; a blank ``ground_truth`` counts as unknown.
+
+    Args:
+        row: the parsed row.
+        path: file that the row came from, for the message.
+        line: line or row of it, counted from 1.
+
+    Raises:
+        DataError: the row breaks the schema or a limit.
+    """
+    try:
+        return _problem(row)
+    except _RowError as fault:
+        raise DataError(path, line, str(fault)) from None
+
+
+def check_rollout(row: Row, path: str = "<row>", line: int | None = None) -> Row:
+    """Return the rollout row itself after checking the keys that have a meaning.
+
+    ``problem_id`` and ``response`` are required.  ``num_tokens`` becomes an int where a
+    Parquet writer made a whole float of it.  All other columns are left alone.
+
+    Raises:
+        DataError: a required key is missing, or a known key has the wrong type.
+    """
+    try:
+        _rollout(row)
+    except _RowError as fault:
+        raise DataError(path, line, str(fault)) from None
+    return row
+
+
+def _problem(row: Row) -> Problem:
+    problem_id = _required_id(row)
+    nodes = row.get("nodes")
+    if nodes is None:
+        nodes = ()
+    elif type(nodes) is not list:
+        _wrong("nodes", "a list", nodes)
+    if len(nodes) > MAX_NODES:
+        _refuse(f"nodes holds {len(nodes)} nodes, the limit is {MAX_NODES}")
+    parsed = tuple([_node(raw, position) for position, raw in enumerate(nodes)])
+    _check_unique(parsed)
+    ground_truth = _text(row, "ground_truth", None)
+    data_source = _text(row, "data_source", "") or ""
+    _check_name(row, "data_source")
+    return Problem(
+        problem_id=problem_id,
+        ground_truth=ground_truth if ground_truth and not ground_truth.isspace() else None,
+        nodes=parsed,
+        data_source=data_source,
+        problem=_text(row, "problem", "") or "",
+        split=_choice(row, "split", SPLITS),
+        answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
+        metadata=_mapping(row, "metadata"),
+        extra={} if row.keys() <= _PROBLEM_KEYS else _others(row, _PROBLEM_KEYS),
+    )
+
+
+def _node(raw: object, position: int) -> Node:
+    if type(raw) is not dict:
+        _wrong(f"nodes[{position}]", "an object", raw)
+    expressions, derived, kind = raw.get("expressions"), raw.get("derived"), raw.get("type")
+    node_id, label = raw.get("node_id"), raw.get("label")
+    support, is_final = raw.get("support"), raw.get("is_final")
+    # Almost every node is sound, which is cheap to see; what exactly is wrong costs more.
+    if not (
+        _are_texts(expressions)
+        and expressions
+        and (derived is None or _are_texts(derived))
+        and (kind is None or kind in NODE_TYPES)
+        and (support is None or (type(support) is int and support >= 0))
+        and (is_final is None or type(is_final) is bool)
+        and (node_id is None or type(node_id) is str)
+        and (label is None or type(label) is str)
+    ):
+        _refuse_node(raw, position)
+    return Node(
+        node_id or f"n{position + 1}",
+        tuple(expressions),
+        label or "",
+        kind or "expression",
+        None if derived is None else tuple(derived),
+        support,
+        is_final or False,
+        {} if raw.keys() <= _NODE_KEYS else _others(raw, _NODE_KEYS),
+    )
+
+
+def _are_texts(values: Any) -> TypeGuard[list[str]]:
+    """Say whether a value is a list of texts that may be expressions."""
+    if type(values) is not list or len(values) > MAX_EXPRESSIONS:
+        return False
+    try:  # one pass in C over types and lengths
+        if len("".join(values)) <= MAX_EXPRESSION_CHARS:
+            return True
+    except TypeError:
+        return False
+    return max(map(len, values)) <= MAX_EXPRESSION_CHARS
+
+
+def _refuse_node(raw: Row, position: int) -> NoReturn:
+    """Raise the first fault of a node that has one."""
+    where = f"nodes[{position}]."
+    expressions = raw.get("expressions")
+    if not expressions and (expressions is None or type(expressions) is list):
+        _refuse(f"nodes[{position}] has no expressions")
+    kind, support, is_final = raw.get("type"), raw.get("support"), raw.get("is_final")
+    if kind is not None and kind not in NODE_TYPES:
+        _refuse(f"{where}type must be {_one_of(NODE_TYPES)}, got {_shown(kind)}")
+    if support is not None and (type(support) is not int or support < 0):
+        _wrong(f"{where}support", "a whole number of 0 or more", support)
+    if is_final is not None and type(is_final) is not bool:
+        _wrong(f"{where}is_final", "true or false", is_final)
+    _text(raw, "node_id", None, where)
+    _check_texts(expressions, f"{where}expressions")
+    _text(raw, "label", None, where)
+    _check_texts(raw["derived"], f"{where}derived")
+    raise AssertionError(f"{where[:-1]} is sound")
+
+
+def _rollout(row: Row) -> None:
+    _required_id(row)
+    if row.get("response") is None:
+        _refuse("response is missing")
+    if type(row["response"]) is not str:
+        _wrong("response", "a string", row["response"])
+    for key in _ROLLOUT_TEXTS:
+        _text(row, key, None)
+    for key in _ROLLOUT_NAMES:
+        _check_name(row, key)
+    num_tokens = row.get("num_tokens")
+    if num_tokens is not None and type(num_tokens) is not int:
+        if type(num_tokens) is not float or not num_tokens.is_integer():
+            _wrong("num_tokens", "a whole number", num_tokens)
+        row["num_tokens"] = int(num_tokens)
+    correct = row.get("correct")
+    if correct is not None and type(correct) is not bool:
+        _wrong("correct", "true or false", correct)
+
+
+def _check_name(row: Row, key: str) -> None:
+    """Refuse a name that no table could show, and that memory holds once for each rollout."""
+    name = row.get(key)
+    if name is not None and len(name) > MAX_ID_CHARS:
+        _refuse(f"{key} has {len(name)} characters, the limit is {MAX_ID_CHARS}")
+
+
+def _required_id(row: Row) -> str:
+    problem_id = row.get("problem_id")
+    if problem_id is None:
+        _refuse("problem_id is missing")
+    if type(problem_id) is not str:
+        _wrong("problem_id", "a string", problem_id)
+    if not problem_id:
+        _refuse("problem_id is empty")
+    if len(problem_id) > MAX_ID_CHARS:
+        _refuse(f"problem_id has {len(problem_id)} characters, the limit is {MAX_ID_CHARS}")
+    return problem_id
+
+
+def _check_unique(nodes: Sequence[Node]) -> None:
+    if len({node.node_id for node in nodes}) == len(nodes):
+        return
+    seen: dict[str, int] = {}
+    for position, node in enumerate(nodes):
+        first = seen.setdefault(node.node_id, position)
+        if first != position:
+            _refuse(f"nodes[{position}] repeats node_id {_shown(node.node_id)} of nodes[{first}]")
+
+
+def _text(row: Row, key: str, default: str | None, where: str = "") -> str | None:
+    value = row.get(key)
+    if value is None:
+        return default
+    if type(value) is not str:
+        _wrong(where + key, "a string", value)
+    return value
+
+
+def _check_texts(values: object, where: str) -> None:
+    if type(values) is not list:
+        _wrong(where, "a list of strings", values)
+    if len(values) > MAX_EXPRESSIONS:
+        _refuse(f"{where} holds {len(values)} expressions, the limit is {MAX_EXPRESSIONS}")
+    for position, value in enumerate(values):
+        if type(value) is not str:
+            _wrong(f"{where}[{position}]", "a string", value)
+        if len(value) > MAX_EXPRESSION_CHARS:
+            _refuse(
+                f"{where}[{position}] has {len(value)} characters, "
+                f"the limit is {MAX_EXPRESSION_CHARS}"
+            )
+
+
+def _choice(row: Row, key: str, allowed: Sequence[str]) -> str | None:
+    value = row.get(key)
+    if value is None:
+        return None
+    if type(value) is not str or value not in allowed:
+        _refuse(f"{key} must be {_one_of(allowed)} or null, got {_shown(value)}")
+    return value
+
+
+def _mapping(row: Row, key: str) -> Row:
+    value = row.get(key)
+    if value is None:
+        return {}
+    if type(value) is not dict:
+        _wrong(key, "an object", value)
+    return value
+
+
+def _others(row: Row, known: frozenset[str]) -> Row:
+    return {key: value for key, value in row.items() if key not in known}
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise _RowError(reason)
+
+
+def _wrong(where: str, wanted: str, got: object) -> NoReturn:
+    raise _RowError(f"{where} must be {wanted}, got {_shown(got)}")
+
+
+def _one_of(allowed: Sequence[str]) -> str:
+    return ", ".join(allowed[:-1]) + f" or {allowed[-1]}"
+
+
+def _shown(value: object) -> str:
+    """Return the value as a person would write it in JSON, at most about 60 characters."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value[:61] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -10,9 +10,9 @@ from consensuspr.server.config import ServerConfig
 from consensuspr.server.worker import main
 
 if TYPE_CHECKING:
-    from consensuspr.http.front import HttpFront
+    from consensuspr.http.app import HttpFront
     from consensuspr.http.problem_texts import ProblemTexts
-    from consensuspr.server.build import BuiltServer
+    from consensuspr.server.service import BuiltServer
 
 
 def make_front(config: ServerConfig, built: BuiltServer, payload: dict[str, Any]) -> HttpFront:
@@ -34,11 +34,9 @@ def build_front(
         texts: of each dataset's problems, by the dataset's name.
         address: HOST:PORT with a numeric host.
     """
-    from consensuspr.http.app import Endpoint
-    from consensuspr.http.batch import Batches
-    from consensuspr.http.front import HttpFront
-    from consensuspr.http.naming import Namer
-    from consensuspr.http.receiving import Receiver
+    from consensuspr.http.adapters import Batches, Namer
+    from consensuspr.http.app import Endpoint, HttpFront
+    from consensuspr.http.json_body import Receiver
 
     namers = {name: Namer(index, texts[name]) for name, index in built.datasets.items()}
     batches = Batches(built.scorer, namers, config.http_max_items)

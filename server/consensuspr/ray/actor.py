@@ -42,11 +42,10 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.ray.require import require_ray
+from consensuspr.ray.data import require_ray
 from consensuspr.server import ServerConfig, load_config
-from consensuspr.server.address import Address, claim
-from consensuspr.server.children import Child
-from consensuspr.server.config import DEFAULT_DATASET
+from consensuspr.server.config import DEFAULT_DATASET, Address, claim
+from consensuspr.server.supervisor import Child
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

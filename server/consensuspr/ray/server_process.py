@@ -15,7 +15,7 @@ import time
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import ServerConfig, run
-from consensuspr.server.child import Orders
+from consensuspr.server.worker import Orders
 
 # For the requests in work, once the actor is gone; clients retry the others.
 LEFT_ALONE_S = 1.0

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
         Verdict,
         verify_answer,
     )
-    from consensuspr.scoring.deriving import derive_dataset
+    from consensuspr.scoring.dataset_index import (
+        CacheStats,
+        DatasetIndex,
+        Entry,
+        IndexInfo,
+        MatcherCache,
+    )
+    from consensuspr.scoring.derive import derive_dataset
     from consensuspr.scoring.explain import Explanation, NodeExplanation
-    from consensuspr.scoring.index import DatasetIndex, Entry, IndexInfo
-    from consensuspr.scoring.index_cache import CacheStats, MatcherCache
-    from consensuspr.scoring.limits import Limits
     from consensuspr.scoring.rewards import (
         RewardKind,
         RewardSpec,
@@ -30,36 +34,40 @@ if TYPE_CHECKING:
         maximum,
         outcome,
     )
-    from consensuspr.scoring.rows import SCORED_TYPES, rollout_from_row, scored_row
     from consensuspr.scoring.scorer import Scorer
     from consensuspr.scoring.types import (
+        SCORED_TYPES,
         AnswerRule,
         Identity,
         InlineNode,
+        Limits,
         OnUndecided,
         Rollout,
         Score,
         Status,
+        rollout_from_row,
+        scored_row,
     )
 
 _HOMES = {
     "answers": ("ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"),
-    "deriving": ("derive_dataset",),
+    "dataset_index": ("CacheStats", "DatasetIndex", "Entry", "IndexInfo", "MatcherCache"),
+    "derive": ("derive_dataset",),
     "explain": ("Explanation", "NodeExplanation"),
-    "index": ("DatasetIndex", "Entry", "IndexInfo"),
-    "index_cache": ("CacheStats", "MatcherCache"),
-    "limits": ("Limits",),
     "rewards": ("RewardKind", "RewardSpec", "curriculum", "linear", "maximum", "outcome"),
-    "rows": ("SCORED_TYPES", "rollout_from_row", "scored_row"),
     "scorer": ("Scorer",),
     "types": (
+        "SCORED_TYPES",
         "AnswerRule",
         "Identity",
         "InlineNode",
+        "Limits",
         "OnUndecided",
         "Rollout",
         "Score",
         "Status",
+        "rollout_from_row",
+        "scored_row",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from consensuspr.core import Matcher, normalize
 from consensuspr.data import Node
-from consensuspr.scoring.index import DatasetIndex
-from consensuspr.scoring.inline_nodes import compile_inline, inline_as_nodes
-from consensuspr.scoring.limits import Limits
-from consensuspr.scoring.types import Identity, Rollout, Score, Status
+from consensuspr.scoring.dataset_index import DatasetIndex
+from consensuspr.scoring.matching import compile_inline, inline_as_nodes
+from consensuspr.scoring.types import Identity, Limits, Rollout, Score, Status
 
 
 @dataclass(slots=True)

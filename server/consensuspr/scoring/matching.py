@@ -1,21 +1,216 @@
-"""Node matching of a batch: which nodes apply to each rollout, and which it reaches.
+"""Consensus nodes that arrive with a rollout: checked, hashed, compiled through the cache.
 
-Work goes in portions, for three bounds: a portion holds about a megabyte of text for each
-thread (so that a deadline is looked at every few milliseconds), and the matchers in use at
-once stay below a fixed size, however large those are that a request brings along.
+They are patterns only: nothing is derived from them, since deriving has no place on the
+path of a request.  The same nodes sent again, as for all rollouts of a group, hit the
+cache by their content.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import operator
 import os
+import time
+from collections.abc import Sequence
+from typing import NoReturn
 
 from consensuspr.core import Matcher, match_batch
-from consensuspr.errors import DeadlineExceeded
-from consensuspr.scoring.batch import Batch
-from consensuspr.scoring.index import DatasetIndex, Entry
-from consensuspr.scoring.inline_nodes import InvalidNodesError, compile_inline
-from consensuspr.scoring.limits import exceeds
-from consensuspr.scoring.types import Rollout, Status
+from consensuspr.data import Node
+from consensuspr.errors import DeadlineExceeded, InputError
+from consensuspr.scoring.answers import Verdict
+from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
+from consensuspr.scoring.types import InlineNode, Limits, Rollout, Status, exceeds
+
+
+class InvalidNodesError(Exception):
+    """Inline nodes break a rule; the text is the sentence for the rollout's message.
+
+    Never leaves the scoring package, where it turns into the status INVALID_NODES.
+    """
+
+
+def compile_inline(
+    nodes: Sequence[InlineNode | Sequence[str]], limits: Limits, cache: MatcherCache
+) -> Matcher:
+    """Return the matcher of inline nodes.
+
+    Raises:
+        InvalidNodesError: a node without expressions, an expression that is no string, or more
+            of something than the limits allow.
+    """
+    patterns = _patterns(nodes, limits)
+    # ASCII on purpose: no expression is longer in UTF-8 than in escaped JSON.
+    content = json.dumps(patterns, separators=(",", ":")).encode("ascii")
+    if len(content) > min(limits.max_expression_bytes, limits.max_inline_bytes):
+        _check_sizes(patterns, limits)
+    key = hashlib.blake2b(content, digest_size=16).digest()
+    return cache.get(key, lambda: Matcher(patterns))
+
+
+def inline_as_nodes(nodes: Sequence[InlineNode | Sequence[str]]) -> tuple[Node, ...]:
+    """Return valid inline nodes in the form of a dataset's."""
+    return tuple(
+        Node(
+            node_id=getattr(node, "node_id", "") or f"n{position}",
+            expressions=tuple(node.expressions if isinstance(node, InlineNode) else node),
+            derived=tuple(node.derived) if isinstance(node, InlineNode) else (),
+        )
+        for position, node in enumerate(nodes, start=1)
+    )
+
+
+def _patterns(nodes: Sequence[InlineNode | Sequence[str]], limits: Limits) -> list[list[str]]:
+    if len(nodes) > limits.max_inline_nodes:
+        raise InvalidNodesError(
+            f"{len(nodes)} inline nodes were sent; the limit is {limits.max_inline_nodes}"
+        )
+    return [_texts(node, f"inline node {at}", limits) for at, node in enumerate(nodes)]
+
+
+def _texts(node: InlineNode | Sequence[str], which: str, limits: Limits) -> list[str]:
+    """Return what one node is matched by: expressions, then derived forms."""
+    written, derived = (
+        (node.expressions, node.derived) if isinstance(node, InlineNode) else (node, ())
+    )
+    # A string is a sequence of strings too: its letters, as which nobody means it.
+    if isinstance(written, (str, bytes)) or not hasattr(written, "__len__"):
+        raise InvalidNodesError(f"{which} is no list of expressions")
+    if not len(written):
+        raise InvalidNodesError(f"{which} has no expressions")
+    count = len(written) + len(derived)
+    if count > limits.max_expressions_per_node:
+        limit = limits.max_expressions_per_node
+        raise InvalidNodesError(f"{which} has {count} expressions; the limit is {limit}")
+    texts = [*written, *derived]
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidNodesError(f"{which} has a {type(text).__name__} among its expressions")
+    return texts
+
+
+def _check_sizes(patterns: list[list[str]], limits: Limits) -> None:
+    total = 0
+    for position, texts in enumerate(patterns):
+        for text in texts:
+            size = len(text.encode("utf-8", "surrogatepass"))
+            total += size
+            if size > limits.max_expression_bytes:
+                raise InvalidNodesError(
+                    f"inline node {position} has an expression of {size} bytes; "
+                    f"the limit is {limits.max_expression_bytes}"
+                )
+    if total > limits.max_inline_bytes:
+        raise InvalidNodesError(
+            f"the inline nodes hold {total} bytes of expressions; "
+            f"the limit is {limits.max_inline_bytes}"
+        )
+
+
+# MERGED The working state of one call: what is known of each rollout so far.
+#
+# Columns rather than an object for each rollout: the scan, the answer check and the rewards
+# take and give columns, and a batch holds thousands of rollouts.
+
+_log = logging.getLogger(__name__)
+
+# A defect that hits every rollout of a batch of thousands says the same thousands of times.
+MAX_TRACEBACKS = 5
+
+
+class Batch:
+    """Rollouts and, position by position, what became of them.
+
+    Attributes:
+        rollouts: the batch.
+        limits: bounds on one rollout.
+        deadline: :func:`time.monotonic` value, None where there is none.
+        status: OK until something is found.
+        messages: one sentence where the status is not OK.
+        tokens: checked token counts, None where not given.
+        truths: the ground truth that applies, None where unknown or not to be checked.
+        num_nodes, num_matched, matched, spans: of the nodes, where they were matched.
+        verdicts: of the answers that were checked.
+    """
+
+    def __init__(self, rollouts: Sequence[Rollout], limits: Limits, deadline: float | None) -> None:
+        """Check the types of all fields and start with nothing known.
+
+        Raises:
+            InputError: a field of a rollout has a wrong type.
+        """
+        count = len(rollouts)
+        self.rollouts = rollouts
+        self.limits = limits
+        self.deadline = deadline
+        self.tokens = [_checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
+        self.status = [Status.OK] * count
+        self.messages = [""] * count
+        self.truths: list[str | None] = [None] * count
+        self.num_nodes = [0] * count
+        self.num_matched = [0] * count
+        self.matched: list[tuple[bool, ...]] = [()] * count
+        self.spans: list[tuple[tuple[int, int] | None, ...] | None] = [None] * count
+        self.verdicts: list[Verdict | None] = [None] * count
+        self._defects = 0
+
+    def __len__(self) -> int:
+        """Return the number of rollouts."""
+        return len(self.rollouts)
+
+    def fail(self, at: int, status: Status, message: str) -> None:
+        """Set the status of one rollout."""
+        self.status[at] = status
+        self.messages[at] = message
+
+    def defect(self, at: int, what: str) -> None:
+        """Set INTERNAL for one rollout; to be called while the exception is handled."""
+        self._defects += 1
+        if self._defects <= MAX_TRACEBACKS:
+            rollout = self.rollouts[at]
+            _log.exception(
+                "%s failed for rollout %r of problem %r",
+                what, rollout.rollout_id, rollout.problem_id,
+            )  # fmt: skip
+        self.fail(at, Status.INTERNAL, f"{what} failed by a defect; the log has the details")
+
+    def check_deadline(self, work: str) -> None:
+        """Raise DeadlineExceeded if the deadline has passed; ``work`` says before what."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise DeadlineExceeded(
+                f"the deadline passed before {work} of {len(self)} rollouts was done"
+            )
+
+
+def _checked_tokens(rollout: Rollout, at: int) -> int | None:
+    """Return the token count of a rollout whose fields all have sound types."""
+    if not isinstance(rollout.response, (str, bytes)):
+        _wrong(at, "response", "str or bytes", rollout.response)
+    if not isinstance(rollout.problem_id, str):
+        _wrong(at, "problem_id", "str", rollout.problem_id)
+    if rollout.ground_truth is not None and not isinstance(rollout.ground_truth, str):
+        _wrong(at, "ground_truth", "str or None", rollout.ground_truth)
+    if rollout.nodes is not None and not hasattr(rollout.nodes, "__len__"):
+        _wrong(at, "nodes", "a sequence or None", rollout.nodes)
+    if rollout.num_tokens is None:
+        return None
+    try:
+        tokens = operator.index(rollout.num_tokens)
+    except TypeError:
+        _wrong(at, "num_tokens", "int or None", rollout.num_tokens)
+    return tokens if tokens > 0 else None
+
+
+def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
+    raise InputError(f"rollouts[{at}].{field} must be {wanted}, got {type(got).__name__}")
+
+
+# MERGED Node matching of a batch: which nodes apply to each rollout, and which it reaches.
+#
+# Work goes in portions, for three bounds: a portion holds about a megabyte of text for each
+# thread (so that a deadline is looked at every few milliseconds), and the matchers in use at
+# once stay below a fixed size, however large those are that a request brings along.
 
 PORTION_BYTES = 1 << 20  # of text, for each thread
 MAX_THREADS_COUNTED = 16

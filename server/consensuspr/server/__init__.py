@@ -11,8 +11,7 @@ Importing this package does not import gRPC: the supervisor must never have it l
 
 from __future__ import annotations
 
-from consensuspr.server.config import ServerConfig
-from consensuspr.server.settings import load_config, parse_datasets
+from consensuspr.server.config import ServerConfig, load_config, parse_datasets
 from consensuspr.server.supervisor import run
 
 __all__ = ["ServerConfig", "load_config", "parse_datasets", "run"]

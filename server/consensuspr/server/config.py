@@ -1,18 +1,118 @@
-"""The settings of a server: their names, defaults, limits, and how they fit together.
+"""Where a server listens: parsing, resolving and reserving ``HOST:PORT``.
 
-Where their values come from (file, environment, command line) is ``settings.py``.
-Every limit is per worker process unless its description says otherwise.
+Workers share one port with SO_REUSEPORT, which would let a second server join in
+silence and take a share of the traffic.  So the supervisor claims the port first: it
+binds exclusively, which fails where anybody else has the port, and only then opens the
+socket to sharing.  The claim never listens (the kernel hands it no connection) and is
+held for as long as the server lives, so that the port stays ours while a worker restarts.
+
+Unix sockets are not covered: worker processes cannot share one.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    ByteSize,
+    Field,
+    field_validator,
+    model_validator,
+)
 
-from consensuspr.server.address import Address
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.settings import Settings, load_settings
+
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host, as a name or a number without brackets, and a port; port 0 is any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``HOST:PORT``, an IPv6 host in brackets.
+
+        Raises:
+            InputError: the text has another form or the port is out of range.
+        """
+        if text.startswith(("unix:", "/")):
+            raise InputError(f"address {text!r} is a unix socket; serve needs HOST:PORT")
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if bracketed:
+            host = host[1:-1]
+        if not (colon and host and port.isascii() and port.isdigit()) or (
+            ":" in host and not bracketed
+        ):
+            raise InputError(f"address must be HOST:PORT, got {text!r}")
+        if int(port) > MAX_PORT:
+            raise InputError(f"port must be at most {MAX_PORT}, got {port} in {text!r}")
+        return cls(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A port that is ours; ``address`` has a numeric host and the real port."""
+
+    address: Address
+    socket: socket.socket
+
+    def close(self) -> None:
+        """Give the port up."""
+        self.socket.close()
+
+
+def claim(address: Address) -> Claim:
+    """Resolve ``address`` and claim it for the workers of this server alone.
+
+    Raises:
+        InputError: the host cannot be resolved or is not one of this machine's, or the
+            port needs rights that this process lacks.
+        ConsensusPRError: another process has the port.
+    """
+    try:
+        family, _, _, _, target = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise InputError(f"cannot resolve host {address.host!r} of {address}: {error}") from None
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(target)
+        # Without it from here on, so that another exclusive bind fails although the claim
+        # does not listen; with SO_REUSEPORT, so that the workers' binds succeed.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConsensusPRError(f"{address} is in use by another process") from None
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot listen on {address}: {reason.lower()}") from None
+    host, port = sock.getsockname()[:2]
+    return Claim(Address(host, port), sock)
+
+
+# MERGED The settings of a server: their names, defaults, limits, and how they fit together.
+#
+# Where their values come from (file, environment, command line) is ``settings.py``.
+# Every limit is per worker process unless its description says otherwise.
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -33,13 +133,11 @@ def _default_workers() -> int:
     return min(4, os.cpu_count() or 1)
 
 
-class ServerConfig(BaseModel):
+class ServerConfig(Settings):
     """Settings of one server; sizes are numbers of bytes or texts like ``64MiB``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
     datasets: dict[str, Path] = Field(
-        min_length=1, description="name and path of each dataset; a request may name one"
+        default_factory=dict, description="name and path of each dataset; a request may name one"
     )
     address: str = Field(
         "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one"
@@ -130,6 +228,8 @@ class ServerConfig(BaseModel):
     @field_validator("datasets")
     @classmethod
     def _check_dataset_names(cls, value: dict[str, Path]) -> dict[str, Path]:
+        if not value:
+            raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
         if "" in value:
             raise ValueError("a dataset's name must not be empty")
         return value
@@ -157,3 +257,55 @@ class ServerConfig(BaseModel):
     def match_threads(self) -> int:
         """Threads of one batch's matching in one worker, at least 1."""
         return self.threads or max(1, (os.cpu_count() or 1) // self.workers)
+
+
+ENVIRONMENT_PREFIX = "CONSENSUSPR"
+
+
+def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
+    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``.
+
+    Raises:
+        InputError: two datasets have one name, or a name or path is empty.
+    """
+    datasets: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or "/" in name:
+            name, path = DEFAULT_DATASET, argument
+        if not (name and path):
+            raise InputError(f"dataset must be PATH or NAME=PATH, got {argument!r}")
+        if name in datasets:
+            raise InputError(
+                f"two datasets are called {name!r} ({datasets[name]} and {path});"
+                " name them with NAME=PATH"
+            )
+        datasets[name] = Path(path)
+    return datasets
+
+
+def load_config(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> ServerConfig:
+    """Return the settings that a TOML file, the environment and the command line make.
+
+    Args:
+        file: TOML; relative dataset paths in it are relative to its directory.
+        environment: variables named ``CONSENSUSPR_`` and the setting in capitals.
+        overrides: settings by name, as the command line gave them; None is "not given".
+
+    Raises:
+        InputError: a setting is unknown, has a wrong type or value, or the file cannot be
+            read; names the setting and where it was given.
+    """
+    return load_settings(
+        ServerConfig,
+        prefix=ENVIRONMENT_PREFIX,
+        file=file,
+        environment=environment,
+        overrides=overrides,
+        read_text={"datasets": lambda text: parse_datasets(text.split(","))},
+    )

@@ -12,16 +12,24 @@ Means are quotients of two counters, for example
 from __future__ import annotations
 
 import collections
+import errno
+import os
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from consensuspr.scoring.types import Rollout, Score, Status
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.scoring import AnswerVerifier, Explanation, Scorer, Verdict
+from consensuspr.scoring.types import AnswerRule, Identity, Rollout, Score, ScoreOptions, Status
+from consensuspr.server.config import Address
 
 # Labels come from requests, and each value is kept for as long as the process lives: what
 # does not fit in here is counted under OTHER.
@@ -203,3 +211,176 @@ class Metrics:
 def _labelled(metric: Counter | Histogram, *labels: str) -> Any:
     """Return the series of a metric that has these labels."""
     return metric.labels(*labels)
+
+
+# MERGED The scorer as the service uses it: every batch is timed by stage and counted.
+
+# Data sources are looked up for the labels of metrics; a training step returns to few
+# problems, and an id that is longer than any sensible one is not worth remembering.
+_REMEMBERED_SOURCES = 16_384
+_MAX_ID_CHARS = 256
+
+
+class TimedVerifier(AnswerVerifier):
+    """An answer verifier that knows how long the calling thread's last batch took.
+
+    Options are those of :class:`AnswerVerifier`.
+    """
+
+    _last = threading.local()
+
+    def verify_batch(
+        self,
+        ground_truths: Sequence[str],
+        responses: Sequence[str | bytes],
+        rule: str | AnswerRule = "auto",
+        deadline: float | None = None,
+    ) -> list[Verdict]:
+        """Verify as :class:`AnswerVerifier` does."""
+        start = time.perf_counter()
+        try:
+            return super().verify_batch(ground_truths, responses, rule, deadline)
+        finally:
+            self._last.seconds = time.perf_counter() - start
+
+    def take_seconds(self) -> float:
+        """Return how long this thread's last batch took, once; 0 if there was none."""
+        seconds: float = getattr(self._last, "seconds", 0.0)
+        self._last.seconds = 0.0
+        return seconds
+
+
+class MeteredScorer:
+    """A scorer that counts what it does.
+
+    Args:
+        scorer: does the work, with ``verifier``.
+        verifier: the scorer's.
+        metrics: where it is counted.
+    """
+
+    def __init__(self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics) -> None:
+        self._scorer = scorer
+        self._verifier = verifier
+        self.metrics = metrics
+        self._stored_source = lru_cache(_REMEMBERED_SOURCES)(self._look_up_source)
+
+    def score(
+        self, rollouts: Sequence[Rollout], options: ScoreOptions, deadline: float | None
+    ) -> tuple[list[Score], Identity]:
+        """Score a batch; arguments and errors are those of :meth:`Scorer.score`."""
+        self._verifier.take_seconds()
+        start = time.perf_counter()
+        scores, identity = self._scorer.score(
+            rollouts,
+            reward=options.reward,
+            epoch=options.epoch,
+            dataset=options.dataset,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+            include_spans=options.include_spans,
+            deadline=deadline,
+        )
+        took = StageSeconds(time.perf_counter() - start, self._verifier.take_seconds())
+        if rollouts:
+            sources = [self._source(rollout, identity.dataset) for rollout in rollouts]
+            self.metrics.batch(rollouts, sources, scores, took)
+            self._count_totals()
+        return scores, identity
+
+    def explain(
+        self, rollout: Rollout, options: ScoreOptions, deadline: float | None
+    ) -> Explanation:
+        """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
+        return self._scorer.explain(
+            rollout,
+            reward=options.reward,
+            epoch=options.epoch,
+            dataset=options.dataset,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+            deadline=deadline,
+        )
+
+    def _count_totals(self) -> None:
+        caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}
+        stats = [cache.stats() for cache in caches.values()]
+        self.metrics.totals(
+            Totals(
+                cache_hits=sum(s.hits for s in stats),
+                cache_misses=sum(s.misses for s in stats),
+                answer_processes=self._verifier.processes_started,
+            )
+        )
+
+    def _source(self, rollout: Rollout, dataset: str) -> str | None:
+        if rollout.data_source:
+            return rollout.data_source
+        if len(rollout.problem_id) > _MAX_ID_CHARS:
+            return None
+        return self._stored_source(dataset, rollout.problem_id)
+
+    def _look_up_source(self, dataset: str, problem_id: str) -> str | None:
+        entry = self._scorer.datasets[dataset].entry(problem_id)
+        return None if entry is None else entry.data_source
+
+
+# MERGED The Prometheus endpoint: one address for the numbers of all workers.
+#
+# Lives in the supervisor, which outlasts every worker, so that a counter does not fall when
+# a worker is replaced.  Imports prometheus-client and no gRPC.
+
+MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+
+
+class MetricsEndpoint:
+    """Serves ``/metrics`` from a thread.
+
+    Args:
+        address: where; port 0 takes any free one.
+        folder: where the workers keep their numbers.
+
+    Raises:
+        ConsensusPRError: another process has the port.
+        InputError: the address is not one of this machine's.
+    """
+
+    def __init__(self, address: Address, folder: Path) -> None:
+        from prometheus_client import CollectorRegistry, Counter, multiprocess, start_http_server
+
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
+        self._folder = folder
+        self.worker_restarts = Counter(
+            "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
+        )
+        self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
+        self._server: Any
+        self._thread: Thread
+        try:
+            self._server, self._thread = start_http_server(
+                address.port, addr=address.host, registry=registry
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ConsensusPRError(
+                    f"metrics address {address} is in use by another process"
+                ) from None
+            raise InputError(f"cannot serve metrics on {address}: {error}") from None
+        host, port = self._server.server_address[:2]
+        self.address = Address(host, port)
+
+    def worker_died(self, pid: int) -> None:
+        """Take a dead worker out of what counts only while it lives (its queue)."""
+        self._mark_dead(pid, path=str(self._folder))
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def multiprocess_environment(folder: Path) -> dict[str, str]:
+    """Return the variables that make a worker keep its numbers in ``folder``."""
+    return {MULTIPROCESS_VARIABLE: os.fspath(folder)}

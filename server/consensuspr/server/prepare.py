@@ -13,8 +13,8 @@ from pathlib import Path
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
-from consensuspr.server.child import Orders
 from consensuspr.server.config import ServerConfig
+from consensuspr.server.worker import Orders
 
 
 def main(save: Callable[[ServerConfig, dict[str, str]], None] | None = None) -> int:

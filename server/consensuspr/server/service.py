@@ -1,38 +1,400 @@
-"""The gRPC face of a worker: admission, working threads, deadlines, codes, draining.
-
-One event loop receives and replies; the work of each request runs in a thread, a bounded
-number at a time, the rest waits in the threads' queue (in order of arrival, bounded in
-bytes by the admission).  Matching releases the GIL, so that threads are real parallelism.
-
-A caller that leaves, or whose deadline passes, leaves its work behind: what is queued is
-dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
-
-No Python traceback and no text of an unexpected exception reaches a client: such an RPC is
-INTERNAL with an id, and the log has the rest under that id.
-"""
+"""One RPC as the working thread sees it: its deadline, its caller, and how it is refused."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import sys
+import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
-from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
+from consensuspr.errors import ConsensusPRError, DeadlineExceeded, InputError, InvalidRequest
+from consensuspr.scoring import DatasetIndex, Limits, Scorer
+from consensuspr.scoring.types import Score, ScoreOptions
 from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES, Admission, Refusal
-from consensuspr.server.call import Abort, Call
-from consensuspr.server.handlers import Handlers
+from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
-from consensuspr.server.metrics import Metrics
-from consensuspr.server.threads import WorkingThreads
-from consensuspr.v1 import SERVICE_NAME
+from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
+from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.wire.codec import (
+    PIECE_BYTES,
+    PIECE_ROLLOUTS,
+    cut,
+    decode_options,
+    decode_rollout,
+    encode_explain_response,
+    encode_score_response,
+)
+from consensuspr.wire.server_info import ServerInfo, describe, encode_server_info
+
+
+class Abort(Exception):
+    """End the RPC with a status code and one sentence.
+
+    Attributes:
+        code: any but OK.
+        retry_after_s: when to come back, sent as metadata ``retry-after-ms``; None: no hint.
+    """
+
+    def __init__(
+        self, code: grpc.StatusCode, message: str, retry_after_s: float | None = None
+    ) -> None:
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class Call:
+    """The part of an RPC that work depends on; set on the event loop, read by a thread.
+
+    Args:
+        deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
+    """
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self.deadline = deadline
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Say that nobody waits for the result any more."""
+        self._abandoned = True
+
+    def check(self) -> None:
+        """Return while somebody still waits for the result.
+
+        Raises:
+            Abort: the deadline passed, or the caller left.
+        """
+        if self._abandoned:
+            raise Abort(grpc.StatusCode.CANCELLED, "the caller left")
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise Abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                "the caller's deadline passed before the work was done; it was abandoned",
+            )
+
+
+# MERGED How many requests of a worker compute at a time; the others wait for their turn.
+#
+# A worker has more requests in work than cores, because some only wait for an answer process.
+# If all of them computed at once, each would be as slow as all together, and the event loop,
+# which receives, refuses and replies, would get a share of a core as small as theirs: under
+# more load than the worker can do, requests would pile up in front of the admission.
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Slots:
+    """A number of turns to compute; safe to use from any thread.
+
+    Who lent a turn gets the next one: what has begun is finished before anything else begins.
+
+    Args:
+        number: of turns, at least 1.
+    """
+
+    def __init__(self, number: int) -> None:
+        lock = threading.Lock()
+        self._free = number
+        self._lenders = 0  # who want theirs back
+        self._given_back = threading.Condition(lock)
+        self._next_turn = threading.Condition(lock)
+        self._mine = threading.local()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for a turn and hold it; not to be entered twice by one thread."""
+        with self._next_turn:
+            self._next_turn.wait_for(lambda: self._free > self._lenders)
+            self._free -= 1
+        self._mine.held = True
+        try:
+            yield
+        finally:
+            self._mine.held = False
+            self._release()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let another thread have this one's turn meanwhile; nothing where it holds none."""
+        if not getattr(self._mine, "held", False):
+            yield
+            return
+        self._release()
+        try:
+            yield
+        finally:
+            with self._given_back:
+                self._lenders += 1
+                self._given_back.wait_for(lambda: self._free > 0)
+                self._lenders -= 1
+                self._free -= 1
+
+    def _release(self) -> None:
+        with self._next_turn:
+            self._free += 1
+            if self._lenders:
+                self._given_back.notify()
+            # Also where a lender that was told of an earlier one has not come for it yet.
+            if self._free > self._lenders:
+                self._next_turn.notify()
+
+
+# MERGED Threads that requests are worked on in, in order of arrival, as there are turns to compute.
+
+# What has to be received, refused and replied to must not wait behind work of the same process:
+# threads that work are so much nicer than the process.
+THREAD_NICENESS = 5
+
+R = TypeVar("R")
+
+
+class WorkingThreads:
+    """Carry out work in the order in which it was submitted.
+
+    A thread that is ready waits for a turn to compute first and takes the oldest work then:
+    threads get turns in any order, so that one which had its work in hand could wait long behind
+    what came later.
+
+    Args:
+        number: of threads, those that only wait for an answer included.
+        slots: the turns.
+    """
+
+    def __init__(self, number: int, slots: Slots) -> None:
+        self._slots = slots
+        # The threads have a task for each of these.
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._pool = ThreadPoolExecutor(number, thread_name_prefix="scoring", initializer=_give_way)
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        """Have work carried out; what is cancelled before its turn is not begun.
+
+        Raises:
+            RuntimeError: the threads were closed, or there can be no thread.
+        """
+        future: Future[R] = Future()
+        self._waiting.append((future, work))
+        try:
+            self._pool.submit(self._work_on_oldest)
+        except RuntimeError:
+            # Unless a thread has begun it meanwhile.
+            if future.cancel():
+                raise
+        return future
+
+    def close(self) -> None:
+        """Cancel what has not begun, and wait for nothing."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        while (entry := self._oldest()) is not None:
+            entry[0].cancel()
+
+    def _work_on_oldest(self) -> None:
+        with self._slots.held():
+            entry = self._oldest()
+            if entry is None or not entry[0].set_running_or_notify_cancel():
+                return  # closed or cancelled meanwhile
+            future, work = entry
+            outcome = _Outcome(work)
+        # What has to be done for who waits takes no turn.
+        outcome.hand_to(future)
+        # A failure's frames know this one: where nobody waits any more, all that hangs together
+        # here, the request above all, would stay until the garbage collector runs.
+        del entry, future, work, outcome
+
+    def _oldest(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+
+class _Outcome:
+    """What work returned or raised."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._result: Any = None
+        self._failure: BaseException | None = None
+        try:
+            self._result = work()
+        except BaseException as error:  # whatever it is, it is for who waits for the result
+            self._failure = error
+
+    def hand_to(self, future: Future[Any]) -> None:
+        """Resolve a future."""
+        if self._failure is None:
+            future.set_result(self._result)
+        else:
+            failure, self._failure = self._failure, None
+            future.set_exception(failure)
+            del failure
+
+
+def _give_way() -> None:
+    """Let the event loop and gRPC's threads go before the calling one, where the system can."""
+    # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a sandbox may forbid it
+            os.nice(THREAD_NICENESS)
+
+
+# MERGED What each RPC does, from the bytes of a request to the bytes of its reply.
+#
+# Runs in a working thread, knows nothing of sockets or event loops, and is therefore also
+# what another front (a Ray Serve deployment, a test) calls.  A request that is wrong as a
+# whole ends in :class:`Abort`; whatever concerns a single rollout is a status in the reply.
+#
+# Requests are parsed here and not by gRPC: their size is known before anything is unpacked,
+# and bytes that are no request become INVALID_ARGUMENT instead of an internal error.
+
+M = TypeVar("M", bound=Message)
+
+
+class Handlers:
+    """The RPCs of one worker.
+
+    Args:
+        scorer: scores rollouts of the datasets that ``info`` lists; used by many threads.
+        info: what the server says about itself, its request limits included.
+    """
+
+    def __init__(self, scorer: MeteredScorer, info: ServerInfo) -> None:
+        self._scorer = scorer
+        self._info = info
+        self._names = [dataset.name for dataset in info.datasets]
+        self._info_reply = encode_server_info(info).SerializeToString()
+
+    def score(self, raw: bytes, call: Call) -> bytes:
+        """Answer ``Score``.
+
+        Raises:
+            Abort: the request is wrong as a whole, or nobody waits for it any more.
+        """
+        call.check()
+        request = _parse(pb.ScoreRequest, raw)
+        options = self._options(request)
+        if len(request.rollouts) > self._info.max_rollouts:
+            raise Abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"a request holds at most {self._info.max_rollouts} rollouts,"
+                f" got {len(request.rollouts)}",
+            )
+        self._scorer.metrics.request_rollouts(len(request.rollouts))
+        scores: list[Score] = []
+        rollouts = map(decode_rollout, request.rollouts)
+        for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
+            call.check()
+            part, identity = self._scorer.score(piece, options, call.deadline)
+            scores += part
+        # A reply that comes too late would be thrown away; encoding it is work too.
+        call.check()
+        return encode_score_response(scores, identity).SerializeToString()
+
+    def explain(self, raw: bytes, call: Call) -> bytes:
+        """Answer ``Explain``.
+
+        Raises:
+            Abort: as for :meth:`score`; also where the request holds no rollout.
+        """
+        call.check()
+        request = _parse(pb.ExplainRequest, raw)
+        options = self._options(request)
+        if not request.HasField("rollout"):
+            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
+        rollout = decode_rollout(request.rollout)
+        explanation = self._scorer.explain(rollout, options, call.deadline)
+        call.check()
+        return encode_explain_response(explanation).SerializeToString()
+
+    def server_info(self, raw: bytes, call: Call) -> bytes:
+        """Answer ``ServerInfo``; asked by clients of any protocol version.
+
+        Raises:
+            Abort: the bytes are no request.
+        """
+        call.check()
+        _parse(pb.ServerInfoRequest, raw)
+        return self._info_reply
+
+    def _options(self, request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
+        """Check all of a request but its rollouts."""
+        version = request.protocol_version
+        if version not in (0, PROTOCOL_VERSION):
+            raise Abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the client speaks protocol version {version},"
+                f" this server speaks version {PROTOCOL_VERSION}",
+            )
+        try:
+            options = decode_options(request)
+        except InputError as error:
+            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        check_dataset(options.dataset, self._names)
+        return options
+
+
+def check_dataset(name: str | None, names: Sequence[str]) -> None:
+    """Return where a request names one of the datasets, or may leave it out.
+
+    Raises:
+        Abort: there are several and none is named, or there is none of that name.
+    """
+    known = ", ".join(names)
+    if name is None and len(names) > 1:
+        raise Abort(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"dataset must be named, this server has several: {known}",
+        )
+    if name is not None and name not in names:
+        raise Abort(
+            grpc.StatusCode.NOT_FOUND, f"no dataset is called {name!r}; this server has: {known}"
+        )
+
+
+def _parse(message: type[M], raw: bytes) -> M:
+    try:
+        parsed = message()
+        parsed.ParseFromString(raw)
+    except DecodeError:
+        raise Abort(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"the {len(raw)} bytes of the request are no {message.DESCRIPTOR.full_name}",
+        ) from None
+    return parsed
+
+
+# MERGED The gRPC face of a worker: admission, working threads, deadlines, codes, draining.
+#
+# One event loop receives and replies; the work of each request runs in a thread, a bounded
+# number at a time, the rest waits in the threads' queue (in order of arrival, bounded in
+# bytes by the admission).  Matching releases the GIL, so that threads are real parallelism.
+#
+# A caller that leaves, or whose deadline passes, leaves its work behind: what is queued is
+# dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
+#
+# No Python traceback and no text of an unexpected exception reaches a client: such an RPC is
+# INTERNAL with an id, and the log has the rest under that id.
 
 RETRY_AFTER_KEY = "retry-after-ms"
 # So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
@@ -40,7 +402,6 @@ RETRY_AFTER_KEY = "retry-after-ms"
 SWITCH_INTERVAL_S = 0.0005
 SHUTTING_DOWN = "the server is shutting down"
 
-R = TypeVar("R")
 Work = Callable[[bytes, Call], R]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -187,7 +548,7 @@ class ScoringService:
 
         def work_on() -> R:
             if self._admission.refusing:
-                _give_way()
+                _service_give_way()
             self._admission.begin(num_bytes, sender)
             return work(request.pop(), call)
 
@@ -252,7 +613,7 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return (self._guarded if self._service.guards(name) else self._handlers)[name]
 
 
-def _give_way() -> None:
+def _service_give_way() -> None:
     """Let what waits for this core go first.
 
     A thread that goes from one request to the next without a pause keeps its core for several
@@ -282,3 +643,204 @@ def internal(method: str) -> Abort:
         grpc.StatusCode.INTERNAL,
         f"the server failed on a defect of its own; its log has incident {incident}",
     )
+
+
+# MERGED A gRPC server around the scoring service: options, health, reflection, draining.
+#
+# What a worker process runs, and what tests run in their own process.
+
+# Requests that one connection may have open.  More wait on the client's side; without the
+# bound, one client could have any number of messages received and not yet admitted.
+MAX_CONCURRENT_STREAMS = 128
+# A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
+# five minutes) would cut it off.
+MIN_PING_INTERVAL_S = 10
+NO_LIMIT = 2**31 - 1
+# After the last reply: for it to leave, and for connections to end in order.
+CLOSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """How a server goes down.
+
+    Attributes:
+        delay_s: serve on for this long while health says NOT_SERVING.
+        grace_s: then, wait for admitted requests for at most this long.
+    """
+
+    delay_s: float = 0.0
+    grace_s: float = 30.0
+
+
+class GrpcServer:
+    """A server of the scoring service on the running event loop.
+
+    Args:
+        service: what it serves.
+        max_message_bytes: of one request.
+    """
+
+    def __init__(self, service: ScoringService, max_message_bytes: int) -> None:
+        self._service = service
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.so_reuseport", 1),
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+                # Else gRPC resets requests at random when many end at a time, which is what
+                # refusing does; what is let in is the admission's business alone.
+                ("grpc.http.overload_protection", 0),
+                # Likewise: it drops requests at random when a thousand wait for Python.
+                ("grpc.server.max_pending_requests", NO_LIMIT),
+                ("grpc.server.max_pending_requests_hard_limit", NO_LIMIT),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_S * 1000),
+            ]
+        )
+        self._server.add_generic_rpc_handlers((service.rpc_handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    async def start(self, address: str) -> int:
+        """Listen on ``HOST:PORT`` and serve; return the port.
+
+        Raises:
+            ConsensusPRError: it cannot listen there.
+        """
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ConsensusPRError(f"cannot listen on {address}: {error}") from None
+        await self._server.start()
+        serving = health_pb2.HealthCheckResponse.SERVING
+        await self._health.set("", serving)
+        await self._health.set(SERVICE_NAME, serving)
+        return port
+
+    async def drain(self, how: Draining) -> int:
+        """Go down: say so, refuse new requests, finish those that are in, and stop.
+
+        Returns:
+            How many requests were not finished in time and were dropped.
+        """
+        await self._health.enter_graceful_shutdown()
+        if how.delay_s:
+            await asyncio.sleep(how.delay_s)
+        self._service.refuse_new_requests()
+        start = time.monotonic()
+        dropped = await self._service.wait_until_idle(how.grace_s)
+        self._service.close()
+        await self._server.stop(CLOSE_S)
+        if dropped:
+            _log.warning(
+                "%d requests were not finished within grace_s=%g and were dropped",
+                dropped, how.grace_s,
+            )  # fmt: skip
+        else:
+            _log.info("drained in %.2f s", time.monotonic() - start)
+        return dropped
+
+
+# MERGED From settings and datasets to a service that is ready to serve.
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltServer:
+    """A server, what it must be closed with, and what another front of it needs.
+
+    Attributes:
+        server: the gRPC face.
+        verifier: the answer processes.
+        service: admission and working threads, shared by all faces.
+        scorer: counts what it scores.
+        datasets: by the name that requests use.
+        metrics: where all is counted.
+    """
+
+    server: GrpcServer
+    verifier: TimedVerifier
+    service: ScoringService
+    scorer: MeteredScorer
+    datasets: Mapping[str, DatasetIndex]
+    metrics: Metrics
+
+    def close(self) -> None:
+        """End the answer processes."""
+        self.verifier.close()
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltService:
+    """A service without a port of its own, for whatever brings it requests.
+
+    Attributes:
+        service: admission and working threads.
+        verifier: the answer processes.
+        scorer: counts what it scores.
+    """
+
+    service: ScoringService
+    verifier: TimedVerifier
+    scorer: MeteredScorer
+
+    def close(self) -> None:
+        """Drop what is queued, and end the answer processes."""
+        self.service.close()
+        self.verifier.close()
+
+
+def build_service(
+    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
+) -> BuiltService:
+    """Put together what scores requests; arguments are those of :func:`build_server`."""
+    # All cores, not this worker's share: one client is one connection, and may keep one
+    # worker busy while the others idle.
+    slots = Slots(available_cores())
+    verifier = TimedVerifier(
+        workers=config.answer_workers,
+        budget_s=config.answer_budget_s,
+        memory_limit_bytes=int(config.answer_memory_bytes),
+        cache_size=config.answer_cache_size,
+        # While an answer is waited for, another request may compute.
+        while_waiting=slots.lent,
+    )
+    limits = Limits(
+        max_response_bytes=int(config.max_response_bytes),
+        max_inline_nodes=config.max_inline_nodes,
+        max_expressions_per_node=config.max_expressions_per_node,
+        max_expression_bytes=int(config.max_expression_bytes),
+        max_inline_bytes=int(config.max_inline_bytes),
+    )
+    scorer = Scorer(datasets, verifier=verifier, threads=config.match_threads, limits=limits)
+    info = describe(
+        scorer,
+        max_message_bytes=int(config.max_message_bytes),
+        max_rollouts=config.max_rollouts,
+    )
+    metered = MeteredScorer(scorer, verifier, metrics)
+    service = ScoringService(
+        Handlers(metered, info),
+        Admission(int(config.queue_limit_bytes), config.queue_burst_s),
+        WorkingThreads(config.max_concurrent_requests, slots),
+        metrics,
+    )
+    return BuiltService(service, verifier, metered)
+
+
+def build_server(
+    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
+) -> BuiltServer:
+    """Put a worker together; to be called with an event loop running.
+
+    Args:
+        config: settings; its addresses and datasets are not looked at.
+        datasets: loaded, by the name that requests use.
+        metrics: where all is counted.
+    """
+    built = build_service(config, datasets, metrics)
+    server = GrpcServer(built.service, int(config.max_message_bytes))
+    return BuiltServer(server, built.verifier, built.service, built.scorer, datasets, metrics)

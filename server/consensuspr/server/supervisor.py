@@ -1,46 +1,205 @@
-"""The process model of ``serve``: one supervisor, N workers that share a port.
-
-::
-
-    supervisor ── claims the port, loads nothing, never imports gRPC
-      ├── prepare   loads the datasets once, saves snapshots, ends
-      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
-      ├── …
-      └── worker N-1
-
-Why processes: Python parses and builds messages under one lock, so that one process is one
-core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
-while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
-one connection is served by one worker for as long as it lives.
-
-A worker that dies is replaced, the sooner the longer it lived; one that cannot start, again
-and again, ends the server with code 1 instead of leaving it half alive.
-
-Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
-anew; clients retry meanwhile).
-"""
+"""Signals as something to wait for, together with other file descriptors."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import selectors
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
-from consensuspr.server.address import Address, claim
-from consensuspr.server.children import Child
-from consensuspr.server.config import ServerConfig
-from consensuspr.server.metrics_endpoint import MetricsEndpoint, multiprocess_environment
-from consensuspr.server.signals import CaughtSignals, caught_signals
+from consensuspr.server.config import Address, ServerConfig, claim
+from consensuspr.server.metrics import MetricsEndpoint, multiprocess_environment
+
+CAUGHT = (signal.SIGTERM, signal.SIGINT)
+
+
+class CaughtSignals:
+    """Signals that arrived, in order; ``socket`` is readable while there are any."""
+
+    def __init__(self, arrived: socket.socket) -> None:
+        self.socket = arrived
+
+    def take(self) -> list[signal.Signals]:
+        """Return the signals that arrived since the last call."""
+        try:
+            return [signal.Signals(number) for number in self.socket.recv(64)]
+        except BlockingIOError:
+            return []
+
+
+@contextmanager
+def caught_signals() -> Iterator[CaughtSignals]:
+    """Collect SIGTERM and SIGINT instead of being ended by them; main thread only."""
+    arrived, wakeup = socket.socketpair()
+    with arrived, wakeup:
+        arrived.setblocking(False)
+        wakeup.setblocking(False)
+        before = {number: signal.signal(number, _ignore) for number in CAUGHT}
+        previous_fd = signal.set_wakeup_fd(wakeup.fileno())
+        try:
+            yield CaughtSignals(arrived)
+        finally:
+            signal.set_wakeup_fd(previous_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the number is on its way through the wakeup descriptor."""
+
+
+# MERGED The supervisor's side of the processes that it starts (``child.py`` is the other).
+#
+# Each runs in a session of its own: Ctrl-C in a terminal reaches the supervisor alone, and
+# killing the session takes along whatever the child has started itself.  Started with a
+# fresh interpreter and never forked: neither threads nor gRPC would survive a fork.
+
+_STANDARD_ERROR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a child said of itself.
+
+    Attributes:
+        ready: whether it does its work now.
+        reason: why not, in one sentence.
+        bad_input: whether that is for the operator to mend.
+    """
+
+    ready: bool
+    reason: str = ""
+    bad_input: bool = False
+
+
+class Child:
+    """One process, from its start to its end.
+
+    Args:
+        module: run with ``python -m``; must follow ``child.py``.
+        payload: its orders, as JSON.
+        environment: variables to set in addition to this process's own.
+    """
+
+    def __init__(
+        self, module: str, payload: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> None:
+        reports, report_fd = os.pipe()
+        try:
+            # -P: what lies in the working directory must not shadow a module of ours.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(report_fd)],
+                stdin=subprocess.PIPE,
+                stdout=_STANDARD_ERROR,  # standard output is for the supervisor's one line
+                pass_fds=(report_fd,),
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+        except BaseException:
+            os.close(reports)
+            raise
+        finally:
+            os.close(report_fd)
+        os.set_blocking(reports, False)
+        self.reports_fd = reports
+        self._received = b""
+        self._report: Report | None = None
+        with contextlib.suppress(BrokenPipeError):  # it is dead; its exit code tells
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(payload).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """Number of the process, and of its session."""
+        return self._process.pid
+
+    def report(self) -> Report | None:
+        """Return what the child has said, None while it has said nothing."""
+        while self._report is None:
+            try:
+                received = os.read(self.reports_fd, 65536)
+            except BlockingIOError:
+                break
+            if not received:
+                break
+            self._received += received
+            line, newline, _ = self._received.partition(b"\n")
+            if newline:
+                self._report = Report(**json.loads(line))
+        return self._report
+
+    def exit_code(self) -> int | None:
+        """Return how it ended, None while it runs; negative: the signal that ended it."""
+        return self._process.poll()
+
+    def describe_exit(self) -> str:
+        """Say in a few words how it ended."""
+        code = self._process.returncode
+        if code is None:
+            return "is running"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"was ended by {signal.Signals(-code).name}"
+            return f"was ended by signal {-code}"
+        return f"exited with code {code}"
+
+    def terminate(self) -> None:
+        """Ask it to finish its work and end."""
+        if self.exit_code() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once with all that it started; release what is held for it."""
+        # Also when it is dead already: processes of its own may live on in its session.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process.stdin = None
+        if self.reports_fd >= 0:
+            os.close(self.reports_fd)
+            self.reports_fd = -1
+
+
+# MERGED The process model of ``serve``: one supervisor, N workers that share a port.
+#
+# ::
+#
+#     supervisor ── claims the port, loads nothing, never imports gRPC
+#       ├── prepare   loads the datasets once, saves snapshots, ends
+#       ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
+#       ├── …
+#       └── worker N-1
+#
+# Why processes: Python parses and builds messages under one lock, so that one process is one
+# core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
+# while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
+# one connection is served by one worker for as long as it lives.
+#
+# A worker that dies is replaced, the sooner the longer it lived; one that cannot start, again
+# and again, ends the server with code 1 instead of leaving it half alive.
+#
+# Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
+# anew; clients retry meanwhile).
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness.answers import WrongAnswerError, require
+from benchmarks.harness.measure import WrongAnswerError, require
 
 KNOWN = [[True, False], [False, False]]
 

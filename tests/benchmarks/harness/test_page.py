@@ -8,9 +8,8 @@ import re
 import pytest
 from rich.console import Console
 
-from benchmarks.harness import page, table
-from benchmarks.harness.results import Check, Run
-from benchmarks.harness.targets import TARGETS
+from benchmarks.harness import page, results
+from benchmarks.harness.results import TARGETS, Check, Run
 
 
 def rendered(run: Run) -> str:
@@ -112,7 +111,7 @@ def test_a_skipped_suite_says_why(run: Run) -> None:
 def test_the_terminal_shows_the_same_verdicts(run: Run) -> None:
     run.suites[0].checks.append(Check(target="overload_p99", value=2.5, note="best of three"))
     console = Console(width=300, file=io.StringIO(), record=True)
-    console.print(table.terminal(run))
+    console.print(results.terminal(run))
     lines = console.export_text().splitlines()
     for what, cells in {
         "second_core": ["≥ 1.8x", "≥ 1.95x", "1.5x", "MISSED"],
@@ -120,7 +119,7 @@ def test_the_terminal_shows_the_same_verdicts(run: Run) -> None:
     }.items():
         (line,) = [line for line in lines if TARGETS[what].what in line]
         assert re.split(r"\s{2,}", line.strip())[1:] == cells
-    assert [note.rpartition("(")[2] for note in table.notes(run)] == [
+    assert [note.rpartition("(")[2] for note in results.notes(run)] == [
         "MISSED): memory is the limit; where both spend the same processor time, the second "
         "core was not free",
         "aim met): dearest at 1 KB",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.harness.targets import TARGETS, Target, Verdict
+from benchmarks.harness.results import TARGETS, Target, Verdict
 
 HIGHER = Target("speed", 30, 60, "x", True)
 LOWER = Target("cost", 1.3, 1.1, "x", False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.client.training import ScoreLog
-from consensuspr.client.training.loud import LoudCounter
+from consensuspr.client.training.source import LoudCounter
 from consensuspr.errors import InputError
 
 

@@ -23,7 +23,7 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.scoring.types import Score, Status
-from consensuspr.wire.info import DatasetInfo
+from consensuspr.wire.server_info import DatasetInfo
 
 RIGHT = Rollout("ducks", "16-3-4=9 and 9*2=18. Answer: 18", num_tokens=20)
 HALF = Rollout("ducks", "16-3-4=9. Answer: 9", num_tokens=10)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from consensuspr.client.verl.decoding import Decoder
+from consensuspr.client.verl.sample import Decoder
 
 
 def decode(ids: list[int]) -> str:

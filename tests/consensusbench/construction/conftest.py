@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensusbench.construction import (
-    Job,
-    Means,
-    OutputPaths,
-    Progress,
-    SelectionSettings,
-    Source,
-)
+from consensusbench.construction import Job, Means, OutputPaths, Progress, SelectionSettings, Source
 
 if TYPE_CHECKING:
     from tests.consensusbench.construction.construction_toys import (

@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.construction import (
-    OutputPaths,
-    SelectionSettings,
-    build,
-    refine_candidates,
-)
+from consensusbench.construction import OutputPaths, SelectionSettings, build, refine_candidates
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.construction.conftest import (
     ToyRefiner,

@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.construction import (
-    Means,
-    OutputPaths,
-    build,
-    refine_candidates,
-)
+from consensusbench.construction import Means, OutputPaths, build, refine_candidates
 from consensuspr.data import open_writer, read_problems
 from consensuspr.scoring import DatasetIndex
 from tests.consensusbench.construction.conftest import (

@@ -7,16 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from consensusbench.cli.build import build
-from consensusbench.cli.extract import extract
-from consensusbench.cli.extractor_choice import ModelOptions
-from consensusbench.cli.refine import refine
+from consensusbench.cli.construction import ModelOptions, build_build, extract, refine
 from consensusbench.construction import SelectionSettings
+from consensusbench.extraction.refine import RefineSettings
 from consensusbench.extraction.rules import RulesSettings
-from consensusbench.refinement import RefineSettings
 
 
-@pytest.mark.parametrize("command", [build, extract, refine])
+@pytest.mark.parametrize("command", [build_build, extract, refine])
 @pytest.mark.parametrize(
     "settings", [RefineSettings(), RulesSettings(), SelectionSettings(), ModelOptions()]
 )
@@ -32,5 +29,5 @@ def test_defaults(command: Callable[..., None], settings: object) -> None:
 
 
 def test_there_are_thresholds_to_compare() -> None:
-    parameters = inspect.signature(build).parameters
+    parameters = inspect.signature(build_build).parameters
     assert {"min_share", "min_formula_share", "min_models", "min_rollouts"} <= set(parameters)

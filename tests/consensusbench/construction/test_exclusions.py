@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.construction import (
-    Means,
-    SelectionSettings,
-    build,
-)
+from consensusbench.construction import Means, SelectionSettings, build
 from tests.consensusbench.construction.conftest import (
     ToyRefiner,
     job,

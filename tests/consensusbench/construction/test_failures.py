@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from consensusbench.construction import (
-    BuildReport,
-    build,
-)
-from consensusbench.construction.workspace import Workspace
+from consensusbench.construction import BuildReport, build
+from consensusbench.construction.store import Workspace
 from consensuspr.errors import ConsensusPRError, InputError
 from tests.consensusbench.construction.conftest import (
     Listener,

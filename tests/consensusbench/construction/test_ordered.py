@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.construction import ordered
-from consensusbench.construction.ordered import in_order
-from consensusbench.construction.values import Excluded, Group, Item, Result, Task
+from consensusbench.construction import workers
+from consensusbench.construction.types import Excluded, Group, Item, Result, Task
+from consensusbench.construction.workers import in_order
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
 
@@ -80,7 +80,7 @@ def test_order_is_kept_and_the_window_too(kinds: list[bool], window: int) -> Non
 
 
 def test_long_texts_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "MAX_WAITING_CHARS", 1000)
+    monkeypatch.setattr(workers, "MAX_WAITING_CHARS", 1000)
     later = Later()
     assert len(list(in_order(items([True] * 10, 300), later.submit, 100))) == 10
     assert later.most_chars == 900

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.construction.processes import LocalEngine, WorkerProcess
-from consensusbench.construction.values import Excluded, Group, Item, Sampled, Task
-from consensusbench.construction.work import Plan
+from consensusbench.construction.types import Excluded, Group, Item, Sampled, Task
+from consensusbench.construction.worker import Plan
+from consensusbench.construction.workers import LocalEngine, WorkerProcess
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
 from consensuspr.errors import ConsensusPRError
@@ -98,7 +98,7 @@ def test_an_extractor_that_cannot_be_loaded_is_one_sentence(
 
 
 def test_the_way_a_worker_ended_is_named() -> None:
-    from consensusbench.construction import processes
+    from consensusbench.construction import workers
 
-    assert processes._how(-signal.SIGKILL) == "was ended by SIGKILL"
-    assert processes._how(3) == "ended with exit code 3"
+    assert workers._how(-signal.SIGKILL) == "was ended by SIGKILL"
+    assert workers._how(3) == "ended with exit code 3"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consensusbench.construction import build
-from consensusbench.construction.sampling_record import sampling_records
+from consensusbench.construction.store import sampling_records
 from consensuspr.errors import DataError
 from tests.consensusbench.construction.conftest import job, many, read_rows, write_rows
 

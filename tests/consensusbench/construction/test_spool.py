@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.construction.spool import RolloutSpool, Spooled
+from consensusbench.construction.store import RolloutSpool, Spooled
 
 ROWS = st.lists(
     st.tuples(

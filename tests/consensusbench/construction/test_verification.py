@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consensusbench.construction import SelectionSettings, build
-from consensusbench.construction.verification import MAX_REPEATS, VerifyingJudge
+from consensusbench.construction.selection import MAX_REPEATS, VerifyingJudge
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
 from tests.consensusbench.construction.conftest import job, many, write_rows

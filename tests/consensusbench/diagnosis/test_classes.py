@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from consensusbench.diagnosis import (
+from consensusbench.quality.diagnose import (
     DEFAULT_THRESHOLDS,
     Diagnosis,
     Reference,
     Thresholds,
+    Usual,
     classify,
 )
-from consensusbench.diagnosis.references import Usual
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Status
 from tests.consensusbench.diagnosis.conftest import facts, rollout

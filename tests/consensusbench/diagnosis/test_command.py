@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from consensusbench.cli import main
-from consensusbench.diagnosis import Reading, read_answers
 from consensusbench.evaluation.scored import score_files
+from consensusbench.quality.diagnose import Reading, read_answers
 from consensuspr.errors import DataError
 from consensuspr.scoring.types import AnswerRule
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from consensusbench.diagnosis import Diagnosis, Reading, References, diagnose
 from consensusbench.evaluation.scored import ScoredRollout, ScoredSet
+from consensusbench.quality.diagnose import Diagnosis, Reading, References, diagnose
 from tests.consensusbench.diagnosis.conftest import facts, rollout
 
 

@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from consensusbench.evaluation.columns import UNKNOWN, Columns
-from consensusbench.evaluation.scored_types import ProblemFacts, ScoredRollout, ScoredSet
+from consensusbench.evaluation.scored import (
+    UNKNOWN,
+    Columns,
+    ProblemFacts,
+    ScoredRollout,
+    ScoredSet,
+)
 from consensuspr.scoring.types import Status
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from consensusbench.evaluation.bootstrap import percentile_interval, problem_weights
-from consensusbench.evaluation.consistency import (
+from consensusbench.evaluation.estimates import ONE_PROBLEM, percentile_interval, problem_weights
+from consensusbench.evaluation.metrics import (
     ALL_ALIKE,
     FEW_PROBLEMS,
     ONE_CLASS,
@@ -19,7 +19,6 @@ from consensusbench.evaluation.consistency import (
     consistency_of,
     weighted_figures,
 )
-from consensusbench.evaluation.estimates import ONE_PROBLEM
 
 
 def test_the_three_by_hand() -> None:

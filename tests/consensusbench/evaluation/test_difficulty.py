@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.evaluation.difficulty import difficulty_of
+from consensusbench.evaluation.scored import difficulty_of
 from consensuspr.data import read_problem_rows
 
 

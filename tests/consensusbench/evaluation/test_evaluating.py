@@ -13,13 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consensusbench.evaluation.columns import columns_of
-from consensusbench.evaluation.csv_file import write_csv
-from consensusbench.evaluation.evaluating import SCHEMA, evaluate
-from consensusbench.evaluation.latex import latex_of, write_latex
-from consensusbench.evaluation.measuring import Group, Settings
-from consensusbench.evaluation.scored_types import ScoredRollout, ScoredSet
-from consensusbench.evaluation.tables import evaluation_notes
+from consensusbench.evaluation.metrics import SCHEMA, Group, Settings, evaluate
+from consensusbench.evaluation.scored import ScoredRollout, ScoredSet, columns_of
+from consensusbench.evaluation.tables import evaluation_notes, latex_of, write_csv, write_latex
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Status
 from tests.consensusbench.evaluation.conftest import facts, rollout, scored_set

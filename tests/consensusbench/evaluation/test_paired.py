@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from consensusbench.evaluation.columns import Columns
+from consensusbench.evaluation.estimates import EXACT_UP_TO, PATTERNS, sign_flip_p_value
 from consensusbench.evaluation.paired import compare, paired_difference
-from consensusbench.evaluation.sign_flips import EXACT_UP_TO, PATTERNS, sign_flip_p_value
+from consensusbench.evaluation.scored import Columns
 from consensuspr.errors import InputError
 from tests.consensusbench.evaluation.conftest import columns
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.evaluation.pass_at_k import MAX_NAMED, pass_at_k, pass_at_k_estimate
+from consensusbench.evaluation.metrics import MAX_NAMED, pass_at_k, pass_at_k_estimate
 
 
 def one(samples: int, right: int, k: int) -> float:

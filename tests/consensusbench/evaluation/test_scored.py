@@ -14,8 +14,8 @@ import pytest
 
 from consensusbench.evaluation import scored as scored_module
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, score_files
-from consensuspr.cli.connection import Connection
 from consensuspr.client import LocalClient, Rollout, ScoredBatch
+from consensuspr.client.files import Connection
 from consensuspr.data import read_rollouts
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring.types import Status

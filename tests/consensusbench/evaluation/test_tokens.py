@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.evaluation.scored import score_files
-from consensusbench.evaluation.tokens import open_tokenizer
+from consensusbench.evaluation.scored import open_tokenizer, score_files
 from consensuspr.errors import InputError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.final import states_answer
+from consensusbench.extraction.statements import states_answer
 
 
 @pytest.mark.parametrize(

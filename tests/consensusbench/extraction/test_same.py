@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.same import (
+from consensusbench.extraction.statements import (
     forms_beyond,
     group_same,
     normal_form,

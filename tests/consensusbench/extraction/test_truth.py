@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.truth import Truth, truth_of
+from consensusbench.extraction.statements import Truth, truth_of
 
 TRUE, ROUNDED, FALSE, UNCHECKED = Truth.TRUE, Truth.ROUNDED, Truth.FALSE, Truth.UNCHECKED
 

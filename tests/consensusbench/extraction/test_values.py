@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from consensusbench.extraction.values import stated_values
+from consensusbench.extraction.statements import stated_values
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.inspection import Code, Finding
-from consensusbench.inspection.schema import RowCounts, checked_problems, row_faults
+from consensusbench.quality import Code, Finding
+from consensusbench.quality.validate import RowCounts, checked_problems, row_faults
 from consensuspr.data import DataError, parse_problem
 
 SOUND = {"expressions": ["1+1=2"]}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from consensusbench.inspection import DatasetStats, read_stats
-from consensusbench.inspection.composition import latex_of, write_csv
+from consensusbench.quality import DatasetStats, read_stats
+from consensusbench.quality.stats import latex_of, write_csv
 from consensuspr.data import Problem
 from consensuspr.errors import DataError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.inspection import (
+from consensusbench.quality import (
     SEVERITY,
     Code,
     Finding,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.models import Budget, ChatModel, Message, ModelSettings
+from consensusbench.llm import Budget, ChatModel, Message, ModelSettings
 from tests.consensusbench.openai_server import OpenAIServer
 
 MakeModel = Callable[..., ChatModel]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consensusbench.models import Journal, Reply, ask_once
+from consensusbench.llm import Journal, Reply, ask_once
 from tests.consensusbench.models.conftest import HELLO
 from tests.consensusbench.openai_server import Say
 

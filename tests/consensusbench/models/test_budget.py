@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from consensusbench.models import Budget, BudgetSpent, Spent
+from consensusbench.llm import Budget, BudgetSpent, Spent
 from consensuspr.errors import InputError
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consensusbench.models import (
+from consensusbench.llm import (
     Budget,
     BudgetSpent,
     ChatModel,

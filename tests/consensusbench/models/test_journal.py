@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.models import Journal, Message, ModelSettings, ask_key
+from consensusbench.llm import Journal, Message, ModelSettings, ask_key
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 
 SETTINGS = {"prompt": "p1", "temperature": 2.0}
@@ -125,7 +125,7 @@ def test_two_runs_cannot_write_one_journal(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_neither_lock_nor_loss(tmp_path: Path) -> None:
     path = tmp_path / "j"
     code = (
-        "import sys, time; from consensusbench.models import Journal\n"
+        "import sys, time; from consensusbench.llm import Journal\n"
         f"journal = Journal({str(path)!r}, 'rollouts', {SETTINGS!r})\n"
         "for number in range(10**9):\n"
         "    journal.append(str(number), {'n': number}); print(number, flush=True)\n"

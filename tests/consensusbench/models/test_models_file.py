@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consensusbench.models import ModelSettings, read_models
-from consensusbench.models.settings import public_url
+from consensusbench.llm import ModelSettings, read_models
+from consensusbench.llm.types import public_url
 from consensuspr.errors import InputError
 
 FILE = """

@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.models import stream
-from consensusbench.models.failures import AttemptFailed, backoff_s, retry_after_s
-from consensusbench.models.stream import Assembly, read_events, read_whole
+from consensusbench.llm import client
+from consensusbench.llm.client import (
+    Assembly,
+    AttemptFailed,
+    backoff_s,
+    read_events,
+    read_whole,
+    retry_after_s,
+)
 from consensuspr.errors import ModelRefused
 
 
@@ -87,8 +93,8 @@ def test_deep_nesting_is_a_broken_reply(depth: int) -> None:
 
 
 def test_what_a_server_can_make_it_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr(stream, "MAX_TEXT_CHARS", 100)
+    monkeypatch.setattr(client, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(client, "MAX_TEXT_CHARS", 100)
     with pytest.raises(AttemptFailed, match="a line of over 1,000 bytes"):
         assembled(*[b"data: "] + [b"x" * 100] * 20)
     with pytest.raises(AttemptFailed, match="longer than 100 characters") as failure:

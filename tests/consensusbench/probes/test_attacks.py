@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.truth import Truth, truth_of
-from consensusbench.probes import Attack
-from consensusbench.probes.attacks import (
+from consensusbench.extraction.statements import Truth, truth_of
+from consensusbench.quality.probes import (
     MAX_NUMBERS,
+    Attack,
     fixed_attacks,
     nouns_in,
     number_salad,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
+from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
 from consensuspr.errors import InputError
 
 Write = Callable[..., Path]

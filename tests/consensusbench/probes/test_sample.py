@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.probes.sample import RolloutSample
+from consensusbench.quality.probes import RolloutSample
 
 _ROLLOUTS = st.lists(
     st.tuples(st.sampled_from("abc"), st.text(alphabet="xy=1", min_size=1, max_size=9)),

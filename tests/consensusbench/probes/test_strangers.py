@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consensusbench.probes import strangers
-from consensusbench.probes.sample import Stranger
-from consensusbench.probes.strangers import match_strangers
+from consensusbench.quality import probes
+from consensusbench.quality.probes import Stranger, match_strangers
 
 SAMPLE = [
     Stranger("p1", "so 2*3=6"),
@@ -22,7 +21,7 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
 def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "POOL_NODES", pool_nodes)
+    monkeypatch.setattr(probes, "POOL_NODES", pool_nodes)
     first, second, third = match_strangers(PROBLEMS, SAMPLE, threads=1)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
     assert (first.num_strangers, first.rates) == (2, [0.5, 0.0])

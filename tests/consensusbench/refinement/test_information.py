@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensusbench.refinement.information import gives_number, information_of, is_identity
+from consensusbench.extraction.refine import gives_number, information_of, is_identity
 
 
 @pytest.mark.parametrize(

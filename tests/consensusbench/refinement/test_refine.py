@@ -7,7 +7,7 @@ import time
 import pytest
 
 from consensusbench.extraction import Candidate, Extraction
-from consensusbench.refinement import RefineSettings, refine
+from consensusbench.extraction.refine import RefineSettings, refine
 from consensuspr.data import Problem
 from consensuspr.errors import InputError
 

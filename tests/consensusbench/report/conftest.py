@@ -14,7 +14,7 @@ from consensuspr.scoring.types import Status
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
-    from consensusbench.report.gather import ReportSettings, WrittenReport
+    from consensusbench.report.page import ReportSettings, WrittenReport
 
 # Set where the page is meant to be looked at: then a missing browser, or a missing package, fails.
 BROWSER_REQUIRED = os.environ.get("CONSENSUSPR_REQUIRE_BROWSER", "0") not in ("", "0")
@@ -144,7 +144,7 @@ def write_page(
         for package in ("jinja2", "sklearn"):
             pytest.importorskip(package, reason="the extra consensusbench is not installed")
     from consensusbench.evaluation.scored import score_files
-    from consensusbench.report.gather import write_report
+    from consensusbench.report.page import write_report
 
     for name, rows in (("problems.jsonl", problems), ("rollouts.jsonl", rollouts)):
         lines = "".join(json.dumps(row) + "\n" for row in rows)

@@ -11,21 +11,30 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.report.charts.accuracy_scatter import MAX_DOTS, accuracy_scatter
-from consensusbench.report.charts.alpha_sensitivity import alpha_charts
-from consensusbench.report.charts.axes import BOTTOM, LEFT, RIGHT, TOP, Frame, log_axis
-from consensusbench.report.charts.axes import percent_axis as shares
-from consensusbench.report.charts.distributions import (
+from consensusbench.report.charts import (
+    BOTTOM,
+    LEFT,
+    MAX_DOTS,
+    RIGHT,
+    TOP,
+    Frame,
+    Part,
+    accuracy_scatter,
+    alpha_charts,
+    counted,
     length_distribution,
+    log_axis,
+    log_bins,
     ncr_distribution,
+    node_order,
+    share_bars,
+    text_position,
     tpn_distribution,
 )
-from consensusbench.report.charts.histogram import counted, log_bins
-from consensusbench.report.charts.position_curves import node_order, text_position
-from consensusbench.report.charts.shares import Part, share_bars
-from consensusbench.report.charts.svg import element, safe
-from consensusbench.report.problems import summarize_problems
-from consensuspr.cli.console import printable
+from consensusbench.report.charts import percent_axis as shares
+from consensusbench.report.data import summarize_problems
+from consensusbench.report.markup import element, safe
+from consensuspr.console import printable
 from tests.consensusbench.report.conftest import HOSTILE, scored
 
 ROLLOUTS = [

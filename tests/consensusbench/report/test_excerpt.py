@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.report.excerpt import WHOLE_CHARS, Block, Hit, Kind, Piece, cut
+from consensusbench.report.data import WHOLE_CHARS, Block, Hit, Kind, Piece, cut
 
 
 def text_of(blocks: list[Block]) -> str:

@@ -14,14 +14,11 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
-from consensusbench.diagnosis import Diagnosis, DiagnosisReport
-from consensusbench.diagnosis.classes import DEFAULT_THRESHOLDS
-from consensusbench.evaluation.evaluating import evaluate
+from consensusbench.evaluation.metrics import evaluate
 from consensusbench.evaluation.scored import ScoredSet
-from consensusbench.report.gather import ReportSettings
-from consensusbench.report.heading import facts_of
-from consensusbench.report.sections.diagnosis import MAX_BARS, diagnosis_section
-from consensuspr.cli.console import printable
+from consensusbench.quality.diagnose import DEFAULT_THRESHOLDS, Diagnosis, DiagnosisReport
+from consensusbench.report.page import MAX_BARS, ReportSettings, diagnosis_section, facts_of
+from consensuspr.console import printable
 from consensuspr.errors import InputError
 from tests.consensusbench.report.conftest import (
     HOSTILE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensusbench.report.positions import coverage_by_position, reached_by_order
+from consensusbench.report.data import coverage_by_position, reached_by_order
 from tests.consensusbench.report.conftest import scored
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensusbench.report.problems import summarize_problems
+from consensusbench.report.data import summarize_problems
 from consensuspr.scoring.types import Status
 from tests.consensusbench.report.conftest import scored
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.report.rewards import RewardStudy, alpha_sweep, fixed_rewards
+from consensusbench.report.data import RewardStudy, alpha_sweep, fixed_rewards
 from consensuspr.scoring.rewards import RewardSpec
 from tests.consensusbench.report.conftest import scored
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from consensusbench.report.selection import OF_A_STATUS, Label, choose
+from consensusbench.report.data import OF_A_STATUS, Label, choose
 from consensuspr.scoring.types import Status
 from tests.consensusbench.report.conftest import scored
 

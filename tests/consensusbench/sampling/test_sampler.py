@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensusbench.models import Budget, ChatModel, Journal, ModelSettings
+from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings
 from consensusbench.sampling import SampleSettings, journal_path
-from consensusbench.sampling.checking import Checker
-from consensusbench.sampling.records import Records
-from consensusbench.sampling.sampler import Sampler
+from consensusbench.sampling.sampler import Checker, Records, Sampler
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from consensusbench.cli.sampling_view import Rates, print_estimate, print_report
+from consensusbench.cli.sample import Rates, print_estimate, print_report
 from consensusbench.sampling import Estimate, ModelCount, Report
 
 

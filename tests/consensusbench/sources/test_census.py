@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.sources.census import Fate, ProblemCensus, sighting
+from consensusbench.problems.dedup import Fate, ProblemCensus, sighting
 from consensuspr.data import Problem
 
 TEST, TRAIN = "test", "train"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consensusbench.sources import Collection, Fate, SourceInput, collect_problems, source_input
+from consensusbench.problems import Collection, Fate, SourceInput, collect_problems, source_input
 from consensuspr.data import read_problems
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.sources.conftest import dapo, gsm8k, math500
@@ -103,7 +103,7 @@ def test_files_of_every_format_read_alike(write_rows: WriteRows, tmp_path: Path)
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
 def test_the_output_is_a_dataset(suffix: str, write_rows: WriteRows, tmp_path: Path) -> None:
-    from consensuspr.scoring.index import DatasetIndex
+    from consensuspr.scoring.dataset_index import DatasetIndex
 
     path = write_rows(*[math500(number, f"Find ${number}x$.", "1") for number in range(5)])
     output = tmp_path / f"out.{suffix}"

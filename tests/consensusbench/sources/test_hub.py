@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consensusbench.sources import HubChoice, source_input
-from consensusbench.sources.hub import HubDataset, hub_rows
-from consensusbench.sources.reading import read_source
+from consensusbench.problems import HubChoice, source_input
+from consensusbench.problems.sources import HubDataset, hub_rows, read_source
 from consensuspr.data import Problem
 from consensuspr.errors import DataError, HubUnavailable, InputError
 from tests.consensusbench.sources.conftest import dapo, gsm8k, math500

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.sources import Collection, Fate, SourcesReport, collect_problems, source_input
+from consensusbench.problems import Collection, Fate, SourcesReport, collect_problems, source_input
 from consensuspr.data import read_problems
 
 FILES = {

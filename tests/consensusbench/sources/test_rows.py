@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.sources.registry import SOURCES
-from consensusbench.sources.rows import answer_of, problem_of
+from consensusbench.problems.sources import SOURCES, answer_of, problem_of
 from consensuspr.data import Problem
 from consensuspr.errors import DataError
 from tests.consensusbench.sources.conftest import dapo, gsm8k, math500

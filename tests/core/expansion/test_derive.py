@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consensuspr.core import Matcher, derive_forms, normalize
-from consensuspr.core.expansion.cost import MAX_FORMS
+from consensuspr.core.expressions.derive import MAX_FORMS
 
 
 @pytest.mark.parametrize(

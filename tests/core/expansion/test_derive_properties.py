@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.core import derive_forms, normalize
-from consensuspr.core.expansion import derive, forms
-from consensuspr.core.expansion.cost import MAX_FORMS
+from consensuspr.core.expressions import derive
+from consensuspr.core.expressions import derive as forms
+from consensuspr.core.expressions.derive import MAX_FORMS
 
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,

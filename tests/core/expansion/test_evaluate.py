@@ -6,9 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from consensuspr.core.expansion.evaluate import evaluate, is_constant
-from consensuspr.core.expansion.lexer import tokenize
-from consensuspr.core.expansion.parser import parse_side
+from consensuspr.core.expressions.evaluate import evaluate, is_constant
+from consensuspr.core.expressions.parser import parse_side, tokenize
 
 
 def value(text: str) -> Fraction | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.core.expansion.lexer import Kind, tokenize
+from consensuspr.core.expressions.parser import Kind, tokenize
 
 
 def kinds(text: str) -> list[tuple[str, str]]:

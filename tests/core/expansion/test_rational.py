@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from consensuspr.core.expansion.rational import decimal, fraction, percentage
+from consensuspr.core.expressions.derive import decimal, fraction, percentage
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from consensuspr.core.expansion.evaluate import evaluate
-from consensuspr.core.expansion.statement import MAX_LENGTH, parse_statement
-from consensuspr.core.expansion.tree import Symbol
+from consensuspr.core.expressions.evaluate import Symbol, evaluate
+from consensuspr.core.expressions.statement import MAX_LENGTH, parse_statement
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.core.expansion.cost import Scope
-from consensuspr.core.expansion.evaluate import evaluate
-from consensuspr.core.expansion.forms import write
-from consensuspr.core.expansion.lexer import tokenize
-from consensuspr.core.expansion.parser import parse_side
-from consensuspr.core.expansion.steps import steps
+from consensuspr.core.expressions.derive import Scope, steps, write
+from consensuspr.core.expressions.evaluate import evaluate
+from consensuspr.core.expressions.parser import parse_side, tokenize
 
 
 @pytest.mark.parametrize(

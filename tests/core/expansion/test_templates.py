@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.core.expansion.products import product_templates
-from consensuspr.core.expansion.sums import sum_templates
+from consensuspr.core.expressions.derive import product_templates, sum_templates
 
 
 def written(templates: tuple[tuple[int, str], ...]) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.core.expansion.lexer import tokenize
-from consensuspr.core.expansion.words import is_sentence_word, read_words
+from consensuspr.core.expressions.parser import is_sentence_word, read_words, tokenize
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import sympy  # type: ignore[import-untyped]
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.algebra import (
+from consensuspr.scoring.answers.compare import (
     MAX_EXPONENT,
     MAX_RADICAND,
     compare_expressions,
     read_expression,
 )
-from consensuspr.scoring.answers.notation import canonical
+from consensuspr.scoring.answers.normalize import canonical
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from consensuspr.scoring.answers.cache import Key, Outcome, ResultCache
+from consensuspr.scoring.answers.sandbox import Key, Outcome, ResultCache
 
 
 def key(number: int, answer: str = "1") -> Key:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.closed_form import (
+from consensuspr.scoring.answers.compare import (
     MAX_BITS,
     MAX_DEPTH,
     MAX_DIGITS,

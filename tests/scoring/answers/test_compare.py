@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.compare import compare
-from consensuspr.scoring.answers.forms import forget_forms, form_of
+from consensuspr.scoring.answers.compare import compare, forget_forms, form_of
 
 # (ground truth, answer, equal)
 DECIDED = [

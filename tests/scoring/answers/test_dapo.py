@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consensuspr.scoring.answers import AnswerStatus
-from consensuspr.scoring.answers.dapo import normalize_answer, verify_dapo
+from consensuspr.scoring.answers.verifier import normalize_answer, verify_dapo
 
 
 @pytest.mark.parametrize(

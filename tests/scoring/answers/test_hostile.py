@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.scoring import AnswerRule
-from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, forms
+from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, compare
 
 BUDGET_S = 2.0
 # Of the processes' start and of a busy machine; never of a worker's own time.
@@ -171,13 +171,13 @@ def test_poison_does_not_hold_up_its_own_batch() -> None:
 def test_distinct_answers_do_not_pile_up_in_memory(verifier: AnswerVerifier) -> None:
     long = [",".join([f"3^{{{40_000 + number}}}"] * 60) for number in range(20)]
     wide = ["1," * 400 + "1"]
-    many = [f"{number}.5" for number in range(3 * forms._MEMO_ENTRIES)]
+    many = [f"{number}.5" for number in range(3 * compare._MEMO_ENTRIES)]
     answers = long + wide + many
     verifier.verify_batch(
         ["7"] * len(answers), [rf"\boxed{{{answer}}}" for answer in answers], "boxed"
     )
-    assert len(forms._MEMO) <= forms._MEMO_ENTRIES
-    assert max(map(len, forms._MEMO)) <= forms._MEMO_CHARS
+    assert len(compare._MEMO) <= compare._MEMO_ENTRIES
+    assert max(map(len, compare._MEMO)) <= compare._MEMO_CHARS
 
 
 @pytest.mark.parametrize("rule", list(AnswerRule))

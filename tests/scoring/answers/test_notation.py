@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.notation import canonical
+from consensuspr.scoring.answers.normalize import canonical
 
 # Each group has one canonical spelling.
 SAME = [

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from consensuspr.errors import VerifierUnavailable
-from consensuspr.scoring.answers import AnswerVerifier, processes
+from consensuspr.scoring.answers import AnswerVerifier, sandbox
 
 NEEDS_A_WORKER = (r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
@@ -275,7 +275,7 @@ def test_where_no_process_can_be_started_the_error_says_so(
             verifier.verify(*NEEDS_A_WORKER)
         assert verifier.verify("7", r"\boxed{7}").correct is True
         monkeypatch.setattr(sys, "executable", "")
-        monkeypatch.setattr(processes, "_RETRY_S", 0.0)
+        monkeypatch.setattr(sandbox, "_RETRY_S", 0.0)
     with AnswerVerifier() as verifier, pytest.raises(VerifierUnavailable, match="empty"):
         verifier.verify(*NEEDS_A_WORKER)
 

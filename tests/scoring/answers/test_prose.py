@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.answers.prose import numbers_in_sentence, only_number
+from consensuspr.scoring.answers.extract import numbers_in_sentence, only_number
 
 # (text, its numbers)
 STATED = [

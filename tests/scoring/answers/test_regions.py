@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.scoring.answers.notation import canonical
-from consensuspr.scoring.answers.regions import compare_regions, read_region
+from consensuspr.scoring.answers.compare import compare_regions, read_region
+from consensuspr.scoring.answers.normalize import canonical
 
 # Ends are whole; halves tell what lies between two of them.
 POINTS = [Fraction(n, 2) for n in range(-22, 42)]

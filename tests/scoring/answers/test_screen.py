@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.scoring.answers.screen import hopeless
+from consensuspr.scoring.answers.sandbox import hopeless
 
 DETERMINANT = r"\det\begin{pmatrix}" + r"\\".join(["a&b&c&d&e&f&g"] * 7) + r"\end{pmatrix}"
 
@@ -76,6 +76,6 @@ def test_sane(text: str) -> None:
 )  # fmt: skip
 def test_time_grows_linearly(run: str, linear: object, monkeypatch: pytest.MonkeyPatch) -> None:
     # The limit on the length would hide what a pattern costs.
-    monkeypatch.setattr("consensuspr.scoring.answers.screen.MAX_CHARS", 1 << 20)
+    monkeypatch.setattr("consensuspr.scoring.answers.sandbox.MAX_CHARS", 1 << 20)
     assert callable(linear)
     linear(hopeless, lambda size: run * (size // len(run)))

@@ -1,33 +1,411 @@
-"""Where a trainer's rewards come from: the server, or what stands in for it.
-
-One source, with one channel and one micro-batcher, serves all samples of a worker process;
-:func:`shared_source` hands it out.  A source belongs to one event loop.
-"""
+"""What a trainer gets for a sample: always the same keys, always finite numbers."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
+import math
 import random
 import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
-from consensuspr.client.training.fallback import LocalFallback, UnusableData
-from consensuspr.client.training.loud import LoudCounter
-from consensuspr.client.training.result import ScoredSample, UnscorableSample
+from consensuspr.client.batching import Batcher
+from consensuspr.client.local import LocalClient
+from consensuspr.client.pipeline import Deadline
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
+    ConsensusPRError,
+    DataError,
     DeadlineExceeded,
     InputError,
     Overloaded,
     RewardServiceError,
     Unavailable,
 )
-from consensuspr.scoring.types import Rollout, Score, Status
-from consensuspr.wire.info import DatasetInfo, ServerInfo
-from consensuspr.wire.options import ScoreOptions
+from consensuspr.scoring.types import InlineNode, Rollout, Score, ScoreOptions, Status
+from consensuspr.wire.server_info import DatasetInfo, ServerInfo
+
+
+class UnscorableSample(ConsensusPRError):
+    """A sample has no reward, for a reason that will not go away; none was made up for it.
+
+    Attributes:
+        status: which reason.
+    """
+
+    def __init__(self, status: Status, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSample:
+    """The reward of one sample, and how it came about.
+
+    Attributes:
+        reward: of the formula, in [0, 1]; or the user's own number (``on_unscorable``).
+        score: what the scorer said.
+        epoch: of the curriculum, from 0.
+        scored_by: ``server`` or ``local``.
+    """
+
+    reward: float
+    score: Score
+    epoch: int
+    scored_by: str
+
+    def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str]:
+        """Return the keys of every sample, in one order.
+
+        Trainers average them, so that a number has to be there and finite where a value is
+        unknown: it is 0 then, and ``status``, ``num_nodes`` and ``num_matched`` tell (acc
+        without a verdict; ncr without nodes; tpn without matches or token counts).
+        """
+        score = self.score
+        return {
+            "score": self.reward,
+            "acc": score.acc or 0.0,
+            "ncr": score.ncr or 0.0,
+            "num_nodes": score.num_nodes,
+            "num_matched": score.num_matched,
+            "tpn": score.tpn or 0.0,
+            "overlong_penalty": overlong_penalty,
+            "status": str(score.status),
+        }
+
+
+# MERGED What rows of training data hold for the scorer: nodes, and the ground truth.
+
+
+def inline_nodes(nodes: Any) -> list[InlineNode] | None:
+    """Return the nodes of a row, as mappings with ``expressions`` or as plain lists of them.
+
+    Raises:
+        InputError: they have another shape.
+    """
+    if nodes is None:
+        return None
+    try:
+        return [_inline_node(node) for node in nodes]
+    except (TypeError, KeyError):
+        raise InputError(
+            "extra_info.nodes must be a list of {node_id, expressions, derived} or of lists of"
+            f" expressions, got {str(nodes)[:200]!r}"
+        ) from None
+
+
+def _inline_node(node: Any) -> InlineNode:
+    if isinstance(node, str):
+        raise TypeError(node)
+    if not isinstance(node, Mapping):
+        return InlineNode(_texts(node))
+    derived = node.get("derived")
+    return InlineNode(
+        expressions=_texts(node["expressions"]),
+        node_id=str(node.get("node_id") or ""),
+        derived=() if derived is None else _texts(derived),
+    )
+
+
+def _texts(values: Any) -> list[str]:
+    if isinstance(values, str):
+        raise TypeError(values)
+    texts = list(values)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(texts)
+    return texts
+
+
+def ground_truth_text(value: Any, name: str) -> str | None:
+    """Return a row's ground truth as text; Parquet columns also hold it as numbers.
+
+    A whole number in a column of floats is written without its fraction, as it was meant:
+    strict answer rules compare texts, and "42.0" is not "42".
+
+    Raises:
+        InputError: it is neither; ``name`` says which column.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} must be a text, got {value!r:.80}")
+    return str(int(value)) if isinstance(value, int) or value.is_integer() else str(value)
+
+
+# MERGED Which problem of the dataset a trainer's sample belongs to.
+#
+# In this order: ``extra_info["problem_id"]``; ``extra_info["index"]`` put into
+# ``problem_id_format`` with the data source (and split, where the format has it); the digest
+# of the prompt.  An index is easily not unique (train and test files both count from 0), and
+# a rollout scored against another problem's nodes would be a false reward, so an id that has
+# come with two prompts is refused.
+
+DIGEST_PREFIX = "prompt-"
+_DIGEST_CHARS = 32
+
+# Ids whose prompts are compared; a training step returns to fewer.
+_REMEMBERED = 65_536
+
+
+def prompt_digest(prompt: str | Sequence[Mapping[str, Any]]) -> str:
+    """Return the id of a problem that is known by its prompt alone.
+
+    Args:
+        prompt: its text, or chat messages, of which role and content count.
+
+    Returns:
+        ``prompt-`` and 32 hexadecimal digits of the SHA-256 of the text with runs of white
+        space as one blank, or of the messages so written as JSON.
+    """
+    if isinstance(prompt, str):
+        text = _plain(prompt)
+    else:
+        messages = [[str(m.get("role")), _plain(_content(m.get("content")))] for m in prompt]
+        text = json.dumps(messages, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return DIGEST_PREFIX + digest[:_DIGEST_CHARS]
+
+
+class ProblemIds:
+    """Finds the problem ids of samples, and refuses ambiguous ones.
+
+    Args:
+        format: of an id with an index: ``{data_source}``, ``{index}`` and ``{split}``.
+    """
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+        self._prompts: OrderedDict[str, str] = OrderedDict()
+
+    def of(
+        self,
+        data_source: str | None,
+        extra_info: Mapping[str, Any],
+        prompt: str | Sequence[Mapping[str, Any]] | None,
+    ) -> str:
+        """Return the problem id of a sample.
+
+        Args:
+            data_source: of the sample's row.
+            extra_info: of the sample's row.
+            prompt: text or chat messages; None where the trainer does not tell.
+
+        Raises:
+            InputError: the row names no problem, or its index names two.
+        """
+        given = extra_info.get("problem_id")
+        if given is not None:
+            if not isinstance(given, str) or not given:
+                raise InputError(
+                    f"extra_info.problem_id must be a text that is not empty, got {given!r}"
+                )
+            return given
+        index = extra_info.get("index")
+        if index is not None and index != "":
+            return self._by_index(data_source, extra_info, index, prompt)
+        if prompt is not None and len(prompt):
+            return prompt_digest(prompt)
+        raise InputError(
+            "the row names no problem: extra_info has neither problem_id nor index, and there is"
+            " no prompt"
+        )
+
+    def _by_index(
+        self,
+        data_source: str | None,
+        extra_info: Mapping[str, Any],
+        index: object,
+        prompt: str | Sequence[Mapping[str, Any]] | None,
+    ) -> str:
+        fields = {"data_source": data_source, "index": index, "split": extra_info.get("split")}
+        for name, value in fields.items():
+            if f"{{{name}}}" in self._format and (value is None or value == ""):
+                raise InputError(
+                    f"extra_info.index {index!r} names no problem without {name}, which the row"
+                    f" lacks (problem_id_format is {self._format!r})"
+                )
+        problem_id = self._format.format(**fields)
+        if prompt is not None and len(prompt):
+            self._check_same(problem_id, prompt_digest(prompt))
+        return problem_id
+
+    def _check_same(self, problem_id: str, digest: str) -> None:
+        known = self._prompts.setdefault(problem_id, digest)
+        if known != digest:
+            raise InputError(
+                f"problem id {problem_id!r}, put together from extra_info.index, has come with two"
+                " prompts; give each row its extra_info.problem_id, or tell splits apart with"
+                " problem_id_format={data_source}/{split}/{index}"
+            )
+        self._prompts.move_to_end(problem_id)
+        if len(self._prompts) > _REMEMBERED:
+            self._prompts.popitem(last=False)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _content(content: object) -> str:
+    """Return a message's text; of a list of parts the text parts, one after the other."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return " ".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+# MERGED Counting what goes wrong so loudly that nobody can overlook it, and no log overflows.
+
+
+class LoudCounter:
+    """Logs an event when it is new, and its count as it grows.
+
+    Written are the 1st, 10th, 100th … event of a kind, and after that whatever comes a
+    minute or more after the last line of its kind.
+
+    Args:
+        logger: where to.
+        clock: seconds, monotonic.
+    """
+
+    _PAUSE_S = 60.0
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self.counts: Counter[str] = Counter()
+
+    def count(self, kind: str, message: str) -> None:
+        """Count an event.
+
+        Args:
+            kind: what is counted together.
+            message: one sentence about this event.
+        """
+        self.counts[kind] += 1
+        count, now = self.counts[kind], self._clock()
+        if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
+            self._last[kind] = now
+            self._logger.error("%s (%s: %d so far in this process)", message, kind, count)
+
+
+# MERGED The scorer in this process that stands in for a server that is away.
+#
+# It is the server's own code on the same data, so that a sample's reward does not depend on
+# who scored it; data of another digest are refused.  It is loaded when it is first needed:
+# a run whose server stays up pays nothing for it.
+
+# Longer than any batch takes; what bounds an answer is its own budget.
+_PATIENCE_S = 24 * 3600.0
+
+
+class UnusableData(InputError):
+    """The dataset of the stand-in cannot be read, or is not the server's."""
+
+
+class LocalFallback:
+    """Scores single samples in this process, many at a time as one batch.
+
+    Args:
+        path: of the dataset.
+        name: of the dataset at the server; None where it has one.
+
+    Attributes:
+        expected_digest: of the server's dataset; None while no server was met.
+        loaded_digest: of the data that samples were last scored with here; None: none was.
+
+    Raises:
+        InputError: there is no such file.
+    """
+
+    def __init__(self, path: Path, name: str | None) -> None:
+        if not path.exists():
+            raise InputError(f"dataset_path: there is no file {path}")
+        self._path = path
+        self._name = name
+        self._client: LocalClient | None = None
+        # One thread: batches form while one is in work, and matching has threads of its own.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
+        self._batcher = Batcher(self._score, max_in_flight=1)
+        self.expected_digest: str | None = None
+        self.loaded_digest: str | None = None
+
+    async def score_one(self, rollout: Rollout, options: ScoreOptions) -> Score:
+        """Score one rollout; calls that run at the same time share a batch.
+
+        Raises:
+            UnusableData: the dataset cannot be read, or is not the server's.
+        """
+        return await self._batcher.submit(rollout, options, Deadline.after(_PATIENCE_S))
+
+    def close(self) -> None:
+        """Fail whoever waits, and stop the answer processes.  May be called twice."""
+        self._batcher.close()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._client is not None:
+            self._client.close()
+
+    async def _score(
+        self,
+        rollouts: Sequence[Rollout],
+        _encoded: Sequence[bytes],
+        options: ScoreOptions,
+        _deadline: Deadline,
+    ) -> Sequence[Score]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._score_here, rollouts, options)
+
+    def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> Sequence[Score]:
+        client = self._loaded()
+        return client.score(
+            rollouts,
+            options.reward,
+            options.epoch,
+            options.dataset,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+        )
+
+    def _loaded(self) -> LocalClient:
+        """Return the scorer, on data that are the server's as far as anybody knows."""
+        expected = self.expected_digest
+        if self._client is not None and expected in (None, self.loaded_digest):
+            return self._client
+        if self._client is not None:  # the file may have been replaced since
+            self._client.close()
+            self._client = None
+        try:
+            client = LocalClient({self._name: self._path} if self._name else self._path)
+        except (DataError, OSError) as error:
+            raise UnusableData(f"dataset_path: {error}") from None
+        digest = client.server_info().datasets[0].digest
+        if expected not in (None, digest):
+            client.close()
+            raise UnusableData(
+                f"dataset_path: {self._path} ({digest}) is not the server's dataset ({expected});"
+                " a reward would depend on who scored it"
+            )
+        self._client, self.loaded_digest = client, digest
+        return client
+
+
+# MERGED Where a trainer's rewards come from: the server, or what stands in for it.
+#
+# One source, with one channel and one micro-batcher, serves all samples of a worker process;
+# :func:`shared_source` hands it out.  A source belongs to one event loop.
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,7 @@ from consensuspr.client.training import (
     ScoreLog,
     shared_source,
 )
-from consensuspr.client.verl.config import ManagerConfig, epoch_clock
-from consensuspr.client.verl.decoding import Decoder
-from consensuspr.client.verl.sample import Sample
+from consensuspr.client.verl.sample import Decoder, ManagerConfig, Sample, epoch_clock
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)

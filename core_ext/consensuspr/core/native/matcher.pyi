@@ -1,8 +1,7 @@
 from collections.abc import Sequence
 from typing import final
 
-from consensuspr.core.batch import BatchResult
-from consensuspr.core.patterns import Hit
+from consensuspr.core.patterns import BatchResult, Hit
 
 @final
 class Matcher:

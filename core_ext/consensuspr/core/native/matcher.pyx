@@ -51,8 +51,8 @@ from consensuspr.core.native.normal_form cimport (
 
 import numpy as np
 
-from consensuspr.core.batch import BatchResult
-from consensuspr.core.expansion import derive_forms
+from consensuspr.core.patterns import BatchResult
+from consensuspr.core.expressions import derive_forms
 from consensuspr.core.native.normal_form import normalize
 from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes
 from consensuspr.core.pure.characters import encode

@@ -8,7 +8,7 @@ tells the rules, the limits and what was measured.
 
 from __future__ import annotations
 
-from consensuspr.scoring.answers.verdict import ANSWER_VERSION, AnswerStatus, Verdict
+from consensuspr.scoring.answers.sandbox import ANSWER_VERSION, AnswerStatus, Verdict
 from consensuspr.scoring.answers.verifier import AnswerVerifier, verify_answer
 
 __all__ = ["ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"]

@@ -1,27 +1,1323 @@
-"""The fast comparison of two answers: microseconds, exact, or no verdict.
+"""Values of closed numeric expressions, read without SymPy and without evaluating text.
 
-Decides only what is certain: equal spellings, equal or different rationals, closed forms
-whose floats are far apart, words, and tuples, sets and lists made of those.  Whatever is
-left (None) is a case for math-verify.  Where both would decide, they agree; docs/answers.md
-lists the places where this is deliberately more generous (thousands marks in lists,
-percentages).
+A recursive-descent reader for what answers are mostly made of: integers, decimals,
+fractions, mixed numbers, powers, roots, factorials and pi, in the notation that
+:mod:`.notation` leaves.  Rational results are exact; what involves a root or pi is a float
+that serves to tell values apart, never to prove them equal.
+
+Everything is bounded (tokens, depth, bits of a power), because a policy under training
+writes the text.  Variables, functions and sets are not covered: those go to math-verify.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
-from consensuspr.scoring.answers.algebra import (
-    Expression,
-    compare_equations,
-    compare_expressions,
-    read_expression,
+from consensuspr.scoring.answers.normalize import canonical
+
+MAX_TOKENS = 200
+MAX_DEPTH = 24
+MAX_DIGITS = 1000
+# Largest exact power or factorial: computing 2**16 bits takes a fraction of a millisecond,
+# and published answers such as 2011^{2009} stay far below.
+MAX_BITS = 1 << 16
+MAX_FACTORIAL = 500
+# Bits of all large intermediate results together: some ten operations at the limit above,
+# so that no answer takes more than a few milliseconds of the calling thread.
+MAX_WORK_BITS = 10 * MAX_BITS
+_SMALL_BITS = 4096
+
+Number = int | Fraction | float
+
+
+class NotClosed(Exception):
+    """The text is not a closed numeric expression of the supported kind."""
+
+
+class TooLarge(NotClosed):
+    """A power, factorial or number exceeds the limits of this module."""
+
+
+class Value(NamedTuple):
+    """The value of a closed expression.
+
+    Attributes:
+        number: int or Fraction where exact, float where a root or pi is involved.
+        decimal: a decimal point was written, so that digits may have been rounded away.
+        scale: largest magnitude met on the way; bounds the rounding error of a float.
+    """
+
+    number: Number
+    decimal: bool
+    scale: float
+
+    @property
+    def exact(self) -> bool:
+        """Tell whether ``number`` is the value itself and no approximation."""
+        return not isinstance(self.number, float)
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|(\\[A-Za-z]+)|([-+*/^(){}\[\]!]))")
+_END = ""
+_CLOSERS = {"(": ")", "{": "}", "[": "]"}
+
+
+def closed_value(text: str) -> Value:
+    """Return the value of ``text``.
+
+    Raises:
+        TooLarge: a limit on size is exceeded.
+        NotClosed: anything else that is not supported.
+    """
+    reader = _Reader(_tokenize(text))
+    try:
+        number = reader.sum(0)
+        if reader.token != _END:
+            raise NotClosed
+        return Value(number, reader.decimal, reader.scale)
+    except (OverflowError, ZeroDivisionError) as error:
+        raise NotClosed from error
+
+
+def _tokenize(text: str) -> list[str]:
+    tokens = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise NotClosed
+        token = found[found.lastindex or 0]
+        if len(token) > MAX_DIGITS:
+            raise TooLarge
+        tokens.append(token)
+        position = found.end()
+        if len(tokens) > MAX_TOKENS:
+            raise NotClosed
+    tokens.append(_END)
+    return tokens
+
+
+def _is_number(token: str) -> bool:
+    return token[:1].isdigit() or token[:1] == "."
+
+
+class _Reader:
+    """One pass over the tokens; each method consumes what it is named after."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._next = 0
+        self.token = tokens[0]
+        self.decimal = False
+        self.scale = 1.0
+        self._work_bits = 0
+
+    def _advance(self) -> None:
+        self._next += 1
+        self.token = self._tokens[self._next]
+
+    def _expect(self, token: str) -> None:
+        if self.token != token:
+            raise NotClosed
+        self._advance()
+
+    def _noted(self, number: Number) -> Number:
+        """Keep ``scale`` an upper bound; every intermediate float passes through here."""
+        if isinstance(number, float):
+            if not math.isfinite(number):
+                raise TooLarge
+            self.scale = max(self.scale, abs(number))
+            return number
+        bits = number.numerator.bit_length() + number.denominator.bit_length()
+        if bits > _SMALL_BITS:
+            self._work_bits += bits
+            if bits > 4 * MAX_BITS or self._work_bits > MAX_WORK_BITS:
+                raise TooLarge
+        return number
+
+    def sum(self, depth: int) -> Number:
+        if depth > MAX_DEPTH:
+            raise NotClosed
+        total = self._product(depth)
+        while self.token in ("+", "-"):
+            sign = self.token
+            self._advance()
+            term = self._product(depth)
+            total = self._noted(_add(total, term if sign == "+" else -term))
+        return total
+
+    def _product(self, depth: int) -> Number:
+        result = self._signed(depth)
+        divided = False
+        while True:
+            if self.token in ("*", "/"):
+                divided = self.token == "/"
+                self._advance()
+                factor = self._signed(depth)
+                result = _divide(result, factor) if divided else _multiply(result, factor)
+            elif self.token in ("(", "{", "[") or self.token.startswith("\\"):
+                if divided:
+                    # 2/3\pi: two thirds of pi, or two over three pi?
+                    raise NotClosed
+                result = _multiply(result, self._power(depth))
+            else:
+                return result
+            result = self._noted(result)
+
+    def _signed(self, depth: int) -> Number:
+        negative = False
+        while self.token in ("+", "-"):
+            negative ^= self.token == "-"
+            self._advance()
+        number = self._power(depth)
+        return -number if negative else number
+
+    def _power(self, depth: int) -> Number:
+        if depth > MAX_DEPTH:
+            raise NotClosed
+        base = self._noted(self._atom(depth))
+        while self.token == "!":
+            self._advance()
+            base = self._noted(_factorial(base))
+        if self.token != "^":
+            return base
+        self._advance()
+        sign = 1
+        if self.token in ("+", "-"):
+            sign = -1 if self.token == "-" else 1
+            self._advance()
+        exponent = self._power(depth + 1)
+        return self._noted(_raise(base, sign * exponent))
+
+    def _atom(self, depth: int) -> Number:
+        token = self.token
+        if _is_number(token):
+            return self._number(depth)
+        if token in _CLOSERS:
+            self._advance()
+            inner = self.sum(depth + 1)
+            self._expect(_CLOSERS[token])
+            return inner
+        if token == "\\frac":
+            self._advance()
+            top = self._group(depth)
+            return _divide(top, self._group(depth))
+        if token == "\\sqrt":
+            return self._root(depth)
+        if token == "\\binom":
+            self._advance()
+            top = self._group(depth)
+            return _binomial(top, self._group(depth))
+        if token == "\\pi":
+            self._advance()
+            if self.token == "(" and self._tokens[self._next + 2 : self._next + 3] == [")"]:
+                raise NotClosed  # \pi(10) also counts primes
+            return math.pi
+        raise NotClosed
+
+    def _number(self, depth: int) -> Number:
+        token = self.token
+        self._advance()
+        if "." in token:
+            self.decimal = True
+            return Fraction(token)
+        if self.token == "\\frac":
+            return int(token) + self._mixed_part(depth)
+        return int(token)
+
+    def _mixed_part(self, depth: int) -> Number:
+        """Read the fraction of a mixed number, 1\\frac{5}{8}; other factors are ambiguous."""
+        self._advance()
+        top = self._group(depth)
+        bottom = self._group(depth)
+        if not (isinstance(top, int) and isinstance(bottom, int) and top > 0 and bottom > 0):
+            raise NotClosed
+        return Fraction(top, bottom)
+
+    def _group(self, depth: int) -> Number:
+        self._expect("{")
+        inner = self.sum(depth + 1)
+        self._expect("}")
+        return inner
+
+    def _root(self, depth: int) -> Number:
+        self._advance()
+        degree: Number = 2
+        if self.token == "[":
+            self._advance()
+            degree = self.sum(depth + 1)
+            self._expect("]")
+        radicand = self._group(depth) if self.token == "{" else self._atom(depth + 1)
+        if not isinstance(degree, int) or not 2 <= degree <= 64 or radicand < 0:
+            raise NotClosed
+        exact = _exact_root(radicand, degree)
+        return exact if exact is not None else float(radicand) ** (1.0 / degree)
+
+
+def _add(a: Number, b: Number) -> Number:
+    if isinstance(a, float) or isinstance(b, float):
+        return float(a) + float(b)
+    return a + b
+
+
+def _multiply(a: Number, b: Number) -> Number:
+    if isinstance(a, float) or isinstance(b, float):
+        return float(a) * float(b)
+    return a * b
+
+
+def _divide(a: Number, b: Number) -> Number:
+    if b == 0:
+        raise NotClosed
+    if isinstance(a, float) or isinstance(b, float):
+        return float(a) / float(b)
+    return Fraction(a) / b
+
+
+def _raise(base: Number, exponent: Number) -> Number:
+    if isinstance(base, float) or isinstance(exponent, float) or exponent != int(exponent):
+        return _raise_float(float(base), float(exponent))
+    power = int(exponent)
+    if base in (0, 1, -1):
+        if base == 0 and power <= 0:
+            raise NotClosed
+        return base if power % 2 else base * base
+    fraction = Fraction(base)
+    bits = max(fraction.numerator.bit_length(), fraction.denominator.bit_length())
+    if bits * abs(power) > MAX_BITS:
+        raise TooLarge
+    result: Number = fraction**power
+    return result
+
+
+def _raise_float(base: float, exponent: float) -> float:
+    if base < 0 or (base == 0 and exponent <= 0):
+        raise NotClosed
+    try:
+        return math.pow(base, exponent)
+    except OverflowError as error:
+        raise TooLarge from error
+
+
+def _factorial(number: Number) -> Number:
+    if isinstance(number, float) or number != int(number) or number < 0:
+        raise NotClosed
+    if number > MAX_FACTORIAL:
+        raise TooLarge
+    return math.factorial(int(number))
+
+
+def _binomial(top: Number, bottom: Number) -> Number:
+    if not (isinstance(top, int) and isinstance(bottom, int) and 0 <= bottom <= top):
+        raise NotClosed
+    if top > MAX_FACTORIAL:
+        raise TooLarge
+    return math.comb(top, bottom)
+
+
+def _exact_root(radicand: Number, degree: int) -> Number | None:
+    if isinstance(radicand, float) or degree != 2:
+        return None
+    fraction = Fraction(radicand)
+    top, bottom = math.isqrt(fraction.numerator), math.isqrt(fraction.denominator)
+    if top * top == fraction.numerator and bottom * bottom == fraction.denominator:
+        return Fraction(top, bottom)
+    return None
+
+
+# MERGED Exact comparison of expressions with letters, square roots and pi, without SymPy.
+#
+# An expression is read as a quotient of two polynomials with integer coefficients.  Their
+# generators are the letters, pi, and the square roots of squarefree integers, which are
+# independent of each other over the rationals; so two expressions are equal if and only if
+# their cross products have the same coefficients.  What is no such quotient (other roots,
+# roots of sums) enters as a generator of its own: then equality is certain, difference is not.
+#
+# Everything is bounded (tokens, depth, exponents, terms, bits, products), because a policy
+# under training writes the text.  Functions, sets and variable exponents are not covered:
+# those go to math-verify.
+
+ALGEBRA_MAX_DEPTH = 16
+MAX_EXPONENT = 16
+MAX_TERMS = 40
+ALGEBRA_MAX_BITS = 1024
+# Terms and the generators in them that are kept of one expression, some 10 kB at most.
+MAX_SIZE = 100
+# Products of terms, about a microsecond each: in a comparison, and in reading for each
+# character, so that a list of many expressions costs no more than one long one.
+MAX_PRODUCTS = 800
+_PRODUCTS_PER_CHARACTER = 8
+# Squarefree parts are found by primes up to 1,000: enough below the cube of that.
+MAX_RADICAND = 10**9
+
+_NAMES = (
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi "
+    "rho sigma tau phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega pi"
 )
-from consensuspr.scoring.answers.closed_form import Number, Value
-from consensuspr.scoring.answers.forms import PLUS_MINUS, Form, is_assignment
-from consensuspr.scoring.answers.regions import compare_regions
+_ALGEBRA_TOKEN = re.compile(
+    rf"\s*(?:(\d{{1,40}}(?:\.\d{{1,40}})?(?![\d_.])|\.\d{{1,40}}(?![\d_.]))"
+    rf"|((?:[A-Za-z]|\\(?:{_NAMES.replace(' ', '|')})(?![A-Za-z]))"
+    r"(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]{1,8}\}))?)"
+    r"|(\\(?:frac|sqrt)(?![A-Za-z])|[-+*/^(){}\[\]]))"
+)
+# Four letters in a row are a word, letters on both sides of a space two of them; AB is a segment
+# as often as a product; f(2x) is no product, and neither is ln(2x).
+_NO_PRODUCT = re.compile(
+    r"[A-Z]{2}|(?<![\\A-Za-z])(?:[A-Za-z]{4}|[A-Za-z]+ [A-Za-z]|[fghFGHPQ]\("
+    r"|(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|lim|max|min|gcd|lcm|mod|det|arg|deg))"
+)
+# Letters that math-verify drops as units.
+_UNIT_LETTERS = frozenset("cdghlmost")
+_PRIMES = [n for n in range(2, 1000) if all(n % d for d in range(2, math.isqrt(n) + 1))]
+_BRACKETS = frozenset("(){}[]")
+# Before a letter they make a differential or a difference of it: dx, \Delta x.
+_DIFFERENTIAL = ("d", "\\delta", "\\Delta")
+
+# A product of generators: the squarefree number under the root, and (name, exponent) sorted.
+_Monomial = tuple[int, tuple[tuple[str, int], ...]]
+_Polynomial = dict[_Monomial, int]
+_ONE: _Monomial = (1, ())
+_UNIT: _Polynomial = {_ONE: 1}
+
+
+class Expression(NamedTuple):
+    """A quotient of polynomials.
+
+    Attributes:
+        top: the numerator.
+        bottom: the denominator, not zero.
+        names: the letters in it, pi apart.
+        inexact: a decimal point was written, or a root entered as a generator of its own;
+            then a difference proves nothing.
+    """
+
+    top: _Polynomial
+    bottom: _Polynomial
+    names: frozenset[str]
+    inexact: bool
+
+    @property
+    def size(self) -> int:
+        """Terms and the generators in them, a measure of the memory taken."""
+        return sum(1 + len(powers) for part in (self.top, self.bottom) for _, powers in part)
+
+    @property
+    def constant(self) -> bool:
+        """Tell whether there are no letters in it."""
+        return not self.names
+
+    @property
+    def single(self) -> bool:
+        """Tell whether it is one product without sums, as a number with its unit is."""
+        return len(self.top) <= 1 and len(self.bottom) == 1
+
+
+def read_expression(text: str) -> Expression | None:
+    """Return the expression that the canonical ``text`` writes, None where it is none."""
+    if _NO_PRODUCT.search(text):
+        return None
+    try:
+        reader = _AlgebraReader(
+            _algebra_tokenize(text), min(MAX_PRODUCTS, _PRODUCTS_PER_CHARACTER * len(text))
+        )
+        quotient = reader.sum(0)
+        if reader.token != _END:
+            return None
+    except NotClosed:
+        return None
+    expression = Expression(*quotient, frozenset(reader.names), reader.inexact)
+    return expression if expression.size <= MAX_SIZE else None
+
+
+def compare_expressions(a: Expression, b: Expression) -> bool | None:
+    """Tell whether two expressions are equal for all values of their letters.
+
+    Returns:
+        None where it is not certain, or where conventions differ: ``i`` may be a letter or
+        the imaginary unit, letters in another case may be the same one, and a letter behind
+        a number may be a unit.
+    """
+    difference = _difference(a, b)
+    if difference is None:
+        return None
+    if not difference:
+        return True
+    if a.inexact or b.inexact or _same_but_for_case(a, b):
+        return None
+    if a.constant != b.constant and _may_have_unit(b if a.constant else a):
+        return None
+    return None if not _with_imaginary_unit(difference) else False
+
+
+def compare_equations(
+    gold: tuple[Expression, Expression], answer: tuple[Expression, Expression]
+) -> bool | None:
+    """Tell whether two equations, each left and right side, say the same.
+
+    They do where one is a multiple of the other; linear ones that are not differ.
+    """
+    p, q = _difference(*gold), _difference(*answer)
+    if not p or not q:
+        return None
+    key = next(iter(p))
+    if p.keys() == q.keys() and all(p[term] * q[key] == q[term] * p[key] for term in p):
+        return True
+    sides = (*gold, *answer)
+    if any(side.inexact for side in sides) or not (_is_linear(p) and _is_linear(q)):
+        return None
+    return None if any(_same_but_for_case(a, b) for a in sides for b in sides) else False
+
+
+def linear_bound(left: Expression, right: Expression) -> tuple[str, int, int] | None:
+    """Read ``left - right`` as ``slope * name + offset``, None where it is not that."""
+    names = left.names | right.names
+    difference = _difference(left, right)
+    if len(names) != 1 or not difference or left.inexact or right.inexact:
+        return None
+    try:
+        # The cross product changes sign with the denominators.
+        scale = _product(left.bottom, right.bottom, _Budget())
+    except NotClosed:
+        return None
+    (name,) = names
+    slope = difference.pop((1, ((name, 1),)), 0)
+    offset = difference.pop(_ONE, 0)
+    if not slope or difference or scale.keys() != _UNIT.keys():
+        return None
+    sign = 1 if scale[_ONE] > 0 else -1
+    return name, sign * slope, sign * offset
+
+
+def _difference(a: Expression, b: Expression) -> _Polynomial | None:
+    budget = _Budget()
+    try:
+        left = _product(a.top, b.bottom, budget)
+        return _total(left, _product(b.top, a.bottom, budget), -1)
+    except NotClosed:
+        return None
+
+
+def _may_have_unit(expression: Expression) -> bool:
+    """Tell whether the letters may be a unit behind a number, as in 5m or 5N/m."""
+    if not expression.single:
+        return False
+    return len(expression.names) > 1 or expression.names <= _UNIT_LETTERS
+
+
+def _same_but_for_case(a: Expression, b: Expression) -> bool:
+    names = a.names | b.names
+    return len({name.casefold() for name in names}) < len(names)
+
+
+def _with_imaginary_unit(polynomial: _Polynomial) -> _Polynomial:
+    result: _Polynomial = {}
+    for (root, powers), coefficient in polynomial.items():
+        exponent = dict(powers).get("i", 0)
+        rest = tuple(power for power in powers if power[0] != "i")
+        if exponent % 2:
+            rest = tuple(sorted((*rest, ("i", 1))))
+        sign = -1 if exponent % 4 >= 2 else 1
+        result[root, rest] = result.get((root, rest), 0) + sign * coefficient
+    return {key: value for key, value in result.items() if value}
+
+
+def _is_linear(polynomial: _Polynomial) -> bool:
+    degrees = [sum(exponent for _, exponent in powers) for _, powers in polynomial]
+    names = {name for _, powers in polynomial for name, _ in powers}
+    return max(degrees, default=0) == 1 and "pi" not in names
+
+
+class _Budget:
+    """Products of terms that are left."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, products: int = MAX_PRODUCTS) -> None:
+        self.left = products
+
+    def spend(self, products: int) -> None:
+        self.left -= products
+        if self.left < 0:
+            raise NotClosed
+
+
+def _total(a: _Polynomial, b: _Polynomial, sign: int) -> _Polynomial:
+    result = dict(a)
+    for key, value in b.items():
+        total = result.get(key, 0) + sign * value
+        if total:
+            result[key] = total
+        else:
+            result.pop(key, None)
+    return _bounded(result)
+
+
+def _product(a: _Polynomial, b: _Polynomial, budget: _Budget) -> _Polynomial:
+    if b == _UNIT:
+        return a
+    if a == _UNIT:
+        return b
+    budget.spend(len(a) * len(b))
+    result: _Polynomial = {}
+    for (root, powers), value in a.items():
+        for (other_root, other_powers), other_value in b.items():
+            common = math.gcd(root, other_root)
+            key = (root * other_root // (common * common), _joined(powers, other_powers))
+            result[key] = result.get(key, 0) + common * value * other_value
+    return _bounded({key: value for key, value in result.items() if value})
+
+
+def _joined(
+    a: tuple[tuple[str, int], ...], b: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    if not b:
+        return a
+    if not a:
+        return b
+    exponents = dict(a)
+    for name, exponent in b:
+        exponents[name] = exponents.get(name, 0) + exponent
+    return tuple(sorted(exponents.items()))
+
+
+def _bounded(polynomial: _Polynomial) -> _Polynomial:
+    if len(polynomial) > MAX_TERMS:
+        raise NotClosed
+    for (root, _), value in polynomial.items():
+        if root > MAX_RADICAND or value.bit_length() > ALGEBRA_MAX_BITS:
+            raise NotClosed
+    return polynomial
+
+
+_Quotient = tuple[_Polynomial, _Polynomial]
+
+
+def _algebra_tokenize(text: str) -> list[str]:
+    tokens: list[str] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        found = _ALGEBRA_TOKEN.match(text, position)
+        if found is None or len(tokens) >= MAX_TOKENS:
+            raise NotClosed
+        tokens.append(found[found.lastindex or 0])
+        position = found.end()
+    if any(a in _DIFFERENTIAL and _is_letter(b) for a, b in _neighbours(tokens)):
+        raise NotClosed
+    tokens.append(_END)
+    return tokens
+
+
+def _neighbours(tokens: list[str]) -> itertools.pairwise[tuple[str, str]]:
+    """Return what stands side by side; {d}y is dy."""
+    return itertools.pairwise(token for token in tokens if token != "}")
+
+
+def _is_name(token: str) -> bool:
+    return token[:1].isalpha() or (token[:1] == "\\" and token not in ("\\frac", "\\sqrt"))
+
+
+def _is_letter(token: str) -> bool:
+    return _is_name(token) and token != "\\pi"
+
+
+def _may_be_applied(name: str, inside: list[str]) -> bool:
+    """Tell whether ``name`` before a bracket may be a function, as in y(0), T(n) or T(n-1).
+
+    It is a factor for certain where it stands in the bracket too, as in x(x+1); pi before more
+    than one number or letter, and a small letter before a sum with letters, are taken for one.
+    """
+    written = [token for token in inside if token not in _BRACKETS]
+    if name in written:
+        return False
+    if name == "\\pi":
+        return len(written) < 2
+    is_sum = "+" in written[1:] or "-" in written[1:]
+    return not (is_sum and name[:1].islower() and any(map(_is_letter, written)))
+
+
+class _AlgebraReader:
+    """One pass over the tokens; each method consumes what it is named after."""
+
+    def __init__(self, tokens: list[str], products: int) -> None:
+        self._tokens = tokens
+        self._next = 0
+        self.token = tokens[0]
+        self.names: set[str] = set()
+        self.inexact = False
+        # The letter or pi that was the base of the last factor, "" where it was none.
+        self._base = ""
+        self._budget = _Budget(products)
+
+    def _advance(self) -> None:
+        self._next += 1
+        self.token = self._tokens[self._next]
+
+    def _expect(self, token: str) -> None:
+        if self.token != token:
+            raise NotClosed
+        self._advance()
+
+    def sum(self, depth: int) -> _Quotient:
+        if depth > ALGEBRA_MAX_DEPTH:
+            raise NotClosed
+        total = self._product(depth)
+        while self.token in ("+", "-"):
+            sign = 1 if self.token == "+" else -1
+            self._advance()
+            total = self._added(total, self._product(depth), sign)
+        return total
+
+    def _product(self, depth: int) -> _Quotient:
+        result = self._signed(depth)
+        divided = False
+        while True:
+            if self.token in ("*", "/"):
+                divided = self.token == "/"
+                self._advance()
+                factor = self._signed(depth)
+                result = self._multiplied(result, self._inverse(factor) if divided else factor)
+            elif (
+                self.token in ("(", "{", "[") or self.token[:1].isalpha() or self.token[:1] == "\\"
+            ):
+                if divided:
+                    # 1/2x: half of x, or one over 2x?
+                    raise NotClosed
+                if self._base and self.token in _CLOSERS and self._applied(self._base):
+                    raise NotClosed
+                result = self._multiplied(result, self._power(depth))
+            else:
+                return result
+
+    def _applied(self, name: str) -> bool:
+        """Tell whether the bracket that opens here may hold the argument of ``name``."""
+        level = 0
+        for end in range(self._next, len(self._tokens)):
+            level += (self._tokens[end] in _CLOSERS) - (self._tokens[end] in _CLOSERS.values())
+            if not level:
+                break
+        return _may_be_applied(name, self._tokens[self._next : end])
+
+    def _signed(self, depth: int) -> _Quotient:
+        negative = False
+        while self.token in ("+", "-"):
+            negative ^= self.token == "-"
+            self._advance()
+        top, bottom = self._power(depth)
+        return ({key: -value for key, value in top.items()} if negative else top), bottom
+
+    def _power(self, depth: int) -> _Quotient:
+        name = self.token if _is_name(self.token) else ""
+        quotient = self._raised_atom(depth)
+        self._base = name
+        return quotient
+
+    def _raised_atom(self, depth: int) -> _Quotient:
+        base = self._atom(depth)
+        if self.token != "^":
+            return base
+        self._advance()
+        sign = 1
+        if self.token in ("+", "-"):
+            sign = -1 if self.token == "-" else 1
+            self._advance()
+        elif self.token == "{":
+            if self._tokens[self._next + 1] == "(":
+                raise NotClosed  # y^{(2)} is a derivative
+            exponent = _integer(self._group(depth))
+            return self._raised(base, exponent)
+        if not self.token.isdigit():
+            raise NotClosed
+        exponent = sign * int(self.token)
+        self._advance()
+        if self.token == "^":
+            raise NotClosed
+        return self._raised(base, exponent)
+
+    def _atom(self, depth: int) -> _Quotient:
+        token = self.token
+        if token[:1].isdigit() or token[:1] == ".":
+            return self._number()
+        if token in _CLOSERS:
+            self._advance()
+            inner = self.sum(depth + 1)
+            self._expect(_CLOSERS[token])
+            return inner
+        if token == "\\frac":
+            self._advance()
+            top = self._group(depth)
+            return self._multiplied(top, self._inverse(self._group(depth)))
+        if token == "\\sqrt":
+            return self._root(depth)
+        if token[:1].isalpha() or token[:1] == "\\":
+            self._advance()
+            name = "pi" if token == "\\pi" else token.replace("{", "").replace("}", "")
+            if name != "pi":
+                self.names.add(name)
+            return {(1, ((name, 1),)): 1}, _UNIT
+        raise NotClosed
+
+    def _number(self) -> _Quotient:
+        whole, point, digits = self.token.partition(".")
+        self._advance()
+        if self.token == "\\frac":
+            # 1\frac{2}{3}: a mixed number or a product, as closed expressions decide.
+            raise NotClosed
+        value = int(whole + digits) if whole or digits else 0
+        if not point:
+            return ({_ONE: value} if value else {}), _UNIT
+        self.inexact = True
+        return ({_ONE: value} if value else {}), {_ONE: 10 ** len(digits)}
+
+    def _group(self, depth: int) -> _Quotient:
+        self._expect("{")
+        inner = self.sum(depth + 1)
+        self._expect("}")
+        return inner
+
+    def _root(self, depth: int) -> _Quotient:
+        self._advance()
+        degree = 2
+        if self.token == "[":
+            self._advance()
+            degree = _integer(self.sum(depth + 1))
+            self._expect("]")
+        radicand = self._group(depth)
+        number = _rational(radicand)
+        if degree == 2 and number is not None and number[0] >= 0:
+            return _square_root(*number)
+        # A name that no letter has; equal only where the same is written underneath.
+        self.inexact = True
+        name = f"root {degree} {sorted(radicand[0].items())} {sorted(radicand[1].items())}"
+        if len(name) > ALGEBRA_MAX_BITS:
+            raise NotClosed
+        return {(1, ((name, 1),)): 1}, _UNIT
+
+    def _added(self, a: _Quotient, b: _Quotient, sign: int) -> _Quotient:
+        if a[1] == b[1]:
+            return _total(a[0], b[0], sign), a[1]
+        left = _product(a[0], b[1], self._budget)
+        right = _product(b[0], a[1], self._budget)
+        return _total(left, right, sign), _product(a[1], b[1], self._budget)
+
+    def _multiplied(self, a: _Quotient, b: _Quotient) -> _Quotient:
+        return _product(a[0], b[0], self._budget), _product(a[1], b[1], self._budget)
+
+    def _inverse(self, quotient: _Quotient) -> _Quotient:
+        if not quotient[0]:
+            raise NotClosed
+        return quotient[1], quotient[0]
+
+    def _raised(self, base: _Quotient, exponent: int) -> _Quotient:
+        if abs(exponent) > MAX_EXPONENT:
+            raise NotClosed
+        if exponent <= 0 and not base[0]:
+            raise NotClosed
+        if exponent < 0:
+            base = self._inverse(base)
+        result: _Quotient = (_UNIT, _UNIT)
+        for _ in range(abs(exponent)):
+            result = self._multiplied(result, base)
+        return result
+
+
+def _rational(quotient: _Quotient) -> tuple[int, int] | None:
+    """Return numerator and positive denominator of a rational number."""
+    top, bottom = quotient
+    if not top:
+        return 0, 1
+    if top.keys() != _UNIT.keys() or bottom.keys() != _UNIT.keys():
+        return None
+    a, b = top[_ONE], bottom[_ONE]
+    common = math.gcd(a, b) * (1 if b > 0 else -1)
+    return a // common, b // common
+
+
+def _integer(quotient: _Quotient) -> int:
+    number = _rational(quotient)
+    if number is None or number[1] != 1:
+        raise NotClosed
+    return number[0]
+
+
+def _square_root(top: int, bottom: int) -> _Quotient:
+    """Return the root of a fraction: a whole factor, and a squarefree number under the root."""
+    rest = top * bottom
+    if not rest:
+        return {}, _UNIT
+    if rest > MAX_RADICAND:
+        raise NotClosed
+    outside, inside = 1, 1
+    for prime in _PRIMES:
+        if prime * prime > rest:
+            break
+        while rest % (prime * prime) == 0:
+            rest //= prime * prime
+            outside *= prime
+        if rest % prime == 0:
+            rest //= prime
+            inside *= prime
+    # What is left has at most two prime factors.
+    whole = math.isqrt(rest)
+    if whole * whole == rest:
+        outside *= whole
+    else:
+        inside *= rest
+    return {(inside, ()): outside}, {_ONE: bottom}
+
+
+# MERGED Sets of real numbers: intervals, their unions, and inequalities in one letter.
+#
+# ``(0,5] \cup (3,7)``, ``x < 7`` and ``2 \le x \le 3`` as sorted, disjoint pieces with exact
+# ends, so that two of them are equal if and only if their pieces are.  Ends that are not
+# rational are not covered.
+
+MAX_PIECES = 16
+
+# An end of a piece: which infinity (-1, 1) or 0, the number, and which side of it: an end
+# just below the number is -1, just above it 1.  Ends order as tuples do.
+_End = tuple[int, int | Fraction, int]
+_BELOW_ALL: _End = (-1, 0, 0)
+_ABOVE_ALL: _End = (1, 0, 0)
+_INFINITIES = {"\\infty": _ABOVE_ALL, "-\\infty": _BELOW_ALL}
+
+_INTERVAL = re.compile(r"\s*([(\[])([^,;()\[\]]+),([^,;()\[\]]+)([)\]])\s*")
+_SIGN = re.compile(r"(<|>|\\le(?![A-Za-z])|\\ge(?![A-Za-z]))")
+_LETTER = re.compile(r"[A-Za-z]")
+_ONLY_A_SET = re.compile(r"[\[\]]|\\cup|\\infty")
+
+
+class Region(NamedTuple):
+    """A set of real numbers.
+
+    Attributes:
+        pieces: (lower end, upper end) of the disjoint parts in order.
+        name: the letter of an inequality, "" for intervals.
+    """
+
+    pieces: tuple[tuple[_End, _End], ...]
+    name: str = ""
+
+    @property
+    def is_point(self) -> bool:
+        """Tell whether it holds one number alone, as [5,5] does."""
+        return len(self.pieces) == 1 and self.pieces[0][0][:2] == self.pieces[0][1][:2]
+
+
+def read_region(text: str) -> Region | None:
+    """Return the set that the canonical ``text`` writes, None where it is none."""
+    if "<" in text or ">" in text or "\\le" in text or "\\ge" in text:
+        return _inequality(text)
+    if text[:1] not in ("(", "["):
+        return None
+    parts = text.split("\\cup")
+    if len(parts) > MAX_PIECES:
+        return None
+    pieces = [_interval(part) for part in parts]
+    if None in pieces:
+        return None
+    return Region(_merged([piece for piece in pieces if piece is not None]))
+
+
+def compare_regions(gold: Region, answer: Region, gold_text: str) -> bool | None:
+    """Tell whether two sets are equal; None where the ground truth may be a point."""
+    if gold.name and answer.name and gold.name != answer.name:
+        return None if gold.name.casefold() == answer.name.casefold() else False
+    if answer.name and not gold.name and _ONLY_A_SET.search(gold_text) is None:
+        return None
+    return gold.pieces == answer.pieces
+
+
+def _interval(text: str) -> tuple[_End, _End] | None:
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        return None
+    lower = _end(found[2], -1 if found[1] == "[" else 1)
+    upper = _end(found[3], 1 if found[4] == "]" else -1)
+    return (lower, upper) if lower and upper and lower < upper else None
+
+
+def _end(text: str, side: int) -> _End | None:
+    text = text.strip()
+    infinity = _INFINITIES.get(text)
+    if infinity is not None:
+        return infinity
+    number = _exact(text)
+    return None if number is None else (0, number, side)
+
+
+def _exact(text: str) -> int | Fraction | None:
+    try:
+        value = closed_value(text)
+    except NotClosed:
+        return None
+    return None if isinstance(value.number, float) or value.decimal else value.number
+
+
+def _merged(pieces: list[tuple[_End, _End]]) -> tuple[tuple[_End, _End], ...]:
+    merged: list[tuple[_End, _End]] = []
+    for lower, upper in sorted(pieces):
+        if merged and lower <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(upper, merged[-1][1]))
+        else:
+            merged.append((lower, upper))
+    return tuple(merged)
+
+
+def _inequality(text: str) -> Region | None:
+    parts = [part.strip() for part in _SIGN.split(text)]
+    if len(parts) == 3:
+        return _half_line(*parts)
+    if len(parts) != 5 or _LETTER.fullmatch(parts[2]) is None:
+        return None
+    below, above = _half_line(*parts[:3]), _half_line(*parts[2:])
+    if below is None or above is None:
+        return None
+    lower = max(below.pieces[0][0], above.pieces[0][0])
+    upper = min(below.pieces[0][1], above.pieces[0][1])
+    return Region(((lower, upper),), parts[2]) if lower < upper else None
+
+
+def _half_line(left: str, sign: str, right: str) -> Region | None:
+    """Solve an inequality that is linear in its one letter."""
+    a, b = read_expression(left), read_expression(right)
+    bound = None if a is None or b is None else linear_bound(a, b)
+    if bound is None:
+        return None
+    name, slope, offset = bound
+    upwards = (sign in (">", "\\ge")) == (slope > 0)
+    closed = sign.startswith("\\")
+    number = Fraction(-offset, slope)
+    if upwards:
+        lower: _End = (0, number, -1 if closed else 1)
+        return Region(((lower, _ABOVE_ALL),), name)
+    upper: _End = (0, number, 1 if closed else -1)
+    return Region(((_BELOW_ALL, upper),), name)
+
+
+# MERGED What one answer is: a number, words, a tuple, set or interval, an equation, or opaque.
+#
+# A :class:`Form` is the canonical spelling of an answer with its structure and, where it is a
+# closed numeric expression, its value.  Forms of ground truths and answers are memoised: a
+# group of rollouts shares its ground truth and mostly its answers.
+
+# Enough for the distinct answers of some hundred groups in flight.  The model chooses the
+# keys: only short answers with small numbers are kept, 20 kB each at worst, and a full memo
+# starts anew.  Threads may race for an entry; both compute the same.
+_MEMO_ENTRIES = 4096
+_MEMO_CHARS = 64
+_MEMO_BITS = 4096
+MAX_PARTS = 64
+MAX_NESTING = 4
+
+_INTEGER = re.compile(r"-?\d{1,400}")
+_FRACTION = re.compile(r"(-?)\\[dtc]?frac\{(-?\d{1,400})\}\{(\d{1,400})\}")
+_DECIMAL = re.compile(r"-?(?:\d{1,400}\.\d{0,400}|\.\d{1,400})")
+_SCIENTIFIC = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?[eE][+-]?\d{1,3}")
+_REPEATING = re.compile(r"(-?)(\d{0,40})\.(\d{0,40})\\overline\{?(\d{1,40})\}?")
+_MIXED = re.compile(r"(-?)(\d+) (\d+/\d+)")
+_NUMERIC = re.compile(
+    r"[-+*/^(){}\[\]!.0-9\s]*(?:\\(?:frac|sqrt|pi|binom)\b[-+*/^(){}\[\]!.0-9\s]*)*"
+)
+_WORDS = re.compile(r"\(?[A-Za-z][A-Za-z' -]*\)?")
+# The left side of an assignment: symbols, no arithmetic on them.
+_ASSIGNED = re.compile(r"[A-Za-z\\(|][A-Za-z0-9\\_{}(),|:'; ]*")
+_RELATION = re.compile(r"\\(?:in|approx|equiv)(?![A-Za-z])\s*|=")
+_MATRIX = re.compile(
+    r"\\begin\{([pbB]?)matrix\}((?:[^\\]|\\(?!begin|end)(?:[A-Za-z]+|.))*+)\\end\{\1matrix\}"
+)
+_NOT_APPLICABLE = "n/a"
+_RESIDUE = re.compile(r"(.{1,400}?)\\pmod\{?(\d{1,40})\}?")
+PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+# x-x and ab-c are differences, well-known is a word.
+_DIFFERENCE = re.compile(r"(?!.*[A-Za-z]{4})\(?[A-Za-z]+(?:-[A-Za-z]+)+\)?")
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|notin|subset)(?![A-Za-z])")
+
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+class Form:
+    """One answer, read.
+
+    Attributes:
+        text: canonical spelling, with a percent sign taken off.
+        percent: a percent sign was there.
+        value: the value of a closed expression, None where it is none.
+        words: plain words, lower case, brackets taken off; None where it is something else.
+        brackets: the two characters around ``parts``; "" for a bare list; the shape of a
+            matrix, as ``2x3``, whose parts are its elements row by row.
+        parts: the elements of a tuple, interval, set or list, None for a single thing.
+        left: canonical left side of an equation ``left = right``.
+        residue: number and modulus (1 or more) of ``3\\pmod{5}``, None where it is none.
+        right: the right side (after the last sign), None where there is no equation.
+    """
+
+    # Most answers are numbers: what they do not have costs nothing to make.
+    percent: bool = False
+    value: Value | None = None
+    words: str | None = None
+    brackets: str = ""
+    parts: tuple[Form, ...] | None = None
+    left: str = ""
+    right: Form | None = None
+    residue: tuple[int, int] | None = None
+    # None until asked for, then the one that was read.
+    _expression: tuple[Expression | None] | None = None
+    _region: tuple[Region | None] | None = None
+
+    def __init__(self, text: str) -> None:
+        if text[-1:] == "%" and len(text) > 1:
+            self.percent = True
+            text = text[:-1]
+        self.text = text
+
+    @property
+    def expression(self) -> Expression | None:
+        """The answer as an exact expression, read when it is first asked for; None if none."""
+        if self._expression is None:
+            self._expression = (read_expression(self.text),)
+        return self._expression[0]
+
+    @property
+    def region(self) -> Region | None:
+        """The answer as a set of real numbers, read when it is first asked for; None if none."""
+        if self._region is None:
+            self._region = (read_region(self.text),)
+        return self._region[0]
+
+
+_MEMO: dict[str, Form] = {}
+
+
+def form_of(text: str) -> Form:
+    """Return the form of an answer that the caller has clipped."""
+    form = _MEMO.get(text)
+    if form is None:
+        form = _quickly_read(text)
+        small = form is not None
+        if form is None:
+            form = _read(canonical(text), 0)
+            small = _bits(form) <= _MEMO_BITS
+        if small and len(text) <= _MEMO_CHARS:
+            if len(_MEMO) >= _MEMO_ENTRIES:
+                _MEMO.clear()
+            _MEMO[text] = form
+    return form
+
+
+def forget_forms() -> None:
+    """Empty the memo, for measurements."""
+    _MEMO.clear()
+
+
+def _bits(form: Form) -> int:
+    if form.parts is not None:
+        return sum(map(_bits, form.parts))
+    if form.right is not None:
+        return _bits(form.right)
+    if form.value is None or isinstance(form.value.number, float):
+        return 0
+    number = form.value.number
+    return number.numerator.bit_length() + number.denominator.bit_length()
+
+
+def _quickly_read(text: str) -> Form | None:
+    """Read an integer or a plain fraction, the most frequent answers of all."""
+    if (text.isdigit() and text.isascii() and len(text) <= 400) or _INTEGER.fullmatch(text):
+        form = Form(text)
+        form.value = Value(int(text), False, 1.0)
+        return form
+    if "frac" not in text:
+        return None
+    fraction = _FRACTION.fullmatch(text)
+    if fraction is None or not int(fraction[3]):
+        return None
+    sign, top, bottom = fraction.groups()
+    form = Form(f"{sign}\\frac{{{top}}}{{{bottom}}}")
+    value = Fraction(int(top), int(bottom))
+    form.value = Value(-value if sign else value, False, 1.0)
+    return form
+
+
+def _read(text: str, nesting: int) -> Form:
+    form = Form(text)
+    text = form.text
+    if _read_number(form, text):
+        return form
+    if nesting > MAX_NESTING:
+        return form
+    if text.casefold() == _NOT_APPLICABLE or (
+        _WORDS.fullmatch(text) and not ("-" in text and _DIFFERENCE.fullmatch(text))
+    ):
+        form.words = text.strip("() ").casefold()
+        return form
+    if text.startswith("\\begin"):
+        _read_matrix(form, text, nesting)
+        return form
+    if "\\pmod" in text and _read_residue(form, text, nesting):
+        return form
+    text = _without_outer_brackets(form, text)
+    cuts = _cuts(text)
+    if cuts is None:
+        return form
+    commas, signs = cuts
+    if commas and len(commas) < MAX_PARTS:
+        edges = [-1, *commas, len(text)]
+        parts = [text[start + 1 : end].strip() for start, end in itertools.pairwise(edges)]
+        if form.brackets in ("", "{}"):
+            parts = [value for part in parts for value in _both_signs(part)]
+        form.parts = tuple(_read(part, nesting + 1) for part in parts if part)
+    elif form.brackets in ("()", "[]", "{}") and not signs:
+        # Brackets around one thing carry nothing: (5), [5], {5}; a set of one is its element.
+        return _unwrapped(text, form, nesting)
+    elif signs and not form.brackets:
+        form.left = text[: signs[0][0]].strip()
+        form.right = _read(text[signs[-1][1] :].strip(), nesting + 1)
+    elif not form.brackets and len(values := _both_signs(text)) > 1:
+        form.parts = tuple(_read(value, nesting + 1) for value in values)
+    return form
+
+
+def _read_residue(form: Form, text: str, nesting: int) -> bool:
+    found = _RESIDUE.fullmatch(text)
+    if found is None or not int(found[2]):
+        return False
+    value = _read(found[1].strip(), nesting + 1).value
+    if value is None or not isinstance(value.number, int):
+        return False
+    form.residue = value.number, int(found[2])
+    return True
+
+
+def _read_matrix(form: Form, text: str, nesting: int) -> None:
+    found = _MATRIX.fullmatch(text)
+    if found is None:
+        return
+    rows = [row.split("&") for row in found[2].strip().removesuffix("\\\\").split("\\\\")]
+    columns = len(rows[0])
+    if any(len(row) != columns for row in rows) or len(rows) * columns > MAX_PARTS:
+        return
+    form.brackets = f"{len(rows)}x{columns}"
+    form.parts = tuple(_read(part.strip(), nesting + 1) for row in rows for part in row)
+
+
+def _both_signs(text: str) -> list[str]:
+    """Return the two values of an element with one plus-minus sign, others as they are."""
+    signs = list(PLUS_MINUS.finditer(text)) if "\\" in text else []
+    if len(signs) != 1:
+        return [text]
+    before, after = text[: signs[0].start()], text[signs[0].end() :].lstrip()
+    return [f"{before}{sign}{after}".removeprefix("+") for sign in "+-"]
+
+
+def _unwrapped(text: str, form: Form, nesting: int) -> Form:
+    inner = _read(text, nesting + 1)
+    inner.percent = inner.percent or form.percent
+    return inner
+
+
+def _read_number(form: Form, text: str) -> bool:
+    if _INTEGER.fullmatch(text):
+        form.value = Value(int(text), False, 1.0)
+    elif _DECIMAL.fullmatch(text) or _SCIENTIFIC.fullmatch(text):
+        form.value = Value(Fraction(text), True, 1.0)
+    elif _NUMERIC.fullmatch(text):
+        mixed = _MIXED.fullmatch(text)
+        if mixed is not None:
+            text = f"{mixed[1]}({mixed[2]}+{mixed[3]})"
+        with contextlib.suppress(NotClosed):
+            form.value = closed_value(text)
+    elif "\\overline" in text:
+        repeating = _REPEATING.fullmatch(text)
+        if repeating is not None:
+            form.value = Value(_repeating(*repeating.groups()), False, 1.0)
+    return form.value is not None
+
+
+def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
+    """Return the value of a repeating decimal, 0.1\\overline{6}."""
+    shift = 10 ** len(start)
+    fixed = Fraction(int(whole + start or "0"), shift)
+    rest = Fraction(int(period), shift * (10 ** len(period) - 1))
+    return -(fixed + rest) if sign else fixed + rest
+
+
+def _without_outer_brackets(form: Form, text: str) -> str:
+    """Take off brackets that enclose all of ``text`` and note them in the form."""
+    if text.startswith("\\{") and text.endswith("\\}"):
+        inner, pair = text[2:-2], "{}"
+    elif text[:1] in _OPEN and text[-1:] in _CLOSE and text[:1]:
+        inner, pair = text[1:-1], text[0] + text[-1]
+    else:
+        return text
+    if not _encloses(text):
+        return text
+    form.brackets = pair
+    return inner.strip()
+
+
+def _encloses(text: str) -> bool:
+    """Tell whether the first bracket is closed by the last character and not before."""
+    depth = 0
+    last = len(text) - 1
+    for position, character in enumerate(text):
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+            if depth <= 0:
+                return position == last
+    return False
+
+
+def _cuts(text: str) -> tuple[list[int], list[tuple[int, int]]] | None:
+    """Return top-level separators and relation signs; None where brackets do not match.
+
+    Semicolons win over commas, for ``1,2;3,4`` is a list of pairs.  Where there is an
+    inequality, ``=`` is not an equation.
+    """
+    depth = 0
+    commas: list[int] = []
+    semicolons: list[int] = []
+    top: set[int] = set()
+    for position, character in enumerate(text):
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+            if depth < 0:
+                return None
+        elif depth == 0:
+            if character == ",":
+                commas.append(position)
+            elif character == ";":
+                semicolons.append(position)
+            elif character in "=\\":
+                top.add(position)
+    if depth:
+        return None
+    if not top or _INEQUALITY.search(text):
+        return semicolons or commas, []
+    signs = [found.span() for found in _RELATION.finditer(text) if found.start() in top]
+    return semicolons or commas, signs
+
+
+def is_assignment(form: Form) -> bool:
+    """Tell whether the form is an equation whose left side only names something."""
+    return form.right is not None and _ASSIGNED.fullmatch(form.left) is not None
+
+
+# MERGED The fast comparison of two answers: microseconds, exact, or no verdict.
+#
+# Decides only what is certain: equal spellings, equal or different rationals, closed forms
+# whose floats are far apart, words, and tuples, sets and lists made of those.  Whatever is
+# left (None) is a case for math-verify.  Where both would decide, they agree; docs/answers.md
+# lists the places where this is deliberately more generous (thousands marks in lists,
+# percentages).
 
 # math-verify compares decimals after rounding to six digits.
 DECIMAL_PLACES = 6

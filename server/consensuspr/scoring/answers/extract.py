@@ -1,13 +1,8 @@
-"""Where in a response the answer stands, rule by rule.
+"""Answers inside running text: bare answers, formulas between delimiters, numbers.
 
-``auto`` takes the last ``\\boxed{…}`` of the whole response, else what follows the last
-``####``, else what follows the last ``Answer:`` / ``A:`` / "answer is" / ``<answer>``, else
-the response itself where it is a bare answer, else the last number or formula.  Each but
-the first must lie in the last 300 characters.
-
-The box is found by a backward substring search; nothing else looks at more than the tail,
-and no regular expression runs before the text is clipped.  Of a response in bytes only the
-window in question is decoded.
+Everything here works on at most a few hundred characters that the caller has clipped.
+Dollar signs are the trouble: they enclose formulas and stand before amounts of money.  A
+pair of them is a formula only where no prose stands between.
 """
 
 from __future__ import annotations
@@ -17,7 +12,284 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from consensuspr.scoring.answers.prose import answer_in_prose, is_bare, leading_answer
+# An amount, a fraction or a mixed number, not glued to a word on its left.
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_.\\])(?:(?<![0-9)\]}])[-−])?\$?"
+    r"(?:\d+\s+\d+/\d+|(?:\d{1,3}(?:(?:,|\{,\}|,\\!)\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+(?![\d.]))?|\.\d+)"
+    r"(?:\s?\\?%)?"
+)
+# Longer than any number with its sign, marks and unit: where the search begins.
+_NUMBER_CHARS = 40
+_FRACTION = re.compile(r"-?\s?\\[dtc]?frac\s?\{-?\d[\d.,]*\}\s?\{\d[\d.,]*\}")
+_NUMBER_ALONE = re.compile(r"[\s*]*(-?\d+(?:\.\d+)?)[\s*]*(?:\.\s*|</[A-Za-z]+>\s*)?\Z")
+_DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\\(|\\\)|\\\[|\\\]")
+# A formula that was opened and never closed; a dollar sign may be an amount.
+_OPENING = re.compile(r"\A(?:\$\$|\\\(|\\\[)\s*")
+_PAIRS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
+_COMMAND_OR_TEXT = re.compile(
+    r"\\(?:text|mbox|textbf|mathrm|textnormal|mathbf|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+"
+)
+# Two letters may be a product (ab); the common short words of prose are none.
+_WORD = re.compile(
+    r"[A-Za-z]{3,}|\b(?:is|of|to|in|on|at|an|as|by|it|he|we|so|if|be|my|us|do|am|The|No|no)\b"
+)
+_MATH_WORDS = frozenset(
+    "sin cos tan cot sec csc log ln exp sqrt pi mod and or max min gcd lcm lim det inf infinity "
+    "frac percent pct boxed".split()
+)
+_MATH_SIGN = re.compile(r"[0-9=+*/^<>\\_|{}\[\]]")
+_MAX_UNIT_WORDS = 3
+_MAX_TEXT_WORDS = 4
+_SENTENCE_WORDS = 2
+# What a sentence consists of that only states numbers: no signs, brackets or 3rd.
+_PLAIN_WORD = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*")
+_PLAIN_NUMBER = re.compile(
+    r"-?\$?(?:(?:\d{1,3}(?:,\d{3})+|\d{1,400})(?:\.\d{1,400})?|\.\d{1,400})%?"
+)
+_TEXT_WRAPPER = re.compile(
+    r"\\(?:text|mbox|textbf|mathrm|textnormal|mathbf)\s*\{|\\[ ,;:]|\}|\*\*|="
+)
+_LETTERS = re.compile(r"[a-z]+")
+# Words that change the number beside them.
+_OPERATIONS = frozenset(
+    "minus negative plus times squared cubed factorial root sqrt pi power powers exponent half "
+    "halves twice double triple thrice divided multiplied infinity infinite dozen dozens hundred "
+    "hundreds thousand thousands million millions billion billions trillion trillions".split()
+)
+# Words that are numbers or parts themselves.
+_NUMBER_WORDS = frozenset(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+    "fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
+    "ninety once single pair pairs couple percent percentage pct third thirds fourth fourths "
+    "quarter quarters fifth fifths sixth sixths seventh sevenths eighth eighths ninth ninths "
+    "tenth tenths hundredth hundredths thousandth thousandths log ln exp sin cos tan mod over "
+    "above below".split()
+)
+# Words that make one quantity of two numbers: 1 out of 3, 5 feet 3 inches.
+_JOINING = frozenset(
+    "out in to by of per every each against versus hour hours minute minutes min mins second "
+    "seconds sec secs day days week weeks month months year years foot feet ft inch inches yard "
+    "yards mile miles meter meters metre metres centimeter centimeters centimetre centimetres "
+    "kilometer kilometers kilometre kilometres cm mm km kg pound pounds lb lbs ounce ounces oz "
+    "gram grams kilogram kilograms ton tons liter liters litre litres gallon gallons quart quarts "
+    "pint pints cup cups degree degrees dollar dollars cent cents euro euros remainder".split()
+)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n|<\||</")
+_CLAUSE_END = re.compile(r"[,;:(]| because | since | as ")
+# "I hope the answer is correct" announces nothing.
+_NO_ANSWERS = frozenset(["correct", "right", "wrong", "as follows", "the following", "not", "in"])
+_CONNECTOR = re.compile(r"\s*(?:,?\s*(?:and|or)\b|,|;)\s*")
+_LEADING_MARKS = " \t\r\n*_`:>：~"
+_TAG = re.compile(r"</?[A-Za-z]+>")
+_SYMBOL_ONLY = re.compile(r"\s*\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?(?:\([a-z]\))?\s*")
+_GOES_ON = re.compile(r"\s*(?:=|is\b|are\b)")
+
+
+def is_bare(text: str) -> bool:
+    """Tell whether ``text`` is an answer and nothing else: a formula, number or few words."""
+    text = text.strip()
+    if not text or "\n\n" in text:
+        return False
+    words = _words(text)
+    if not words or len(text.split(maxsplit=1)) == 1:
+        return True
+    plain = _COMMAND_OR_TEXT.sub(" ", text)
+    if _MATH_SIGN.search(plain) is None:
+        return len(words) <= _MAX_TEXT_WORDS
+    number = _NUMBER.match(plain.lstrip("$ "))
+    if number is not None and len(words) <= _MAX_UNIT_WORDS:
+        rest = plain.lstrip("$ ")[number.end() :]
+        return not any(character.isdigit() or character in "=+*/" for character in rest)
+    return False
+
+
+def leading_answer(text: str, *, strict: bool) -> str | None:
+    """Return the answer with which ``text`` begins, as after a marker.
+
+    Args:
+        text: what follows the marker.
+        strict: only a bare answer or a leading number or formula counts; else, as a last
+            resort, the last number or formula of the first sentence does.
+    """
+    number = _NUMBER_ALONE.match(text)
+    if number is not None:
+        return number[1]
+    text = (_TAG.sub(" ", text) if "<" in text else text).lstrip(_LEADING_MARKS)
+    if not text:
+        return None
+    formula = _leading_formula(text)
+    if formula is not None:
+        return formula
+    text = _OPENING.sub("", text)
+    stop = _SENTENCE_END.search(text)
+    sentence = text[: stop.start()].strip() if stop is not None else text
+    if sentence.casefold() in _NO_ANSWERS:
+        return None
+    if is_bare(sentence):
+        return sentence.rstrip("*_` ")
+    number = _NUMBER.match(sentence) or _FRACTION.match(sentence)
+    if number is not None:
+        return number[0]
+    if strict:
+        return None
+    clause = _CLAUSE_END.split(sentence, maxsplit=1)[0]
+    return answer_in_prose(sentence) or (clause if is_bare(clause) else None)
+
+
+def answer_in_prose(text: str) -> str | None:
+    """Return the last number or formula of ``text``, None where there is neither."""
+    number = _last_number(text)
+    formula = _last_formula(text) if "$" in text or "\\" in text else None
+    if formula is not None:
+        start, end, content = formula
+        if number is None or start <= number.start() < end:
+            return content
+        if number.end() <= start and not _SYMBOL_ONLY.fullmatch(content):
+            return content
+    if number is None:
+        return None
+    for fraction in _FRACTION.finditer(text):
+        if fraction.start() < number.start() < fraction.end():
+            return fraction[0]
+    return number[0]
+
+
+def only_number(text: str) -> str | None:
+    """Return the number of a text that has words around exactly one, as "Ann is 24"."""
+    if is_bare(text):
+        return None
+    plain = _TEXT_WRAPPER.sub(" ", text.replace("\\$", "$").replace("\\%", "%"))
+    statement = _plain_statement(plain)
+    if statement is None:
+        return None
+    numbers, words = statement
+    return numbers[0] if len(numbers) == 1 and not words & _OPERATIONS else None
+
+
+def numbers_in_sentence(text: str) -> list[str] | None:
+    """Return the numbers of a sentence that names nothing but them.
+
+    None where ``text`` may be a formula or one word, where words or signs change a number or
+    are one, and where two numbers may be one quantity.
+    """
+    statement = _plain_statement(text) if len(_words(text)) >= _SENTENCE_WORDS else None
+    if statement is None:
+        return None
+    numbers, words = statement
+    if words & _OPERATIONS or words & _NUMBER_WORDS or (len(numbers) > 1 and words & _JOINING):
+        return None
+    return numbers
+
+
+def _plain_statement(text: str) -> tuple[list[str], set[str]] | None:
+    """Return numbers and small words of a text of plain words and numbers, else None."""
+    numbers: list[str] = []
+    words: set[str] = set()
+    for piece in text.split():
+        token = piece.lstrip("\"'").rstrip(",.;:?\"'")
+        if _PLAIN_NUMBER.fullmatch(token):
+            numbers.append(token)
+        elif _PLAIN_WORD.fullmatch(token):
+            words.update(_LETTERS.findall(token.lower()))
+        elif token:
+            return None
+    return numbers, words
+
+
+def _last_number(text: str) -> re.Match[str] | None:
+    last_digit = max(map(text.rfind, "0123456789"))
+    if last_digit < 0:
+        return None
+    for back in (_NUMBER_CHARS, len(text)):
+        found = list(_NUMBER.finditer(text, max(0, last_digit - back)))
+        if found:
+            return found[-1]
+    return None
+
+
+def _leading_formula(text: str) -> str | None:
+    """Return the formula at the start, joined with those that ``and`` or a comma connect."""
+    contents = []
+    position = 0
+    while True:
+        found = _formula_at(text, position)
+        if found is None:
+            break
+        content, position = found
+        contents.append(content)
+        connector = _CONNECTOR.match(text, position)
+        if connector is None:
+            break
+        position = connector.end()
+    if not contents:
+        return None
+    if (
+        len(contents) == 1
+        and _SYMBOL_ONLY.fullmatch(contents[0])
+        and _GOES_ON.match(text, position)
+    ):
+        return None
+    rest = text[position : position + 12].lstrip()
+    percent = "%" if rest.startswith(("%", "\\%", "percent", "pct")) else ""
+    return ",".join(contents) + percent
+
+
+def _formula_at(text: str, position: int) -> tuple[str, int] | None:
+    """Return the content of the delimited formula at ``position`` and where it ends."""
+    opening = _DELIMITER.match(text, position)
+    if opening is None or opening[0] not in _PAIRS:
+        return None
+    closing = text.find(_PAIRS[opening[0]], opening.end())
+    if closing < 0 or _is_amount(text, closing + 1):
+        return None
+    content = text[opening.end() : closing]
+    if not _is_formula(content):
+        return None
+    return content.strip(), closing + len(_PAIRS[opening[0]])
+
+
+def _last_formula(text: str) -> tuple[int, int, str] | None:
+    """Return start, end and content of the last delimited formula.
+
+    Read from the end, because clipping may have cut the first delimiter off.
+    """
+    marks = list(_DELIMITER.finditer(text))
+    for index in range(len(marks) - 1, 0, -1):
+        closing, opening = marks[index], marks[index - 1]
+        if _PAIRS.get(opening[0]) != closing[0] or _is_amount(text, closing.end()):
+            continue
+        content = text[opening.end() : closing.start()]
+        if _is_formula(content):
+            return opening.start(), closing.end(), content.strip()
+    return None
+
+
+def _is_amount(text: str, position: int) -> bool:
+    """Tell whether the dollar sign before ``position`` belongs to a number behind it."""
+    return text[position : position + 1].isdigit() and text[position - 1] == "$"
+
+
+def _is_formula(content: str) -> bool:
+    if not content.strip() or "\n\n" in content:
+        return False
+    return not _words(content) or is_bare(content)
+
+
+def _words(text: str) -> list[str]:
+    plain = _COMMAND_OR_TEXT.sub(" ", text)
+    return [word for word in _WORD.findall(plain) if word.lower() not in _MATH_WORDS]
+
+
+# MERGED Where in a response the answer stands, rule by rule.
+#
+# ``auto`` takes the last ``\boxed{…}`` of the whole response, else what follows the last
+# ``####``, else what follows the last ``Answer:`` / ``A:`` / "answer is" / ``<answer>``, else
+# the response itself where it is a bare answer, else the last number or formula.  Each but
+# the first must lie in the last 300 characters.
+#
+# The box is found by a backward substring search; nothing else looks at more than the tail,
+# and no regular expression runs before the text is clipped.  Of a response in bytes only the
+# window in question is decoded.
 
 # Published answers stay below 600 characters (matrices); what is longer is not compared.
 MAX_ANSWER_CHARS = 1000

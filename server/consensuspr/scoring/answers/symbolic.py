@@ -26,7 +26,7 @@ from latex2sympy2_extended.math_normalization import (  # type: ignore[import-un
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Float, Integer
 
-from consensuspr.scoring.answers.notation import canonical
+from consensuspr.scoring.answers.normalize import canonical
 
 # Where math-verify hands work to SymPy and takes any exception for "not equal".
 _MEMORY_HUNGRY = {

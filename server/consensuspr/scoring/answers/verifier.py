@@ -1,13 +1,17 @@
-"""``AnswerVerifier``: extraction, fast comparison, cache, and the pool behind them.
+"""verl's outcome rule ``math_dapo`` (verl 0.9.1), which the paper's runs were trained with.
 
-The fast path stays in the calling thread and takes microseconds; the few answers of a batch
-that need computer algebra go to the pool together and come back together.
+A strict string rule: the last ``Answer: …`` of the last 300 characters, normalised, must
+equal the normalised ground truth; without such a line, the last ``\boxed{…}`` of the last
+100 characters must equal the ground truth as it stands.  Its order of rewrites is part of
+the rule, odd corners included (``7.0`` is not 7, ``**Answer:** 7`` is wrong), because runs
+with this reward must agree with runs under verl.  Values are not compared.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import threading
 import time
 import weakref
@@ -19,27 +23,125 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.answers.cache import Key, Outcome, ResultCache
-from consensuspr.scoring.answers.compare import compare
-from consensuspr.scoring.answers.dapo import verify_dapo
+from consensuspr.scoring.answers.compare import Form, compare, forget_forms, form_of
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
     Extracted,
     Source,
+    answer_in_prose,
     clip_tail,
     extract_auto,
     extract_boxed,
     extract_boxed_run,
     extract_gsm8k,
+    numbers_in_sentence,
+    only_number,
 )
-from consensuspr.scoring.answers.forms import Form, forget_forms, form_of
-from consensuspr.scoring.answers.pool import Call, SymbolicPool
-from consensuspr.scoring.answers.prose import answer_in_prose, numbers_in_sentence, only_number
-from consensuspr.scoring.answers.screen import hopeless
-from consensuspr.scoring.answers.verdict import NO_ANSWER, Verdict, decided, undecided
+from consensuspr.scoring.answers.sandbox import (
+    NO_ANSWER,
+    Call,
+    Key,
+    Outcome,
+    ResultCache,
+    SymbolicPool,
+    Verdict,
+    decided,
+    hopeless,
+    undecided,
+)
 
 if TYPE_CHECKING:
     from consensuspr.scoring.types import AnswerRule
+
+
+_TAIL_CHARS = 300
+_BOX_TAIL_CHARS = 100
+_MAX_TRUTH_CHARS = 2000
+_ANSWER_LINE = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
+# What verl puts where no line matches; a model that writes it is treated the same way.
+_INVALID = "[INVALID]"
+
+# Applied one after the other, to everything that follows the last "=".
+_REWRITES = (
+    ("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text"),
+    (",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}"),
+)  # fmt: skip
+_REMOVED = (
+    "square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots",
+    "sue", "points", "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds",
+    "meters", "meals", "edges", "students", "childrentickets", "multiples", "\\text{s}",
+    "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}",
+    "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots",
+)  # fmt: skip
+# Each keeps one group: the first formula between dollar signs alone, then what LaTeX wraps.
+_UNWRAPPED = (
+    (re.compile(r".*?\$(.*?)\$.*"), r"$\1$"),
+    (re.compile(r"\\text\{(.*?)\}"), r"\1"),
+    (re.compile(r"\\textbf\{(.*?)\}"), r"\1"),
+    (re.compile(r"\\overline\{(.*?)\}"), r"\1"),
+    (re.compile(r"\\boxed\{(.*)\}"), r"\1"),
+    (re.compile(r"frac([^{])(.)"), r"frac{\1}{\2}"),
+    (re.compile(r"sqrt([^{])"), r"sqrt{\1}"),
+)
+
+
+def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
+    """Judge a response as verl's ``math_dapo`` does; its -1 is False here."""
+    tail = clip_tail(response, _TAIL_CHARS)
+    lines = _ANSWER_LINE.findall(tail)
+    answer = normalize_answer(lines[-1]) if lines else _INVALID
+    if answer != _INVALID:
+        return decided(answer == _comparable(ground_truth), answer, "dapo")
+    boxed = _last_closed_box(tail[-_BOX_TAIL_CHARS:])
+    if boxed is None:
+        return NO_ANSWER
+    return decided(boxed == ground_truth, boxed, "dapo-boxed")
+
+
+def normalize_answer(text: str) -> str:
+    """Return the string that rule ``dapo`` compares."""
+    text = text.rpartition("=")[2]
+    for old, new in _REWRITES:
+        text = text.replace(old, new)
+    for part in _REMOVED:
+        text = text.replace(part, "")
+    for pattern, kept in _UNWRAPPED:
+        text = pattern.sub(kept, text)
+    text = text.replace("$", "")
+    digits = text.replace(",", "")
+    return (digits if digits.isdigit() else text).strip()
+
+
+@lru_cache(maxsize=4096)
+def _short_truth(ground_truth: str) -> str:
+    """Normalise once for the group of rollouts that shares a ground truth."""
+    return normalize_answer(ground_truth)
+
+
+def _comparable(ground_truth: str) -> str | None:
+    # The rewrites take quadratic time at worst, and nothing so long equals a clipped answer.
+    return _short_truth(ground_truth) if len(ground_truth) <= _MAX_TRUTH_CHARS else None
+
+
+def _last_closed_box(text: str) -> str | None:
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth = 0
+    for position in range(start, len(text)):
+        if text[position] == "{":
+            depth += 1
+        elif text[position] == "}":
+            depth -= 1
+            if depth == 0:
+                return text[start + 7 : position]
+    return None
+
+
+# MERGED ``AnswerVerifier``: extraction, fast comparison, cache, and the pool behind them.
+#
+# The fast path stays in the calling thread and takes microseconds; the few answers of a batch
+# that need computer algebra go to the pool together and come back together.
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
@@ -332,7 +434,7 @@ def _bare_truth(ground_truth: str) -> str:
     if len(ground_truth) <= _TRUTH_MEMO_CHARS:
         if ground_truth.isdigit():
             return ground_truth
-        return _short_truth(ground_truth)
+        return _verifier_short_truth(ground_truth)
     return _truth_within(ground_truth)
 
 
@@ -353,12 +455,12 @@ def _truth_within(ground_truth: str) -> str:
 
 # A group shares its ground truth; long ones would make the memo large.
 _TRUTH_MEMO_CHARS = 256
-_short_truth = lru_cache(maxsize=8192)(_truth_within)
+_verifier_short_truth = lru_cache(maxsize=8192)(_truth_within)
 
 
 def forget_memos() -> None:
     """Empty what is remembered of ground truths and forms, for measurements."""
-    _short_truth.cache_clear()
+    _verifier_short_truth.cache_clear()
     forget_forms()
 
 

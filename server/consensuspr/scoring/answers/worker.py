@@ -14,7 +14,7 @@ SIGTERM: a terminal or service manager speaks to the server, and the server to t
 Control protocol, one request at a time: ``F`` with a socket attached asks for a worker on
 that socket, answered by its process id (0: the fork failed); ``K`` and a process id asks
 for a kill and a wait, answered by the wait status.  All numbers are signed 32 bit, big
-endian.  Workers speak :mod:`.frames`.
+endian.  Workers speak :mod:`.sandbox`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from consensuspr.scoring.answers.frames import FrameClosed, receive_frame, send_frame
+from consensuspr.scoring.answers.sandbox import FrameClosed, receive_frame, send_frame
 
 _NUMBER = struct.Struct(">i")
 _PR_SET_PDEATHSIG = 1
@@ -153,9 +153,9 @@ def _serve_tasks(connection: socket.socket, memory_limit_bytes: int) -> None:
         _limit_cpu(float(task["seconds"]))
         reply: dict[str, Any]
         try:
-            equal = symbolic.equal(task["gold"], task["answer"], task["context"])
-            doubtful = not equal and _peak_bytes() > _MEMORY_DOUBT * memory_limit_bytes
-            reply = {"limit": "memory"} if doubtful else {"equal": equal}
+            is_equal = symbolic.equal(task["gold"], task["answer"], task["context"])
+            doubtful = not is_equal and _peak_bytes() > _MEMORY_DOUBT * memory_limit_bytes
+            reply = {"limit": "memory"} if doubtful else {"equal": is_equal}
         except (MemoryError, symbolic.OutOfMemory):
             reply = {"limit": "memory"}
         send_frame(connection, reply)

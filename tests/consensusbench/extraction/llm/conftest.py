@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from consensusbench.extraction.types import CorrectRollout
-from consensusbench.models import ModelSettings
+from consensusbench.llm import ModelSettings
 from consensuspr.data import Problem
 from tests.consensusbench.openai_server import OpenAIServer
 

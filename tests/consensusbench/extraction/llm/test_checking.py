@@ -7,9 +7,7 @@ from statistics import median
 
 import pytest
 
-from consensusbench.extraction.llm import LlmSettings
-from consensusbench.extraction.llm.checking import check_nodes
-from consensusbench.extraction.llm.reply import ClaimedNode
+from consensusbench.extraction.llm import ClaimedNode, LlmSettings, check_nodes
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.data import Problem
 from tests.consensusbench.extraction.llm.conftest import PENS, ROLLOUTS, node

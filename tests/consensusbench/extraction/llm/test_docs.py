@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.extraction.llm import LlmSettings
-from consensusbench.extraction.llm.checking import _EXPLAINED, _TOLD
-from consensusbench.extraction.llm.prompts import first_messages
-from consensusbench.extraction.llm.quoting import quote
+from consensusbench.extraction.llm import _EXPLAINED, _TOLD, LlmSettings, first_messages, quote
 from consensusbench.extraction.types import CorrectRollout
-from consensusbench.models.tokens import likely_tokens
+from consensusbench.llm.types import likely_tokens
 from consensuspr.data import Problem
 
 

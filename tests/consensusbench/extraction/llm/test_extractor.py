@@ -13,7 +13,7 @@ import pytest
 
 from consensusbench.extraction.llm import LlmExtractor, LlmSettings
 from consensusbench.extraction.types import CorrectRollout, Extraction
-from consensusbench.models import Budget, ChatModel, Journal, ModelSettings
+from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings
 from consensuspr.data import Problem
 from consensuspr.errors import (
     BudgetSpent,
@@ -39,7 +39,7 @@ MakeSettings = Callable[..., ModelSettings]
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated attempts follow at once."""
-    monkeypatch.setattr("consensusbench.models.client.backoff_s", lambda *_: 0.0)
+    monkeypatch.setattr("consensusbench.llm.client.backoff_s", lambda *_: 0.0)
 
 
 async def extract(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.extraction.llm import prompts
-from consensusbench.extraction.llm.reply import REPLY_SCHEMA
+from consensusbench.extraction import llm
+from consensusbench.extraction.llm import REPLY_SCHEMA
 
 
 def test_the_question_names_every_key_of_the_schema() -> None:
-    system, user = prompts.first_messages("QUOTED $x {y}", 7)
+    system, user = llm.first_messages("QUOTED $x {y}", 7)
     assert (system.role, user.role) == ("system", "user")
     keys = REPLY_SCHEMA["properties"]["nodes"]["items"]["properties"]
     assert [key for key in keys if f'"{key}":' not in user.content] == []
@@ -21,26 +21,26 @@ def test_the_question_names_every_key_of_the_schema() -> None:
 
 
 def test_a_malformed_reply_goes_back_clipped_with_its_fault() -> None:
-    echoed, user = prompts.again_messages("x" * 100_000 + "\ud800", "it holds no JSON object")
+    echoed, user = llm.again_messages("x" * 100_000 + "\ud800", "it holds no JSON object")
     assert (echoed.role, user.role) == ("assistant", "user")
-    assert len(echoed.content) <= prompts.MAX_ECHOED_CHARS
+    assert len(echoed.content) <= llm.MAX_ECHOED_CHARS
     echoed.content.encode()
     assert "This reply cannot be used: it holds no JSON object." in user.content
-    assert prompts.again_messages(" ", "it is empty")[0].content == "{}"
+    assert llm.again_messages(" ", "it is empty")[0].content == "{}"
 
 
-@pytest.mark.parametrize("name", prompts.NAMES)
+@pytest.mark.parametrize("name", llm.NAMES)
 def test_a_changed_word_changes_the_digest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = prompts.prompt_digest()
-    text = prompts._text
+    before = llm.prompt_digest()
+    text = llm._text
     changed = lambda one: text(one) + ("!" if one == name else "")  # noqa: E731
-    monkeypatch.setattr(prompts, "_text", changed)
-    assert prompts.prompt_digest.__wrapped__() != before
+    monkeypatch.setattr(llm, "_text", changed)
+    assert llm.prompt_digest.__wrapped__() != before
     assert len(before) == 16
 
 
 def test_every_prompt_file_is_in_the_digest() -> None:
-    folder = Path(prompts.__file__).parent / "prompts"
+    folder = Path(llm.__file__).parent / "prompts"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        f"{name}.txt" for name in prompts.NAMES
+        f"{name}.txt" for name in llm.NAMES
     )

@@ -8,13 +8,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.llm import LlmSettings
-from consensusbench.extraction.llm.checking import check_nodes
-from consensusbench.extraction.llm.reply import MalformedReplyError, read_reply
-from consensusbench.extraction.same import group_same, normal_form, read_wording
-from consensusbench.extraction.truth import Truth, truth_of
+from consensusbench.extraction.llm import LlmSettings, MalformedReplyError, check_nodes, read_reply
+from consensusbench.extraction.statements import (
+    Truth,
+    group_same,
+    normal_form,
+    read_wording,
+    truth_of,
+)
 from consensusbench.extraction.types import CorrectRollout
-from consensusbench.models import Reply
+from consensusbench.llm import Reply
 from consensuspr.core import Matcher
 from consensuspr.data import Problem
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.llm.quoting import choose_rollouts, clip_middle, quote
+from consensusbench.extraction.llm import choose_rollouts, clip_middle, quote
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
 

@@ -10,13 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.llm.reply import (
-    REPLY_SCHEMA,
-    ClaimedNode,
-    MalformedReplyError,
-    read_reply,
-)
-from consensusbench.models import Reply
+from consensusbench.extraction.llm import REPLY_SCHEMA, ClaimedNode, MalformedReplyError, read_reply
+from consensusbench.llm import Reply
 from tests.consensusbench.extraction.llm.conftest import GOOD, node, reply_text
 
 LIMIT = 200_000

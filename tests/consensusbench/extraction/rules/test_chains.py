@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.rules.chains import Chain, Link, links_of, prose_of, read_chains
+from consensusbench.extraction.rules import Chain, Link, links_of, prose_of, read_chains
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from consensusbench.extraction.rules import RulesSettings
-from consensusbench.extraction.rules.clusters import Cluster, add_phrases, cluster
-from consensusbench.extraction.rules.conclusions import read_conclusions
-from consensusbench.extraction.rules.phrases import read_phrases
+from consensusbench.extraction.rules import (
+    Cluster,
+    RulesSettings,
+    add_phrases,
+    cluster,
+    read_conclusions,
+    read_phrases,
+)
 from consensusbench.extraction.types import CorrectRollout
 
 

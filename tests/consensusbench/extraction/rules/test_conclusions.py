@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.rules import RulesSettings
-from consensusbench.extraction.rules.conclusions import Kind, read_conclusions
+from consensusbench.extraction.rules import Kind, RulesSettings, read_conclusions
 from consensusbench.extraction.types import CorrectRollout
 
 COMPUTED, ASSIGNED, FORMULA = Kind.COMPUTED, Kind.ASSIGNED, Kind.FORMULA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensusbench.extraction.rules.phrases import is_distinctive, numbers_of, read_phrases
+from consensusbench.extraction.rules import is_distinctive, numbers_of, read_phrases
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,387 @@
+"""The reward service in TRL: a reward function for ``GRPOTrainer``.
+
+::
+
+    from consensuspr.client.trl import consensus_reward
+
+    trainer = GRPOTrainer(
+        model=..., train_dataset=..., args=...,
+        reward_funcs=consensus_reward(address="127.0.0.1:50051", reward="linear", alpha=0.5),
+    )
+
+Nothing of TRL is imported; ``docs/trl.md`` describes settings and columns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import math
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from consensuspr.client.training import (
+    ProblemIds,
+    RewardSettings,
+    ScoredSample,
+    ScoreLog,
+    StageAnnouncer,
+    UnscorableSample,
+    ground_truth_text,
+    inline_nodes,
+    shared_source,
+)
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import Rollout
+
+# MERGED A batch as TRL hands it to a reward function: from columns to rollouts.
+#
+# The columns of the dataset arrive as lists, one value a completion.  What is read of them::
+#
+#     problem_id | index (with data_source, split) | the prompt     which problem
+#     ground_truth, or another column that the user names           overrides the dataset's
+#     nodes                                                         override the dataset's
+#     data_source                                                   label for metrics
+#     extra_info, reward_model                                      the same, as verl's rows have them
+#
+# A column ``answer`` or ``solution`` is not taken for the ground truth unless it is named: in
+# many datasets it holds a worked solution, against which every answer would be wrong.
+
+# What a message's thoughts are called by the response templates of various model families.
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+
+def rollouts_of(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    completion_ids: Sequence[Sequence[int]] | None,
+    columns: Mapping[str, Any],
+    ground_truth_column: str,
+    ids: ProblemIds,
+) -> list[Rollout]:
+    """Return the rollouts of a batch.
+
+    Args:
+        prompts: (n,) texts, or lists of chat messages.
+        completions: (n,) texts, or lists of chat messages.
+        completion_ids: (n,) token ids of the completions, where the trainer tells them.
+        columns: the dataset's, (n,) values each, and whatever else the trainer passed.
+        ground_truth_column: name of the column that holds the ground truth; may be absent if
+            it is ``ground_truth``.
+        ids: finds the problem ids.
+
+    Raises:
+        InputError: a column is missing or has another shape, or a row names no problem.
+    """
+    if ground_truth_column != "ground_truth" and ground_truth_column not in columns:
+        raise InputError(f"the dataset has no column {ground_truth_column!r} (ground_truth_column)")
+    return [
+        Rollout(
+            problem_id=ids.of(_source(row), _info(row), prompts[at]),
+            response=completion_text(completions[at]),
+            ground_truth=_ground_truth(row, ground_truth_column),
+            num_tokens=None if completion_ids is None else len(completion_ids[at]),
+            nodes=inline_nodes(_info(row).get("nodes")),
+            data_source=_source(row),
+        )
+        for at, row in enumerate(rows_of(columns, len(completions)))
+    ]
+
+
+def rows_of(columns: Mapping[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """Yield the values of each completion; what is no column of that length is left out."""
+    whole = {
+        name: values
+        for name, values in columns.items()
+        if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == number
+    }
+    for at in range(number):
+        yield {name: values[at] for name, values in whole.items()}
+
+
+def completion_text(completion: Any) -> str:
+    """Return what the policy wrote: a text, or all that the assistant said in a chat.
+
+    Thoughts that a response template has taken out of a message come first, as they were
+    generated: the nodes are found in them.  What tools and environments said is not the policy's.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, Sequence) or not all(isinstance(m, Mapping) for m in completion):
+        raise InputError(
+            f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"
+        )
+    said = [message for message in completion if message.get("role") == "assistant"]
+    return "\n".join(part for message in said for part in _parts(message))
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[str]:
+    for name in _THOUGHTS:
+        thought = message.get(name)
+        if isinstance(thought, str):
+            yield thought
+    content = message.get("content")
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Sequence):
+        for part in content:
+            text = part.get("text") if isinstance(part, Mapping) else None
+            if isinstance(text, str):
+                yield text
+
+
+def _info(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what names the problem, columns before what ``extra_info`` says."""
+    info = row.get("extra_info")
+    own = {name: row[name] for name in ("problem_id", "index", "split", "nodes") if name in row}
+    return {**info, **own} if isinstance(info, Mapping) else own
+
+
+def _source(row: Mapping[str, Any]) -> str | None:
+    source = row.get("data_source")
+    if source is None or isinstance(source, str):
+        return source
+    raise InputError(f"data_source must be a text, got {source!r}")
+
+
+def _ground_truth(row: Mapping[str, Any], column: str) -> str | None:
+    truth = row.get(column)
+    if truth is None and isinstance(row.get("reward_model"), Mapping):
+        truth = row["reward_model"].get("ground_truth")
+    return ground_truth_text(truth, column)
+
+
+# MERGED The curriculum's epoch from the state of a Hugging Face trainer.
+#
+# The state tells the epoch as a fraction: 1.25 is a quarter into the second epoch.  It is
+# brought up to date after each step, so that while rollouts of an epoch are generated it lies
+# in [epoch, epoch + 1), and exactly at the epoch for its first ones.
+
+
+class TrainerState(Protocol):
+    """What is read of ``transformers.TrainerState``.
+
+    Attributes:
+        epoch: fraction of epochs done; None before training.
+        global_step: steps done.
+    """
+
+    epoch: float | None
+    global_step: int
+
+
+class TrainerEpochs:
+    """Reads epochs from the trainer's state, and says so when the curriculum switches.
+
+    Args:
+        settings: a fixed ``epoch`` goes before the state, ``steps_per_epoch`` before its epoch.
+    """
+
+    def __init__(self, settings: RewardSettings) -> None:
+        self._settings = settings
+        self._stages = StageAnnouncer(settings)
+
+    def epoch_of(self, state: TrainerState | None) -> int:
+        """Return the epoch, from 0, of the step that is being made.
+
+        Raises:
+            InputError: the reward is a curriculum, and there is neither a state nor a setting.
+        """
+        epoch = self._known(state)
+        needed = self._settings.reward == "curriculum"
+        if epoch is None:
+            if needed:
+                raise InputError(
+                    "reward=curriculum needs the epoch, and this trainer passes no trainer_state"
+                    " to reward functions; set a fixed epoch, one run per stage"
+                )
+            return 0
+        if needed:
+            step = "unknown" if state is None else state.global_step
+            self._stages.announce(epoch, f"after step {step}")
+        return epoch
+
+    def _known(self, state: TrainerState | None) -> int | None:
+        if self._settings.epoch is not None:
+            return self._settings.epoch
+        if state is None:
+            return None
+        if self._settings.steps_per_epoch is not None:
+            return state.global_step // self._settings.steps_per_epoch
+        return 0 if state.epoch is None else int(state.epoch)
+
+
+# MERGED The reward function: a batch of completions in, one reward each out.
+#
+# An asynchronous function, as TRL runs them beside others: all completions of a batch are on
+# their way at once, on one channel and in micro-batches.  A plain function and no object with
+# ``__call__``, because releases before 1.16 do not see that such an object is asynchronous.
+
+RewardFunction: TypeAlias = Callable[..., Coroutine[Any, Any, list[float | None]]]
+
+# Before it, a completion that every reward function answers with None gets a reward of 0,
+# on which the policy is trained; from it on, it is left out of its group.
+NEUTRAL_SINCE = (1, 6)
+METRICS = "consensuspr"
+
+
+def consensus_reward(
+    *,
+    ground_truth_column: str = "ground_truth",
+    name: str = "consensus_reward",
+    **settings: Any,
+) -> RewardFunction:
+    """Return a reward function for ``GRPOTrainer(reward_funcs=…)``.
+
+    Args:
+        ground_truth_column: column of the dataset with the ground truth of each row.  Where
+            it is absent, and by default it may be, the server's dataset knows it.
+        name: what the trainer's log calls this reward.
+        settings: of the reward, as everywhere (``address``, ``reward``, ``alpha``, …; docs/trl.md).
+            ``on_unscorable`` may also be ``"none"``: such a completion is left out.
+
+    Raises:
+        InputError: a setting is unknown or wrong, or ``"none"`` would be trained on as 0 by the
+            TRL that is installed.
+    """
+    leave_out = settings.get("on_unscorable") == "none"
+    if leave_out:
+        _check_none_is_neutral()
+        settings["on_unscorable"] = "raise"
+    batches = _Batches(RewardSettings.of(settings, "consensus_reward"), leave_out)
+
+    async def reward(
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        trainer_state: TrainerState | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        rollouts = rollouts_of(
+            prompts, completions, completion_ids, columns, ground_truth_column, batches.ids
+        )
+        scored = await batches.score(rollouts, columns, trainer_state)
+        batches.log(rollouts, scored, columns, trainer_state)
+        if log_metric is not None:
+            for metric, value in _means(scored).items():
+                log_metric(f"{METRICS}/{metric}", value)
+        if log_extra is not None:
+            for column in ("acc", "ncr", "status"):
+                log_extra(column, [_value(one, column) for one in scored])
+        return [None if isinstance(one, UnscorableSample) else one.reward for one in scored]
+
+    reward.__name__ = reward.__qualname__ = name
+    return reward
+
+
+class _Batches:
+    """What is kept from batch to batch.
+
+    Args:
+        settings: of the reward.
+        leave_out: whether what cannot be scored comes back as such, instead of failing.
+    """
+
+    def __init__(self, settings: RewardSettings, leave_out: bool) -> None:
+        self.ids = ProblemIds(settings.problem_id_format)
+        self._settings = settings
+        self._leave_out = leave_out
+        self._epochs = TrainerEpochs(settings)
+        self._log = ScoreLog(settings.score_log) if settings.score_log is not None else None
+
+    async def score(
+        self, rollouts: Sequence[Rollout], columns: dict[str, Any], state: TrainerState | None
+    ) -> list[ScoredSample | UnscorableSample]:
+        """Score a batch; the first failure ends it, and the rest of its work."""
+        epoch = self._epochs.epoch_of(state)
+        splits = [row.get("split") for row in rows_of(columns, len(rollouts))]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._one(rollout, epoch, split))
+                    for rollout, split in zip(rollouts, splits, strict=True)
+                ]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _one(
+        self, rollout: Rollout, epoch: int, split: str | None
+    ) -> ScoredSample | UnscorableSample:
+        try:
+            return await shared_source(self._settings).score(rollout, epoch, split)
+        except UnscorableSample as error:
+            if self._leave_out:
+                return error
+            raise
+
+    def log(
+        self,
+        rollouts: Sequence[Rollout],
+        scored: Sequence[ScoredSample | UnscorableSample],
+        columns: dict[str, Any],
+        state: TrainerState | None,
+    ) -> None:
+        """Append a batch to the score log; what was left out has no line."""
+        if self._log is None:
+            return
+        rows = rows_of(columns, len(rollouts))
+        for rollout, one, row in zip(rollouts, scored, rows, strict=True):
+            if isinstance(one, UnscorableSample):
+                continue
+            split = row.get("split")
+            self._log.write(
+                {
+                    "step": None if state is None else state.global_step + 1,
+                    "epoch": one.epoch,
+                    "split": split if isinstance(split, str) else None,
+                    "data_source": rollout.data_source,
+                    "problem_id": rollout.problem_id,
+                    "reward": one.reward,
+                    "num_tokens": rollout.num_tokens,
+                    "scored_by": one.scored_by,
+                    **one.fields(),
+                }
+            )
+
+
+def _means(scored: Sequence[ScoredSample | UnscorableSample]) -> dict[str, float]:
+    """Return the means over the completions that have the value, and the share without reward."""
+    means = {}
+    for name in ("acc", "ncr", "tpn"):
+        values = [value for one in scored if (value := _value(one, name)) is not None]
+        if values:
+            means[name] = math.fsum(values) / len(values)
+    if scored:
+        missing = sum(
+            isinstance(one, UnscorableSample) or one.score.reward is None for one in scored
+        )
+        means["unscorable"] = missing / len(scored)
+    return means
+
+
+def _value(one: ScoredSample | UnscorableSample, name: str) -> Any:
+    if isinstance(one, UnscorableSample):
+        return str(one.status) if name == "status" else None
+    value = getattr(one.score, name)
+    return str(value) if name == "status" else value
+
+
+def _check_none_is_neutral() -> None:
+    try:
+        version = importlib.metadata.version("trl")
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(
+            "on_unscorable='none' needs TRL 1.6 or newer, which is not installed"
+        ) from None
+    release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if release < NEUTRAL_SINCE:
+        raise InputError(
+            f"on_unscorable='none' needs TRL 1.6 or newer, this is {version}: it would train on a"
+            " reward of 0 in its place"
+        )

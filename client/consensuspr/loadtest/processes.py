@@ -1,0 +1,515 @@
+"""One run of one process: requests out when they are due, outcomes in.
+
+Open loop: a request is due when the schedule says so, whatever the server does, and its
+latency counts from then on.  Where memory allows no more requests in flight, it waits and its
+latency goes on counting (no coordinated omission).  Closed loop: a request is due when the
+one before it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import multiprocessing
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any, Self
+
+from consensuspr.errors import ConsensusPRError
+from consensuspr.loadtest.load import (
+    MAX_PROCESSES,
+    Load,
+    Pacer,
+    Pool,
+    Settings,
+    due_times,
+    in_flight_limit,
+)
+from consensuspr.loadtest.senders import DEADLINE, Outcome, Sender, make_sender
+from consensuspr.loadtest.stats import (
+    Done,
+    Failed,
+    Order,
+    Part,
+    Quit,
+    Ready,
+    Recorder,
+    Sample,
+    Sampler,
+    Setup,
+    Start,
+    Stop,
+    Tally,
+)
+
+# After a request that was not answered, where the server gave no hint: a closed loop would
+# else call a server that is down as fast as it can.
+PAUSE_S = 0.1
+
+
+class Run:
+    """One run, from its order to its end.
+
+    Args:
+        setup: of this process.
+        order: what to do.
+        sender: sends.
+        recorder: is told of every request.
+    """
+
+    def __init__(self, setup: Setup, order: Start, sender: Sender, recorder: Recorder) -> None:
+        self._settings = setup.settings
+        self._process, self._processes = setup.number, setup.processes
+        self._order = order
+        self._sender = sender
+        self._recorder = recorder
+        self._limit = in_flight_limit(sender.request_bytes, setup.processes)
+        self._numbers = itertools.count(order.first)
+        # ... with when its request was due; 0: a closed loop, which counts its own.
+        self._in_flight: dict[asyncio.Task[Any], float] = {}
+        self._waiting: deque[float] = deque()
+        self._pacer: Pacer | None = None
+        self._all_due = asyncio.Event()
+        self._stopped = False
+        self._over = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are sent, or held back, and have not ended."""
+        return len(self._in_flight) + len(self._waiting)
+
+    def stop(self) -> None:
+        """Send nothing more, and give up what is in flight."""
+        self._stopped = True
+        if self._pacer is not None:
+            self._pacer.stop()
+        while self._waiting:
+            self._recorder.abandoned(self._waiting.popleft())
+        for task, due in self._in_flight.items():
+            if task.cancel() and due:
+                self._recorder.abandoned(due)
+        self._over.set()
+
+    async def carry_out(self) -> None:
+        """Return when every request of the run has ended, or the run was stopped."""
+        if self._order.load is not None:
+            self._pacer = Pacer(self._dues(), self._begin, self._no_more)
+            self._pacer.start()
+            await self._over.wait()
+            await self._all_due.wait()  # the thread is done with this loop
+        else:
+            loops = [asyncio.create_task(self._loop(n)) for n in self._quotas()]
+            self._in_flight.update(dict.fromkeys(loops, 0.0))
+            await asyncio.wait(loops)
+        left = list(self._in_flight)
+        if left:
+            await asyncio.wait(left)
+        for task in left:
+            if not task.cancelled():
+                task.result()  # a defect of ours is not swallowed
+
+    # -- open loop
+
+    def _dues(self) -> Iterator[float]:
+        """Yield when this process's requests are due: every n-th of the common schedule."""
+        order, settings = self._order, self._settings
+        assert order.load is not None
+        measured = 0
+        for number, due_s in enumerate(due_times(order.load, settings.arrivals, settings.seed)):
+            measured += due_s >= 0
+            if order.requests is not None and measured > order.requests:
+                return
+            if number % self._processes == self._process:
+                yield order.at + due_s
+
+    def _begin(self, due: float) -> None:
+        if self._stopped:
+            self._recorder.abandoned(due)
+        elif len(self._in_flight) < self._limit:
+            self._send_later(due, held=False)
+        else:
+            self._waiting.append(due)
+
+    def _send_later(self, due: float, *, held: bool) -> None:
+        task = asyncio.get_running_loop().create_task(self._send(due, held=held))
+        self._in_flight[task] = due
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.stop()  # ... and the task stays, for carry_out to raise
+            return
+        self._in_flight.pop(task, None)
+        while self._waiting and len(self._in_flight) < self._limit:
+            self._send_later(self._waiting.popleft(), held=True)
+        self._check_over()
+
+    def _no_more(self) -> None:
+        self._all_due.set()
+        self._check_over()
+
+    def _check_over(self) -> None:
+        if self._all_due.is_set() and not self._in_flight and not self._waiting:
+            self._over.set()
+
+    async def _send(self, due: float, *, held: bool) -> Outcome:
+        now = time.monotonic()
+        left_s = due + self._settings.timeout_s - now
+        self._recorder.sent(due, now, held=held)
+        if left_s <= 0:
+            outcome = Outcome(DEADLINE, "its time was over before it could be sent")
+        else:
+            outcome = await self._sender.send(next(self._numbers), left_s)
+        self._recorder.ended(due, time.monotonic(), outcome)
+        return outcome
+
+    # -- closed loop
+
+    def _quotas(self) -> list[int | None]:
+        """Return how many measured requests each loop makes."""
+        wanted, loops = self._order.requests, self._order.concurrency
+        if wanted is None:
+            return [None] * loops
+        return [wanted // loops + (n < wanted % loops) for n in range(loops)]
+
+    async def _loop(self, quota: int | None) -> None:
+        order, settings = self._order, self._settings
+        await asyncio.sleep(order.at - settings.warmup_s - time.monotonic())
+        while not self._stopped:
+            now = time.monotonic()
+            if now >= order.at + settings.duration_s or quota == 0:
+                return
+            if quota is not None and now >= order.at:
+                quota -= 1
+            try:
+                outcome = await self._send(now, held=False)
+            except asyncio.CancelledError:
+                self._recorder.abandoned(now)
+                raise
+            if outcome.reply is None:
+                await asyncio.sleep(outcome.retry_after_s or PAUSE_S)
+
+
+# MERGED A load process: waits for orders, carries out runs, tells what became of them.
+
+REPORT_S = 0.25
+
+# A fresh server takes seconds until its first answers come: what it starts for them, as the
+# processes for computer algebra, it starts when it first needs it.
+WAKE_S = 30.0
+
+
+def work(pipe: Connection[Any, Any]) -> None:
+    """Be a load process until told to quit, or until nobody is left to tell.
+
+    Args:
+        pipe: to the process that leads; its first message is the :class:`Setup`.
+    """
+    # Ctrl-C reaches all processes of a terminal; the leading one decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        asyncio.run(_serve(pipe, pipe.recv()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the leader has gone, and nobody is left to tell
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            pipe.send(Failed(error))
+
+
+async def _serve(pipe: Connection[Any, Any], setup: Setup) -> None:
+    orders: asyncio.Queue[Order] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    reader = threading.Thread(target=_read, args=(pipe, orders, loop), daemon=True)
+    reader.start()
+    sender = make_sender(setup.settings, setup.rollouts, setup.connections)
+    try:
+        await sender.open()
+        if setup.settings.warmup_s:
+            await _wake(sender, setup)
+        pipe.send(Ready())
+        while True:
+            order = await orders.get()
+            if isinstance(order, Quit):
+                return
+            if isinstance(order, Start):
+                pipe.send(await _run(pipe, setup, order, sender, orders))
+    finally:
+        await sender.close()
+
+
+async def _wake(sender: Sender, setup: Setup) -> None:
+    """Return when each connection has brought a reply or a refusal, at most :data:`WAKE_S` later.
+
+    These requests come before the warm-up and are counted nowhere.
+    """
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + WAKE_S
+
+    async def ask(number: int) -> None:
+        while (left_s := give_up_at - clock()) > 0:
+            outcome = await sender.send(number, min(left_s, setup.settings.timeout_s))
+            if outcome.code != DEADLINE:
+                return
+
+    await asyncio.gather(*(ask(number) for number in range(setup.connections)))
+
+
+def _read(
+    pipe: Connection[Any, Any], orders: asyncio.Queue[Order], loop: asyncio.AbstractEventLoop
+) -> None:
+    """Pass on orders; a leader that has gone means to quit."""
+    order: Order | None = None
+    while not isinstance(order, Quit):
+        try:
+            order = pipe.recv()
+        except (EOFError, OSError):
+            order = Quit()
+        try:
+            loop.call_soon_threadsafe(orders.put_nowait, order)
+        except RuntimeError:  # the loop has ended, so that there is nobody to tell
+            return
+
+
+async def _run(
+    pipe: Connection[Any, Any],
+    setup: Setup,
+    order: Start,
+    sender: Sender,
+    orders: asyncio.Queue[Order],
+) -> Done:
+    """Carry out one run, tell how it goes, and stop it where that is ordered."""
+    sampler = Sampler(setup.settings.check, setup.settings.seed + setup.number)
+    recorder = Recorder(order.at, sampler)
+    run = Run(setup, order, sender, recorder)
+    wall, cpu = time.monotonic(), time.process_time()
+    running = asyncio.create_task(run.carry_out())
+    ordered = asyncio.create_task(orders.get())
+    try:
+        while not running.done():
+            await asyncio.wait(
+                {running, ordered}, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if ordered.done():
+                run.stop()
+                if isinstance(ordered.result(), Stop):
+                    ordered = asyncio.create_task(orders.get())
+                else:  # to quit, which is for the caller
+                    orders.put_nowait(ordered.result())
+                await running
+            pipe.send(Part(recorder.take(), run.in_flight))
+    finally:
+        ordered.cancel()
+    running.result()
+    return Done(time.process_time() - cpu, time.monotonic() - wall, tuple(sampler.samples))
+
+
+# MERGED The load processes, seen from the one that leads them.
+#
+# They are spawned, not forked: gRPC does not survive a fork.  All run by one clock, the
+# system's monotonic one, and begin at one moment that lies ahead when they are told.
+
+# Between the order and the start of the warm-up: for orders to arrive everywhere.
+LEAD_S = 0.2
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 10.0
+TICK_S = 0.25
+
+
+class LoadProcessLost(ConsensusPRError):
+    """A load process ended by itself; its part of the load is missing."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How a run goes.
+
+    Attributes:
+        elapsed_s: since the end of the warm-up, negative before.
+        tally: so far.
+        in_flight: requests that wait for their reply.
+    """
+
+    elapsed_s: float
+    tally: Tally
+    in_flight: int
+
+
+@dataclass(slots=True)
+class RunResult:
+    """What became of a run.
+
+    Attributes:
+        tally: of all processes.
+        elapsed_s: measured time: until the last reply, or until the run was stopped.
+        interrupted: it was ended by Ctrl-C.
+        cpu_shares: processor time of each process over the length of the run.
+        samples: scores to compare.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    elapsed_s: float = 0.0
+    interrupted: bool = False
+    cpu_shares: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+
+_LOST = "a load process ended before the run was over"
+
+Watch = Callable[[Progress], bool]
+
+
+class Team:
+    """The load processes; a context manager that leaves none behind.
+
+    Args:
+        settings: of the load test.
+        pool: what they send.
+        search: runs are open loops although the settings name no rate.
+
+    Raises:
+        ConsensusPRError: one of them cannot reach the server.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, *, search: bool = False) -> None:
+        self._settings = settings
+        self._pool = pool
+        # In a closed loop each has at least one request at a time.
+        closed = settings.rate is None and not search
+        self.processes = min(settings.processes, settings.concurrency if closed else MAX_PROCESSES)
+        context = multiprocessing.get_context("spawn")
+        self._members: list[tuple[Any, Connection[Any, Any]]] = []
+        for _ in range(self.processes):
+            here, there = context.Pipe()
+            process = context.Process(target=work, args=(there,), daemon=True)
+            process.start()
+            there.close()
+            self._members.append((process, here))
+
+    def __enter__(self) -> Self:
+        try:
+            # When all are starting: a large setup is not taken before its process runs.
+            for number, (_, pipe) in enumerate(self._members):
+                self._send(pipe, self._setup(number))
+            self._await_ready()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def run(self, load: Load | None, watch: Watch = lambda progress: False) -> RunResult:
+        """Carry out one run.
+
+        Args:
+            load: open loop; None: the closed loop of the settings.
+            watch: called some times a second; the run is stopped where it returns True.
+
+        Returns:
+            Its result, also where Ctrl-C ended it early.
+
+        Raises:
+            LoadProcessLost: a load process ended.
+        """
+        start_at = time.monotonic() + LEAD_S + self._settings.warmup_s
+        for number, (_, pipe) in enumerate(self._members):
+            self._send(pipe, self._order(number, start_at, load))
+        result = RunResult()
+        # By process: the sum over all is what is in flight.
+        in_flight: dict[Connection[Any, Any], int] = {}
+        running = [pipe for _, pipe in self._members]
+        stopped = False
+        while running:
+            try:
+                for ready in wait(running, timeout=TICK_S):
+                    pipe = _pipe_of(ready, running)
+                    said = self._receive(pipe)
+                    if isinstance(said, Part):
+                        result.tally.add(said.tally)
+                        in_flight[pipe] = said.in_flight
+                    elif isinstance(said, Done):
+                        running.remove(pipe)
+                        result.cpu_shares.append(said.cpu_s / said.wall_s)
+                        result.samples += said.samples
+                result.elapsed_s = time.monotonic() - start_at
+                progress = Progress(result.elapsed_s, result.tally, sum(in_flight.values()))
+                if watch(progress) and not stopped:
+                    stopped = True
+                    self._stop(running)
+            except KeyboardInterrupt:
+                if result.interrupted:  # twice: no patience for a report either
+                    raise
+                result.interrupted = stopped = True
+                self._stop(running)
+        return result
+
+    def _setup(self, number: int) -> Setup:
+        connections = max(self._settings.connections, self.processes)
+        share = connections // self.processes + (number < connections % self.processes)
+        return Setup(self._settings, self._pool.rollouts, number, self.processes, share)
+
+    def _order(self, number: int, start_at: float, load: Load | None) -> Start:
+        settings = self._settings
+
+        def share(total: int) -> int:
+            return total // self.processes + (number < total % self.processes)
+
+        requests = settings.requests
+        if load is None and requests is not None:
+            requests = share(requests)
+        # Far apart, so that processes send different rollouts at a time.
+        first = number * 1_000_003
+        return Start(start_at, load, share(settings.concurrency), first, requests)
+
+    def _await_ready(self) -> None:
+        give_up_at = time.monotonic() + START_TIMEOUT_S
+        for _, pipe in self._members:
+            if not pipe.poll(max(0.0, give_up_at - time.monotonic())):
+                raise LoadProcessLost(
+                    f"a load process was not ready after {START_TIMEOUT_S:g} seconds"
+                )
+            said = self._receive(pipe)
+            assert isinstance(said, Ready)
+
+    def _receive(self, pipe: Connection[Any, Any]) -> object:
+        try:
+            said = pipe.recv()
+        except (EOFError, OSError):
+            raise LoadProcessLost(_LOST) from None
+        if isinstance(said, Failed):
+            raise said.error
+        return said
+
+    def _send(self, pipe: Connection[Any, Any], message: Setup | Start | Stop) -> None:
+        try:
+            pipe.send(message)
+        except OSError:
+            raise LoadProcessLost(_LOST) from None
+
+    def _stop(self, running: list[Connection[Any, Any]]) -> None:
+        for pipe in running:
+            self._send(pipe, Stop())
+
+    def _end(self) -> None:
+        for _, pipe in self._members:
+            with contextlib.suppress(OSError):  # it has gone already
+                pipe.send(Quit())
+            pipe.close()  # nobody reads any more: what it still wants to say must not block it
+        give_up_at = time.monotonic() + STOP_TIMEOUT_S
+        for process, _ in self._members:
+            process.join(max(0.0, give_up_at - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+            process.close()
+
+
+def _pipe_of(ready: object, running: list[Connection[Any, Any]]) -> Connection[Any, Any]:
+    return next(pipe for pipe in running if pipe is ready)

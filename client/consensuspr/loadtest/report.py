@@ -1,0 +1,649 @@
+"""Line charts as inline SVG, without a script and without a style of their own.
+
+Colours come from classes of the page's style sheet.  Every text passes :func:`safe`.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from math import log10
+from pathlib import Path
+
+from consensuspr.data import atomic_file
+from consensuspr.errors import InputError
+from consensuspr.loadtest.load import Arrivals
+from consensuspr.loadtest.result import RANKS, LoadTest
+
+WIDTH, HEIGHT = 760, 300
+LEFT, RIGHT, TOP, BOTTOM = 78, 34, 14, 44
+MAX_TICKS = 7
+# More points than pixels would only make the page larger.
+MAX_MARKED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart.
+
+    Attributes:
+        name: in the legend.
+        points: x ascending; a gap where y is None.
+        hollow: places of the points that are drawn hollow.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float | None]]
+    hollow: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart with one or more lines over one pair of axes.
+
+    Attributes:
+        title: above it.
+        x_label: with its unit.
+        y_label: with its unit.
+        lines: to draw, the first on top.
+        x_from: where the x axis begins; None: at the smallest x.
+        log_y: whether the y axis is logarithmic; then every y is above 0.
+        x_ticks: places and names on the x axis; None: round numbers.
+        note: a sentence below.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    x_from: float | None = None
+    log_y: bool = False
+    x_ticks: tuple[tuple[float, str], ...] | None = None
+    note: str = ""
+
+
+def safe(text: str) -> str:
+    """Return text as it may stand in the page: markup escaped, control characters shown."""
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    return html.escape(shown, quote=True)
+
+
+def round_ticks(low: float, high: float, most: int = MAX_TICKS) -> list[float]:
+    """Return round numbers from ``low`` to ``high``, about ``most`` of them, evenly spaced."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= raw)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return ticks in [low, high], both above 0, for a logarithmic axis.
+
+    1, 2 and 5 times powers of ten; powers of ten alone where those would be many; round numbers
+    where they would be fewer than three.
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1,)):
+        ticks = [k * 10.0**power for power in powers for k in factors]
+        ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+        if len(ticks) <= MAX_TICKS + 2:
+            break
+    return ticks if len(ticks) > 2 else round_ticks(low, high)
+
+
+def draw(chart: Chart) -> str:
+    """Return a chart as an SVG element; a sentence where there is nothing to draw."""
+    points = [(x, y) for line in chart.lines for x, y in line.points if y is not None]
+    if chart.log_y:
+        points = [(x, y) for x, y in points if y > 0]
+    if not points:
+        return "<p class='quiet'>Nothing was answered, so that there is nothing to draw.</p>"
+    scale = _Scale.around(points, chart)
+    parts = [
+        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{safe(chart.title)}'>",
+        *_axes(chart, scale),
+    ]
+    for number, line in reversed(tuple(enumerate(chart.lines))):
+        parts += _line(line, number, scale, chart)
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def legend(chart: Chart) -> str:
+    """Return the names of a chart's lines with their colours."""
+    keys = "".join(
+        f"<li><svg viewBox='0 0 22 8' class='key' aria-hidden='true'>"
+        f"<line x1='0' y1='4' x2='22' y2='4' class='line c{number}'/></svg>{safe(line.name)}</li>"
+        for number, line in enumerate(chart.lines)
+    )
+    return f"<ul class='legend'>{keys}</ul>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Where values stand in the picture."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    log_y: bool
+
+    @classmethod
+    def around(cls, points: Sequence[tuple[float, float]], chart: Chart) -> _Scale:
+        xs = [x for x, _ in points] + [place for place, _ in chart.x_ticks or ()]
+        ys = [y for _, y in points]
+        x_low, x_high = min(xs) if chart.x_from is None else chart.x_from, max(xs)
+        if x_low == x_high:
+            x_low, x_high = x_low - 0.5, x_high + 0.5
+        if chart.log_y:
+            return cls(x_low, x_high, min(ys) / 1.25, max(ys) * 1.25, log_y=True)
+        return cls(x_low, x_high, 0.0, max(ys) * 1.08 or 1.0, log_y=False)
+
+    def x(self, value: float) -> float:
+        return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        if self.log_y:
+            share = math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
+        else:
+            share = (value - self.y_low) / (self.y_high - self.y_low)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+
+def _axes(chart: Chart, scale: _Scale) -> list[str]:
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    if scale.log_y:
+        y_ticks = log_ticks(scale.y_low, scale.y_high)
+    else:
+        y_ticks = round_ticks(scale.y_low, scale.y_high)
+    parts = []
+    for tick in y_ticks:
+        y = scale.y(tick)
+        parts.append(f"<line x1='{LEFT}' y1='{y:.1f}' x2='{right}' y2='{y:.1f}' class='grid'/>")
+        parts.append(f"<text x='{LEFT - 7}' y='{y + 4:.1f}' class='tick end'>{tick:,g}</text>")
+    x_ticks = chart.x_ticks
+    if x_ticks is None:
+        x_ticks = tuple((t, f"{t:,g}") for t in round_ticks(scale.x_low, scale.x_high, 9))
+    for place, name in x_ticks:
+        x = scale.x(place)
+        parts.append(
+            f"<line x1='{x:.1f}' y1='{bottom}' x2='{x:.1f}' y2='{bottom + 5}' class='axis'/>"
+        )
+        parts.append(f"<text x='{x:.1f}' y='{bottom + 18}' class='tick mid'>{safe(name)}</text>")
+    middle_y = (TOP + bottom) / 2
+    parts += [
+        f"<line x1='{LEFT}' y1='{bottom}' x2='{right}' y2='{bottom}' class='axis'/>",
+        f"<text x='{(LEFT + right) / 2:.0f}' y='{HEIGHT - 6}' class='label mid'>"
+        f"{safe(chart.x_label)}</text>",
+        f"<text x='14' y='{middle_y:.0f}' class='label mid'"
+        f" transform='rotate(-90 14 {middle_y:.0f})'>{safe(chart.y_label)}</text>",
+    ]
+    return parts
+
+
+def _line(line: Line, number: int, scale: _Scale, chart: Chart) -> list[str]:
+    """Return a line, broken where there is no value, and its points with their values."""
+    pieces: list[list[str]] = [[]]
+    marks = []
+    marked = len(line.points) <= MAX_MARKED
+    for place, (x, y) in enumerate(line.points):
+        if y is None or (scale.log_y and y <= 0):
+            pieces.append([])
+            continue
+        at_x, at_y = f"{scale.x(x):.1f}", f"{scale.y(y):.1f}"
+        pieces[-1].append(f"{at_x},{at_y}")
+        if marked:
+            look = " hollow" if place in line.hollow else ""
+            told = safe(f"{line.name}: {y:,.4g} at {x:,.4g}")
+            marks.append(
+                f"<circle cx='{at_x}' cy='{at_y}' r='3' class='dot c{number}{look}'>"
+                f"<title>{told}</title></circle>"
+            )
+    drawn = [
+        f"<polyline points='{' '.join(piece)}' class='line c{number}'/>"
+        for piece in pieces
+        if len(piece) > 1
+    ]
+    return drawn + marks
+
+
+# MERGED A load test as one HTML page that loads nothing and runs nothing.
+#
+# The Content-Security-Policy allows the page's one style sheet, by its digest, and nothing else:
+# a hole in the escaping could neither load nor run anything.
+
+_CURVE_RANKS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.99)
+
+_ARRIVALS = {Arrivals.CONSTANT: "evenly spaced", Arrivals.POISSON: "Poisson arrivals"}
+
+# Of a line over time: more would be a fringe that hides the course.
+MAX_POINTS = 100
+
+_STYLE = """
+:root { color-scheme: light dark; --back: #fff; --ink: #16191d; --quiet: #565d66; --line: #d4d8dd;
+  --loud: #a33b00; --loud-back: #fdefe6; --good: #00643f; --good-back: #e9f6f0;
+  --c0: #0072b2; --c1: #b86a00; --c2: #b8346f; --c3: #6b7280; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --back: #14171b; --ink: #e8eaed; --quiet: #a7aeb8; --line: #3a4048; --loud: #ff9d5c;
+    --loud-back: #33211a; --good: #5fd6a5; --good-back: #15291f;
+    --c0: #56b4e9; --c1: #e6a23c; --c2: #e57fb0; --c3: #9aa3ad; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.2rem clamp(.8rem, 3vw, 2.4rem) 3rem; max-width: 64rem;
+  background: var(--back); color: var(--ink); overflow-wrap: anywhere;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; padding-top: .6rem;
+  border-top: 1px solid var(--line); }
+p { margin: .3rem 0 .7rem; max-width: 74ch; }
+.quiet { color: var(--quiet); }
+.box { border-left: .5rem solid; padding: .5rem .9rem; margin: .9rem 0; }
+.box ul { margin: .2rem 0; padding-left: 1.1rem; }
+.bad { border-color: var(--loud); background: var(--loud-back); }
+.good { border-color: var(--good); background: var(--good-back); }
+.figures { display: flex; flex-wrap: wrap; gap: .8rem 2.2rem; margin: 1rem 0; padding: 0;
+  list-style: none; }
+.figures b { display: block; font-size: 1.45rem; line-height: 1.25;
+  font-variant-numeric: tabular-nums; }
+.figures span { color: var(--quiet); font-size: .88rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right;
+  vertical-align: baseline; overflow-wrap: normal; }
+th { color: var(--quiet); font-weight: 600; }
+th:first-child, td:first-child, .text { text-align: left; }
+td:last-child { overflow-wrap: anywhere; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .9rem; }
+dt { color: var(--quiet); }
+dd { margin: 0; }
+figure { margin: 1.2rem 0; }
+figcaption { font-weight: 600; }
+figure svg { width: 100%; height: auto; display: block; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: .2rem 0;
+  padding: 0; font-size: .88rem; }
+figure svg.key { width: 22px; height: 8px; display: inline-block; margin-right: .4rem;
+  vertical-align: middle; }
+.grid { stroke: var(--line); stroke-width: 1; }
+.axis { stroke: var(--quiet); stroke-width: 1; }
+.tick, .label { fill: var(--quiet); font-size: 12px; }
+.mid { text-anchor: middle; }
+.end { text-anchor: end; }
+.line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.dot { stroke-width: 2; }
+.line.c0, .dot.c0 { stroke: var(--c0); } .dot.c0 { fill: var(--c0); }
+.line.c1, .dot.c1 { stroke: var(--c1); } .dot.c1 { fill: var(--c1); }
+.line.c2, .dot.c2 { stroke: var(--c2); } .dot.c2 { fill: var(--c2); }
+.line.c3, .dot.c3 { stroke: var(--c3); } .dot.c3 { fill: var(--c3); }
+.dot.hollow { fill: var(--back); }
+"""
+
+
+def render_page(test: LoadTest) -> str:
+    """Return the page of a load test."""
+    digest = b64encode(sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    title = f"Load test of {test.settings.address}"
+    body = "".join(
+        (
+            f"<h1>{safe(title)}</h1>",
+            f"<p class='quiet'>{safe(_about(test))}</p>",
+            _verdict(test),
+            _headline(test),
+            *(_figure(chart) for chart in _charts(test)),
+            _search_table(test),
+            _latency_table(test),
+            _ends_table(test),
+            _facts(test),
+        )
+    )
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{safe(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def _about(test: LoadTest) -> str:
+    settings = test.settings
+    what = (
+        f"batches of {settings.batch:,} rollouts"
+        if settings.profile == "batch"
+        else "single samples through the client of verl's reward loop"
+    )
+    if test.search is not None:
+        how = "a search for the highest sustained rate"
+    elif settings.rate is None:
+        how = f"a closed loop of {settings.concurrency:,} at a time"
+    else:
+        end = "" if settings.rate_end is None else f" to {settings.rate_end:g}"
+        how = (
+            f"an open loop of {settings.rate:g}{end} requests a second"
+            f" ({settings.shape} load, {_ARRIVALS[settings.arrivals]})"
+        )
+    return (
+        f"{test.began_at}; {what} in {how}; {test.pool.source};"
+        f" sent by {_count(len(test.cpu_shares), 'process', 'es')}"
+        f" on {_count(settings.connections, 'connection', 's')}."
+    )
+
+
+def _count(number: int, thing: str, plural: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
+
+
+def _verdict(test: LoadTest) -> str:
+    faults, limits = test.faults(), test.client_limits()
+    parts = []
+    if faults:
+        parts.append(_box("bad", "Failed", faults))
+    else:
+        checked = test.checked
+        said = ["no limit was exceeded"]
+        if checked is not None and checked.compared:
+            said = [str(checked)]
+        parts.append(_box("good", "Passed", said))
+    if limits:
+        parts.append(_box("bad", "The load generator was the limit", limits))
+    if test.notes():
+        parts.append(f"<ul class='quiet'>{_items(test.notes())}</ul>")
+    return "".join(parts)
+
+
+def _box(look: str, heading: str, sentences: Iterable[str]) -> str:
+    return f"<div class='box {look}'><b>{safe(heading)}</b><ul>{_items(sentences)}</ul></div>"
+
+
+def _items(sentences: Iterable[str]) -> str:
+    return "".join(f"<li>{safe(sentence)}</li>" for sentence in sentences)
+
+
+def _headline(test: LoadTest) -> str:
+    figures: list[tuple[str, str]] = []
+    best = None if test.search is None else test.search.best
+    if test.search is not None:
+        if best is not None:
+            figures += [
+                (f"{best.rate:,.1f}", "requests/s sustained"),
+                (f"{best.rollout_rate:,.0f}", "rollouts/s at that rate"),
+                (_ms(best.p50_s), "ms p50 at that rate"),
+                (_ms(best.p99_s), "ms p99 at that rate"),
+            ]
+    else:
+        p50, p99 = test.tally.latency.resolved((50, 99))
+        figures += [
+            (f"{test.rollout_rate:,.0f}", "rollouts/s"),
+            (f"{test.byte_rate / 1e6:,.1f}", "MB/s of responses"),
+            (f"{test.request_rate:,.1f}", "requests/s answered"),
+            (_ms(p50), "ms p50"),
+            (_ms(p99), "ms p99"),
+            (f"{test.tally.error_rate:.2%}", "errors"),
+            (f"{test.tally.shed_rate:.2%}", "shed"),
+        ]
+    cells = "".join(f"<li><b>{safe(v)}</b><span>{safe(n)}</span></li>" for v, n in figures)
+    return f"<ul class='figures'>{cells}</ul>"
+
+
+def _charts(test: LoadTest) -> list[Chart]:
+    if test.search is not None:
+        return [_load_curve(test)]
+    timeline = test.tally.timeline.at_most(MAX_POINTS)
+    bins, width_s = timeline.bins(), timeline.width_s
+    middles = [start_s + width_s / 2 for start_s, _ in bins]
+    quantiles = [its.latency.percentiles((50, 90, 99)) for _, its in bins]
+    maxima = [its.latency.max_s * 1e3 if its.latency.count else None for _, its in bins]
+
+    def over_time(values: Sequence[float | None]) -> list[tuple[float, float | None]]:
+        return list(zip(middles, values, strict=True))
+
+    def rates(values: Sequence[int]) -> list[tuple[float, float | None]]:
+        return over_time([value / width_s for value in values])
+
+    latency = []
+    for place, name in enumerate(("p50", "p90", "p99")):
+        values = [q[place] * 1e3 if q else None for q in quantiles]
+        latency.append(Line(name, over_time(values)))
+    latency.append(Line("maximum", over_time(maxima)))
+    ranked = zip(_CURVE_RANKS, test.tally.latency.resolved(_CURVE_RANKS), strict=True)
+    curve = [(_stretch(r), v * 1e3) for r, v in ranked if v is not None]
+    ticks = tuple((_stretch(r), f"{r:g} %") for r in (1, 50, 90, 99, 99.9, 99.99))
+    return [
+        Chart(
+            "Latency over time",
+            "seconds since the start, when a request was due",
+            "milliseconds",
+            tuple(latency),
+            x_from=0.0,
+            log_y=True,
+            note="Counted from when a request was due, whenever it could be sent. Where fewer than"
+            " 100 were due at a point, its p99 is its maximum.",
+        ),
+        Chart(
+            "Latency by percentile",
+            "share of requests that took no longer",
+            "milliseconds",
+            (Line("latency", curve),),
+            x_ticks=ticks,
+        ),
+        Chart(
+            "Throughput over time",
+            "seconds since the start",
+            "rollouts a second",
+            (Line("scored", rates([its.rollouts for _, its in bins])),),
+            x_from=0.0,
+        ),
+        Chart(
+            "Requests over time",
+            "seconds since the start",
+            "requests a second",
+            (
+                Line("answered", rates([its.answered for _, its in bins])),
+                Line("shed", rates([its.shed for _, its in bins])),
+                Line("failed", rates([its.failed for _, its in bins])),
+                Line("due", rates([its.due for _, its in bins])),
+            ),
+            x_from=0.0,
+        ),
+    ]
+
+
+def _stretch(rank: float) -> float:
+    """Return the place of a percentile: the tail takes as much room as the rest."""
+    return -log10(1 - rank / 100)
+
+
+def _load_curve(test: LoadTest) -> Chart:
+    assert test.search is not None
+    steps = test.search.last_tries
+    broken = frozenset(n for n, step in enumerate(steps) if not step.sustained)
+
+    def line(name: str, values: Sequence[float | None]) -> Line:
+        points = [
+            (step.rate, None if v is None else v * 1e3)
+            for step, v in zip(steps, values, strict=True)
+        ]
+        return Line(name, points, broken)
+
+    return Chart(
+        "Latency against load",
+        "requests a second offered",
+        "milliseconds",
+        (line("p50", [s.p50_s for s in steps]), line("p99", [s.p99_s for s in steps])),
+        log_y=True,
+        note="A hollow point is a rate that was not sustained, or stayed undecided. Of a rate that"
+        " was offered twice, the last try is drawn.",
+    )
+
+
+def _figure(chart: Chart) -> str:
+    note = f"<p class='quiet'>{safe(chart.note)}</p>" if chart.note else ""
+    names = legend(chart) if len(chart.lines) > 1 else ""
+    return (
+        f"<figure><figcaption>{safe(chart.title)}</figcaption>{names}{draw(chart)}{note}</figure>"
+    )
+
+
+def _table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], text: tuple[int, ...] = ()
+) -> str:
+    looks = [" class='text'" if place in text else "" for place in range(len(headings))]
+    head = "".join(
+        f"<th{look}>{safe(name)}</th>" for look, name in zip(looks, headings, strict=True)
+    )
+    body = ""
+    for row in rows:
+        cells = (f"<td{look}>{safe(cell)}</td>" for look, cell in zip(looks, row, strict=True))
+        body += f"<tr>{''.join(cells)}</tr>"
+    return f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
+
+
+def _search_table(test: LoadTest) -> str:
+    if test.search is None:
+        return ""
+    rows = [
+        (
+            f"{step.rate:,.1f}",
+            f"{step.answered_rate:,.1f}",
+            f"{step.rollout_rate:,.0f}",
+            _ms(step.p50_s),
+            _ms(step.p99_s),
+            _ms(step.late_s),
+            f"{step.error_rate:.2%}",
+            step.verdict,
+        )
+        for step in test.search.steps
+    ]
+    headings = (
+        "Offered/s",
+        "Answered/s",
+        "Rollouts/s",
+        "p50 ms",
+        "p99 ms",
+        "Late ms",
+        "Lost",
+        "Sustained",
+    )
+    return "<h2>Steps of the search</h2>" + _table(headings, rows, text=(7,))
+
+
+def _latency_table(test: LoadTest) -> str:
+    latency = test.tally.latency
+    if test.search is not None or not latency.count:
+        return ""
+    names = ["mean", *(f"p{rank:g}" for rank in RANKS), "max"]
+    values = [latency.mean_s, *latency.resolved(RANKS), latency.max_s]
+    return "<h2>Latency in milliseconds</h2>" + _table(names, [[_ms(v) for v in values]])
+
+
+def _ends_table(test: LoadTest) -> str:
+    tally = test.tally
+    rows = [
+        ("request", code, f"{count:,}", tally.examples.get(code, ""))
+        for code, count in sorted(tally.codes.items())
+    ]
+    rows += [
+        ("failed attempt", code, f"{count:,}", "")
+        for code, count in sorted(tally.attempt_codes.items())
+    ]
+    rows += [
+        ("rollout", status, f"{count:,}", "") for status, count in sorted(tally.statuses.items())
+    ]
+    if not rows:
+        return ""
+    counted = (
+        f"{tally.sent:,} requests were sent, {tally.answered:,} answered, {tally.shed:,} shed,"
+        f" {tally.failed:,} failed; {tally.retries:,} attempts were repetitions."
+    )
+    return f"<h2>How requests and rollouts ended</h2><p>{safe(counted)}</p>" + _table(
+        ("What", "Status", "Count", "The first"), rows, text=(1, 3)
+    )
+
+
+def _facts(test: LoadTest) -> str:
+    server = test.server
+    late = test.tally.lag.percentile(99)
+    facts = {
+        "server": f"consensuspr {server.server_version}, {server.core_backend} core",
+        "dataset": test.settings.options.dataset or "",
+        "digest": test.digest,
+        "seed": str(test.settings.seed),
+        "timeout": f"{test.settings.timeout_s:g} s",
+        "load processes": ", ".join(f"{share:.0%} of a core" for share in test.cpu_shares),
+        "left late (p99)": f"{_ms(late)} ms" if late is not None else "",
+        **{name.replace("_", " "): str(value) for name, value in test.machine.items()},
+    }
+    cells = "".join(f"<dt>{safe(name)}</dt><dd>{safe(v)}</dd>" for name, v in facts.items() if v)
+    return f"<h2>Server, settings and the machine that sent</h2><dl>{cells}</dl>"
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:,.2f}"
+
+
+# MERGED The files of a load test, each by its suffix: .html, .json or .csv.
+
+
+def check_outputs(paths: Iterable[Path]) -> None:
+    """Refuse, before any work, files that could not be written in the end.
+
+    Raises:
+        InputError: a suffix is unknown, a file is named twice, or its folder does not exist.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        if path.suffix.lower() not in _WRITERS:
+            known = ", ".join(_WRITERS)
+            raise InputError(f"--output must end in one of {known}, got {str(path)!r}")
+        if path in seen:
+            raise InputError(f"--output names {str(path)!r} twice")
+        if not path.parent.is_dir():
+            raise InputError(f"--output {str(path)!r}: there is no folder {str(path.parent)!r}")
+        seen.add(path)
+
+
+def write_output(path: Path, test: LoadTest) -> None:
+    """Write a load test; the file appears complete or not at all.
+
+    Args:
+        path: .html for one page with plots, .json for all figures, .csv for the run over time
+            (the steps, of a search).
+        test: to write.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = _WRITERS[path.suffix.lower()](test)
+    with atomic_file(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def _json(test: LoadTest) -> str:
+    return json.dumps(test.to_json(), indent=1) + "\n"
+
+
+def _csv(test: LoadTest) -> str:
+    rows = test.series()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["start_s"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+_WRITERS: dict[str, Callable[[LoadTest], str]] = {
+    ".html": render_page,
+    ".json": _json,
+    ".csv": _csv,
+}

@@ -1,0 +1,648 @@
+"""pass@k: the chance that at least one of k samples is right.
+
+The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1): of n samples of a
+problem c are right, and ``1 - C(n-c, k) / C(n, k)`` is the share of the sets of k of them that
+hold a right one.  The figure is the mean over problems.  pass@1 is the mean over problems of the
+share of right samples; it differs from Acc, the mean over rollouts, only where problems have
+unequal numbers of samples.
+
+A problem with fewer than k samples has no pass@k.  It is left out, counted and named: a smaller
+set of samples put in its place would make the figure too low.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from consensusbench.evaluation.estimates import (
+    ONE_PROBLEM,
+    REPLICATES,
+    Estimate,
+    mean_estimate,
+    median_estimate,
+    percentile_interval,
+    problem_mean_estimate,
+    problem_weights,
+    ratio_estimate,
+)
+from consensusbench.evaluation.scored import (
+    UNKNOWN,
+    Columns,
+    Floats,
+    Ints,
+    ScoredSet,
+    columns_of,
+    label_order,
+    ncr_of,
+    statuses_of,
+    tpn_of,
+)
+from consensusbench.require import require
+from consensuspr.errors import InputError
+from consensuspr.version import VERSION
+
+# Of the problems with too few samples, as many are named as a person reads.
+MAX_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PassAtK:
+    """pass@k of some rollouts.
+
+    Attributes:
+        k: samples that are drawn.
+        estimate: over the problems that have at least k samples.
+        num_left_out: problems that have fewer.
+        left_out: ids of the first :data:`MAX_NAMED` of them.
+    """
+
+    k: int
+    estimate: Estimate
+    num_left_out: int
+    left_out: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figure ready for ``json.dumps``."""
+        return {
+            **self.estimate.to_json(),
+            "num_left_out": self.num_left_out,
+            "left_out": list(self.left_out),
+        }
+
+
+def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
+    """Return the unbiased estimate for each problem.
+
+    Args:
+        samples: (p,) number of samples n of each problem.
+        right: (p,) how many of them are right, 0 <= c <= n.
+        k: at least 1.
+
+    Returns:
+        (p,) values in [0, 1]; NaN where n < k.
+    """
+    # C(n-c, k) / C(n, k) as a product of k factors in [0, 1]: no factorial overflows, nothing
+    # cancels, and the factor that is 0 where n - c < k makes the result exactly 1.
+    if k > samples.max(initial=0):
+        return np.full(len(samples), np.nan)
+    all_wrong = np.ones(len(samples))
+    for drawn in range(k):
+        wrong_left = np.maximum(samples - right - drawn, 0)
+        all_wrong *= wrong_left / np.maximum(samples - drawn, 1)
+    return np.where(samples >= k, 1.0 - all_wrong, np.nan)
+
+
+def pass_at_k_estimate(
+    acc: Floats, problem: Ints, k: int, confidence: float, problem_ids: tuple[str, ...]
+) -> PassAtK:
+    """Return pass@k over the problems of some rollouts.
+
+    Args:
+        acc: (n,) 1.0, 0.0, or NaN where the answer could not be judged: that is no sample.
+        problem: (n,) the problem of each rollout.
+        k: at least 1.
+        confidence: of the interval, in (0, 1).
+        problem_ids: name of each problem number.
+    """
+    known = ~np.isnan(acc)
+    # A problem none of whose rollouts could be judged has 0 samples and is left out by name.
+    numbers, at = np.unique(problem, return_inverse=True)
+    samples = np.bincount(at[known], minlength=len(numbers))
+    right = np.bincount(at[known], weights=acc[known], minlength=len(numbers)).astype(np.int64)
+    values = pass_at_k(samples, right, k)
+    few = numbers[samples < k]
+    estimate = mean_estimate(values, numbers, confidence, lies="in [0, 1]")
+    return PassAtK(
+        k,
+        replace(estimate, count=int(samples[samples >= k].sum())),
+        len(few),
+        tuple(problem_ids[number] for number in few[:MAX_NAMED].tolist()),
+    )
+
+
+# MERGED Does NCR tell right rollouts from wrong ones?  D_NCR, AUROC and AUCPR (paper, section 3.4).
+#
+# The paper names the three and defines only the first.  Here:
+#
+# - **D_NCR**: mean NCR of right rollouts minus mean NCR of wrong ones.
+# - **AUROC**: the chance that a right rollout has the higher NCR of a right and a wrong one, ties
+#   counting half; scikit-learn's ``roc_auc_score``.
+# - **AUCPR**: average precision, scikit-learn's ``average_precision_score``, the right rollouts
+#   being the positive ones.  The trapezoids of ``auc(precision_recall_curve)`` are not used: a
+#   straight line between two points of a precision-recall curve is no achievable curve, and NCR
+#   has so few distinct values that those lines would be most of the area.  A score that knows
+#   nothing reaches the prevalence, the share of right rollouts, which therefore stands beside it.
+#
+# Rollouts whose Acc or NCR is unknown are left out.  Intervals are percentiles over resampled
+# problems; a replicate without right or without wrong rollouts has no value.  Under ten problems
+# there is no interval: of those from 2, 3 and 5 simulated problems that were called 95 %, 44, 65
+# and 83 % held the true AUROC, of those from ten 90 %.
+
+ONE_CLASS: Final = "no right or no wrong rollouts"
+TOO_FEW: Final = "too few right or wrong rollouts for resampling"
+FEW_PROBLEMS: Final = "fewer than 10 problems, too few for resampling"
+ALL_ALIKE: Final = "all resamples give the same value"
+
+MIN_PROBLEMS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """How NCR and Acc go together.
+
+    Attributes:
+        d_ncr: mean NCR of right minus that of wrong rollouts, in [-1, 1].
+        auroc: in [0, 1]; .5 is chance.
+        aucpr: in [0, 1]; the prevalence is chance.
+        prevalence: share of right rollouts; None without rollouts.
+        ncr_right, ncr_wrong: mean NCR of either.
+        num_right, num_wrong: rollouts whose Acc and NCR are both known.
+    """
+
+    d_ncr: Estimate
+    auroc: Estimate
+    aucpr: Estimate
+    prevalence: float | None
+    ncr_right: float | None
+    ncr_wrong: float | None
+    num_right: int
+    num_wrong: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figures ready for ``json.dumps``."""
+        return {
+            "d_ncr": self.d_ncr.to_json(),
+            "auroc": self.auroc.to_json(),
+            "aucpr": self.aucpr.to_json(),
+            "prevalence": self.prevalence,
+            "ncr_right": self.ncr_right,
+            "ncr_wrong": self.ncr_wrong,
+            "num_right": self.num_right,
+            "num_wrong": self.num_wrong,
+        }
+
+
+def consistency_of(
+    ncr: Floats, acc: Floats, problem: Ints, confidence: float, seed: int
+) -> Consistency:
+    """Measure how NCR and Acc go together.
+
+    Args:
+        ncr: (n,) in [0, 1], NaN where unknown.
+        acc: (n,) 0.0 or 1.0, NaN where unknown.
+        problem: (n,) the problem of each rollout.
+        confidence: of the intervals, in (0, 1).
+        seed: of the resampling.
+    """
+    known = ~(np.isnan(ncr) | np.isnan(acc))
+    ncr, problem, right = ncr[known], problem[known], acc[known] == 1.0
+    numbers, cluster = np.unique(problem, return_inverse=True)
+    num_right, num_wrong = int(right.sum()), int((~right).sum())
+    ncr_right = float(ncr[right].mean()) if num_right else None
+    ncr_wrong = float(ncr[~right].mean()) if num_wrong else None
+    prevalence = num_right / len(ncr) if len(ncr) else None
+    if ncr_right is None or ncr_wrong is None:
+        none = Estimate(None, count=len(ncr), problems=len(numbers), no_interval=ONE_CLASS)
+        return Consistency(none, none, none, prevalence, ncr_right, ncr_wrong, num_right, num_wrong)
+    metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
+    values = (
+        ncr_right - ncr_wrong,
+        float(metrics.roc_auc_score(right, ncr)),
+        float(metrics.average_precision_score(right, ncr)),
+    )
+    if len(numbers) < MIN_PROBLEMS:
+        reason = ONE_PROBLEM if len(numbers) < 2 else FEW_PROBLEMS
+        d_ncr, auroc, aucpr = [
+            Estimate(value, count=len(ncr), problems=len(numbers), no_interval=reason)
+            for value in values
+        ]
+    else:
+        replicates = _replicates(ncr, right, cluster, len(numbers), seed)
+        d_ncr, auroc, aucpr = [
+            _resampled(value, figure, confidence, len(ncr), len(numbers))
+            for value, figure in zip(values, replicates, strict=True)
+        ]
+    return Consistency(d_ncr, auroc, aucpr, prevalence, ncr_right, ncr_wrong, num_right, num_wrong)
+
+
+def _resampled(
+    value: float, replicates: Floats, confidence: float, count: int, problems: int
+) -> Estimate:
+    interval = percentile_interval(replicates, confidence)
+    if interval is None:
+        return Estimate(value, count=count, problems=problems, no_interval=TOO_FEW)
+    if interval[0] == interval[1]:  # as of an AUROC of 1: resampling cannot say how far from it
+        return Estimate(value, count=count, problems=problems, no_interval=ALL_ALIKE)
+    return Estimate(value, *interval, None, count, problems)
+
+
+def _replicates(
+    ncr: Floats, right: np.ndarray[Any, np.dtype[np.bool_]], cluster: Ints, problems: int, seed: int
+) -> list[Floats]:
+    """Return (r,) values of D_NCR, AUROC and AUCPR over resampled problems.
+
+    All three follow from how many right and wrong rollouts have which NCR.  These counts are
+    linear in how often each problem was drawn, so that a block of replicates is two products
+    of matrices.
+    """
+    sparse = require("scipy.sparse", "resampling problems")
+    levels, level = np.unique(ncr, return_inverse=True)
+    shape = (problems, len(levels))
+    counts = [
+        sparse.csr_array((np.ones(int(of.sum())), (cluster[of], level[of])), shape=shape)
+        for of in (right, ~right)
+    ]
+    blocks = [
+        weighted_figures(levels, weights @ counts[0], weights @ counts[1])
+        for weights in problem_weights(problems, seed)
+    ]
+    return [np.concatenate(figures) for figures in zip(*blocks, strict=True)]
+
+
+def weighted_figures(levels: Floats, right: Floats, wrong: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return D_NCR, AUROC and AUCPR of rollouts that are counted by their NCR.
+
+    Args:
+        levels: (v,) the distinct values of NCR, ascending.
+        right: (b, v) right rollouts of each value, in each replicate.
+        wrong: (b, v) wrong ones.
+
+    Returns:
+        Three (b,) arrays, NaN where a replicate lacks right or wrong rollouts.
+    """
+    all_right, all_wrong = right.sum(axis=1), wrong.sum(axis=1)
+    both = (all_right > 0) & (all_wrong > 0)
+    per_right = np.divide(1.0, all_right, out=np.full(len(both), np.nan), where=both)
+    per_wrong = np.divide(1.0, all_wrong, out=np.full(len(both), np.nan), where=both)
+    d_ncr = (right @ levels) * per_right - (wrong @ levels) * per_wrong
+    # Mann and Whitney: wrong ones below each right one, and half of those level with it.
+    below = np.cumsum(wrong, axis=1) - wrong / 2
+    auroc = (right * below).sum(axis=1) * per_right * per_wrong
+    # Everything at or above a value is called right; recall grows by the right ones at it.
+    true = np.cumsum(right[:, ::-1], axis=1)[:, ::-1]
+    called = true + np.cumsum(wrong[:, ::-1], axis=1)[:, ::-1]
+    precision = np.divide(true, called, out=np.zeros_like(true), where=called > 0)
+    aucpr = (right * precision).sum(axis=1) * per_right
+    aucpr[~both] = np.nan
+    return d_ncr, auroc, aucpr
+
+
+# MERGED All figures of one group of rollouts.
+#
+# Headline figures are means over rollouts, as the paper's (equations 1 and 2, averaged).  Where
+# problems have unequal numbers of rollouts, the mean over problems of each problem's mean stands
+# beside them (``by_problem``, and pass@1 for Acc); with equal numbers the two are the same.
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How figures are made.
+
+    Attributes:
+        ks: of pass@k, ascending and distinct.
+        confidence: of the intervals, in (0, 1).
+        seed: of resampling.
+    """
+
+    ks: tuple[int, ...] = (1,)
+    confidence: float = 0.95
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFigures:
+    """What follows from node hits: over all nodes, or over those that are not final.
+
+    Attributes:
+        ncr: mean over rollouts of equation 1.
+        ncr_by_problem: mean over problems of the problem's mean.
+        tpn: mean over rollouts of equation 2.
+        tpn_pooled: all tokens over all matched nodes; rollouts without a match count with
+            their tokens, which the mean cannot do.
+        tpn_median: median over rollouts of equation 2.
+        num_without_match: rollouts whose nodes were looked for and none found; no TPN.
+        consistency: NCR against Acc.
+    """
+
+    ncr: Estimate
+    ncr_by_problem: Estimate
+    tpn: Estimate
+    tpn_pooled: Estimate
+    tpn_median: Estimate
+    num_without_match: int
+    consistency: Consistency
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figures ready for ``json.dumps``."""
+        return {
+            "ncr": self.ncr.to_json(),
+            "ncr_by_problem": self.ncr_by_problem.to_json(),
+            "tpn": self.tpn.to_json(),
+            "tpn_pooled": self.tpn_pooled.to_json(),
+            "tpn_median": self.tpn_median.to_json(),
+            "num_without_match": self.num_without_match,
+            "consistency": self.consistency.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All figures of one group of rollouts.
+
+    Attributes:
+        key: what its rollouts share, label by dimension; empty for all rollouts.
+        num_rollouts, num_problems: its size.
+        statuses: rollouts by status.
+        num_undecided: answers that the check came to no verdict on; they count as wrong.
+        num_undecided_by_load: of these, the ones that a calmer machine would decide.
+        acc: mean over rollouts whose answer could be judged.
+        pass_at: by k, ascending.
+        nodes: over all nodes.
+        nodes_without_final: over the nodes that do not state the final answer.
+        tokens, chars: length of a response, mean over rollouts.
+    """
+
+    key: dict[str, str]
+    num_rollouts: int
+    num_problems: int
+    statuses: dict[str, int]
+    num_undecided: int
+    num_undecided_by_load: int
+    acc: Estimate
+    pass_at: tuple[PassAtK, ...]
+    nodes: NodeFigures
+    nodes_without_final: NodeFigures
+    tokens: Estimate
+    chars: Estimate
+
+    @property
+    def has_populations(self) -> bool:
+        """Whether Acc and NCR are over other rollouts than all: some have one and not the other."""
+        return {self.acc.count, self.nodes.ncr.count} != {self.num_rollouts}
+
+    @property
+    def acc_if_undecided_were_right(self) -> float | None:
+        """Acc if every undecided answer were right: how much the count as wrong may cost."""
+        if self.acc.value is None:
+            return None
+        return self.acc.value + self.num_undecided / self.acc.count
+
+    def to_json(self) -> dict[str, object]:
+        """Return the figures ready for ``json.dumps``."""
+        return {
+            "key": self.key,
+            "num_rollouts": self.num_rollouts,
+            "num_problems": self.num_problems,
+            "statuses": self.statuses,
+            "num_undecided": self.num_undecided,
+            "num_undecided_by_load": self.num_undecided_by_load,
+            "acc": self.acc.to_json(),
+            "acc_if_undecided_were_right": self.acc_if_undecided_were_right,
+            "pass_at": {str(one.k): one.to_json() for one in self.pass_at},
+            "nodes": self.nodes.to_json(),
+            "nodes_without_final": self.nodes_without_final.to_json(),
+            "tokens": self.tokens.to_json(),
+            "chars": self.chars.to_json(),
+        }
+
+
+def measure(
+    columns: Columns, problem_ids: tuple[str, ...], key: dict[str, str], settings: Settings
+) -> Group:
+    """Return all figures of some rollouts.
+
+    Args:
+        columns: the rollouts, at least one.
+        problem_ids: name of each problem number.
+        key: what they share.
+        settings: how figures are made.
+    """
+    problem, confidence = columns.problem, settings.confidence
+    return Group(
+        key=key,
+        num_rollouts=len(columns),
+        num_problems=len(np.unique(problem)),
+        statuses=statuses_of(columns),
+        num_undecided=int(columns.undecided.sum()),
+        num_undecided_by_load=int(columns.undecided_by_load.sum()),
+        acc=mean_estimate(columns.acc, problem, confidence, lies="in [0, 1]"),
+        pass_at=tuple(
+            pass_at_k_estimate(columns.acc, problem, k, confidence, problem_ids)
+            for k in settings.ks
+        ),
+        nodes=_node_figures(columns, columns.nodes, columns.hits, settings),
+        nodes_without_final=_node_figures(
+            columns, columns.nodes_without_final, columns.hits_without_final, settings
+        ),
+        tokens=mean_estimate(columns.tokens, problem, confidence, lies="from 0"),
+        chars=mean_estimate(columns.chars.astype(np.float64), problem, confidence, lies="from 0"),
+    )
+
+
+def _node_figures(columns: Columns, nodes: Ints, hits: Ints, settings: Settings) -> NodeFigures:
+    problem, confidence = columns.problem, settings.confidence
+    ncr, tpn = ncr_of(hits, nodes), tpn_of(columns.tokens, hits)
+    return NodeFigures(
+        ncr=mean_estimate(ncr, problem, confidence, lies="in [0, 1]"),
+        ncr_by_problem=problem_mean_estimate(ncr, problem, confidence, lies="in [0, 1]"),
+        tpn=mean_estimate(tpn, problem, confidence, lies="from 0"),
+        tpn_pooled=_pooled_tpn(columns.tokens, nodes, hits, problem, confidence),
+        tpn_median=median_estimate(tpn, problem, confidence),
+        num_without_match=int(((nodes > 0) & (hits == 0)).sum()),
+        consistency=consistency_of(ncr, columns.acc, problem, confidence, settings.seed),
+    )
+
+
+def _pooled_tpn(
+    tokens: Floats, nodes: Ints, hits: Ints, problem: Ints, confidence: float
+) -> Estimate:
+    counted = ~np.isnan(tokens) & (nodes > 0)
+    return ratio_estimate(
+        tokens[counted],
+        hits[counted].astype(np.float64),
+        problem[counted],
+        confidence,
+        lies="from 0",
+    )
+
+
+# MERGED The evaluation of scored rollouts: one group of all, and groups by model, source, difficulty.
+#
+# The values are made to be shown: the terminal's tables, JSON, CSV, LaTeX and the report read the
+# same :class:`Evaluation`.
+
+DIMENSIONS: Final = ("model", "source", "difficulty")
+
+# Changes when a key of the JSON form is renamed, removed or gets another meaning.
+SCHEMA: Final = "consensusbench.evaluation/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Groups of one kind.
+
+    Attributes:
+        by: dimensions, one or two of :data:`DIMENSIONS`; the keys of each group.
+        groups: in the order of their labels, difficulties from easy to hard.
+    """
+
+    by: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the groups ready for ``json.dumps``."""
+        return {"by": list(self.by), "groups": [group.to_json() for group in self.groups]}
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What some rollouts are worth on a dataset.
+
+    Attributes:
+        settings: how figures were made.
+        overall: all rollouts.
+        breakdowns: by model, source, difficulty, as asked for.
+        dataset: path of the dataset, as it was given.
+        files: of rollouts, as they were given.
+        identity: what rollouts were scored under; None where all brought their scores.
+        num_stored: rollouts that brought their scores.
+        skipped_rows: bad rows that were passed over.
+        num_problems_without_rollouts: problems of the dataset that nobody answered.
+        tokenizer: what counted tokens where rollouts did not say; None for nothing.
+        num_tokenized: rollouts whose length it counted.
+        messages: what the first rollout of each status other than OK was told.
+    """
+
+    settings: Settings
+    overall: Group
+    breakdowns: tuple[Breakdown, ...]
+    dataset: str
+    files: tuple[str, ...]
+    identity: dict[str, object] | None
+    num_stored: int
+    skipped_rows: int
+    num_problems_without_rollouts: int
+    tokenizer: str | None
+    num_tokenized: int
+    messages: dict[str, str]
+
+    def breakdown(self, *by: str) -> Breakdown | None:
+        """Return the groups by exactly these dimensions; None where there are none."""
+        return next((one for one in self.breakdowns if one.by == by), None)
+
+    def to_json(self) -> dict[str, object]:
+        """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "dataset": self.dataset,
+            "files": list(self.files),
+            "identity": self.identity,
+            "num_stored": self.num_stored,
+            "skipped_rows": self.skipped_rows,
+            "num_problems_without_rollouts": self.num_problems_without_rollouts,
+            "tokenizer": self.tokenizer,
+            "num_tokenized": self.num_tokenized,
+            "messages": self.messages,
+            "ks": list(self.settings.ks),
+            "confidence": self.settings.confidence,
+            "seed": self.settings.seed,
+            "replicates": REPLICATES,
+            "overall": self.overall.to_json(),
+            "breakdowns": [one.to_json() for one in self.breakdowns],
+        }
+
+
+def evaluate(
+    scored: ScoredSet,
+    *,
+    dataset: str = "",
+    by: Sequence[str] = DIMENSIONS,
+    settings: Settings | None = None,
+) -> Evaluation:
+    """Evaluate scored rollouts.
+
+    Args:
+        scored: at least one rollout.
+        dataset: its path, to be told.
+        by: dimensions to group by.  With ``model`` among them and several models there, the
+            others are given for each model: a mean over unlike models is nobody's.
+        settings: None for the default ones.
+
+    Raises:
+        InputError: a dimension is unknown or a setting is out of its range.
+    """
+    settings = settings or Settings()
+    check(by, settings)
+    columns, problem_ids = columns_of(scored)
+    return Evaluation(
+        settings=settings,
+        overall=measure(columns, problem_ids, {}, settings),
+        breakdowns=tuple(
+            Breakdown(dimensions, groups)
+            for dimensions in _breakdowns(columns, by)
+            if (groups := _groups(columns, problem_ids, dimensions, settings))
+        ),
+        dataset=dataset,
+        files=scored.files,
+        identity=None if scored.identity is None else asdict(scored.identity),
+        num_stored=scored.num_stored,
+        skipped_rows=scored.skipped_rows,
+        num_problems_without_rollouts=len(scored.problems.keys() - set(problem_ids)),
+        tokenizer=scored.tokenizer,
+        num_tokenized=scored.num_tokenized,
+        messages={status.value: message for status, message in scored.messages.items()},
+    )
+
+
+def check(by: Sequence[str], settings: Settings) -> None:
+    """Refuse settings that are out of their range, before anything is scored for them.
+
+    Raises:
+        InputError: a dimension is unknown or a setting is out of its range.
+    """
+    for dimension in by:
+        if dimension not in DIMENSIONS:
+            known = ", ".join(DIMENSIONS)
+            raise InputError(f"groups are by {known}, not by {dimension!r}")
+    if not 0 < settings.confidence < 1:
+        raise InputError(f"the confidence must be above 0 and below 1, got {settings.confidence}")
+    if settings.seed < 0:
+        raise InputError(f"the seed must be 0 or more, got {settings.seed}")
+    if not settings.ks or min(settings.ks) < 1 or list(settings.ks) != sorted(set(settings.ks)):
+        raise InputError(f"k must be distinct, ascending and 1 or more, got {settings.ks}")
+
+
+def _breakdowns(columns: Columns, by: Sequence[str]) -> list[tuple[str, ...]]:
+    crossed = "model" in by and len(np.unique(columns.model)) > 1
+    return [
+        ("model", dimension) if crossed and dimension != "model" else (dimension,)
+        for dimension in DIMENSIONS
+        if dimension in by
+    ]
+
+
+def _groups(
+    columns: Columns, problem_ids: tuple[str, ...], by: tuple[str, ...], settings: Settings
+) -> tuple[Group, ...]:
+    """Return the groups of one kind; none where no rollout has a label to group by."""
+    labels = [getattr(columns, dimension) for dimension in by]
+    if all((column == UNKNOWN).all() for column in labels[-1:]):
+        return ()
+    found = sorted(
+        set(zip(*[column.tolist() for column in labels], strict=True)),
+        key=lambda labels_of: [label_order(label) for label in labels_of],
+    )
+    groups = []
+    for key in found:
+        wanted = np.logical_and.reduce(
+            [column == label for column, label in zip(labels, key, strict=True)]
+        )
+        groups.append(
+            measure(columns.where(wanted), problem_ids, dict(zip(by, key, strict=True)), settings)
+        )
+    return tuple(groups)

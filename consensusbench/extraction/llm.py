@@ -1,0 +1,1121 @@
+"""Stage 2 by a language model: it suggests nodes, the rollouts decide.
+
+See ``docs/extraction-llm.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from consensusbench.extraction.statements import (
+    Truth,
+    Wording,
+    forms_beyond,
+    group_same,
+    normal_form,
+    read_wording,
+    say_the_same,
+    stated_values,
+    states_answer,
+    truth_of,
+)
+from consensusbench.extraction.support import Mention, common_wordings, find_mentions, reach_of
+from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
+from consensusbench.llm import ChatModel, Journal, Message, Reply, ask_key, ask_once
+from consensusbench.llm.types import likely_tokens
+from consensuspr.core import NORMAL_FORM_VERSION, Matcher
+from consensuspr.core.expressions.evaluate import Number
+from consensuspr.core.expressions.statement import parse_statement
+from consensuspr.data import Problem, Row
+from consensuspr.errors import InputError, ModelRefused, UnusableReply
+from consensuspr.scoring.answers import ANSWER_VERSION
+from consensuspr.scoring.types import Limits
+
+# MERGED What the model is asked, and what of its reply is believed.
+
+Structured: TypeAlias = Literal["auto", "json_schema", "off"]
+_STRUCTURED = ("auto", "json_schema", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class LlmSettings:
+    """Thresholds and limits of the extractor by a model.
+
+    Attributes:
+        min_support: correct rollouts that must state a node.
+        max_nodes: nodes asked for; what a reply lists beyond is dropped.
+        max_wordings: wordings of one node that are looked at and kept.
+        max_wording_chars: length of one wording; the core derives forms up to 512.
+        max_prompt_rollouts: rollouts shown to the model; support is counted over all.
+        max_prompt_chars: bound on the quoted problem and rollouts together.
+        max_reply_chars: a longer reply is not read.
+        re_asks: times that a malformed reply is sent back with what is wrong with it.
+        temperature: of the replies; None leaves it to the model's settings.
+        seed: asks servers that can for repeatable replies.
+        structured: whether the server is asked to keep the reply to the JSON schema:
+            ``json_schema`` always, ``off`` never, ``auto`` until the server refuses it.
+
+    Raises:
+        InputError: a value is out of its range.
+    """
+
+    min_support: int = 2
+    max_nodes: int = 16
+    max_wordings: int = 16
+    max_wording_chars: int = 256
+    max_prompt_rollouts: int = 5
+    max_prompt_chars: int = 60_000
+    max_reply_chars: int = 200_000
+    re_asks: int = 2
+    temperature: float | None = 0.0
+    seed: int | None = None
+    structured: Structured = "auto"
+
+    def __post_init__(self) -> None:
+        self._within("min_support", 1, 1_000)
+        self._within("max_nodes", 1, 64)
+        self._within("max_wordings", 1, 64)
+        self._within("max_wording_chars", 8, 512)
+        self._within("max_prompt_rollouts", 2, 64)
+        self._within("max_prompt_chars", 1_000, 4_000_000)
+        self._within("max_reply_chars", 1_000, 4_000_000)
+        self._within("re_asks", 0, 10)
+        if self.temperature is not None and not 0.0 <= self.temperature <= 10.0:
+            raise InputError(f"temperature must be from 0 to 10, got {self.temperature!r}")
+        if self.structured not in _STRUCTURED:
+            raise InputError(
+                f"structured must be one of {', '.join(_STRUCTURED)}, got {self.structured!r}"
+            )
+
+    def _within(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        if not low <= value <= high:
+            raise InputError(f"{name} must be from {low} to {high}, got {value!r}")
+
+    def provenance(self) -> Row:
+        """Return all of it, as it is recorded in a dataset."""
+        return asdict(self)
+
+
+# MERGED The prompts, which are text files of this package, and the conversation made of them.
+#
+# A dataset records :data:`PROMPT_VERSION` and :func:`prompt_digest`: who changes a word of a
+# prompt gets another digest without having to think of it.
+
+PROMPT_VERSION = "1"
+NAMES = ("system", "extract", "again")
+
+# Of a malformed reply that is sent back: enough to see what was meant.
+MAX_ECHOED_CHARS = 8_000
+
+
+def first_messages(quotation: str, max_nodes: int) -> list[Message]:
+    """Return the question about one problem.
+
+    Args:
+        quotation: problem and rollouts, see :func:`quoting.quote`.
+        max_nodes: nodes to ask for at most.
+    """
+    question = Template(_text("extract")).substitute(quotation=quotation, max_nodes=max_nodes)
+    return [Message("system", _text("system")), Message("user", question)]
+
+
+def again_messages(reply: str, fault: str) -> list[Message]:
+    """Return the turns that send a malformed reply back.
+
+    Args:
+        reply: as the model gave it.
+        fault: what is wrong with it, one clause.
+    """
+    echoed = clip_middle(reply, MAX_ECHOED_CHARS).encode("utf-8", "replace").decode()
+    return [
+        # Servers refuse an empty turn.
+        Message("assistant", echoed.strip() or "{}"),
+        Message("user", Template(_text("again")).substitute(fault=fault)),
+    ]
+
+
+@cache
+def prompt_digest() -> str:
+    """Return 16 hexadecimal digits that stand for the text of all prompts."""
+    whole = "\x00".join(_text(name) for name in NAMES)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+@cache
+def _text(name: str) -> str:
+    path = files("consensusbench.extraction") / "prompts" / f"{name}.txt"
+    return path.read_text(encoding="utf-8").strip()
+
+
+# MERGED A model's reply, read: where its JSON object is, and whether it has the form asked for.
+#
+# Generous in finding the object (prose and code fences around it, thinking before it, a
+# trailing comma, LaTeX whose backslashes were not doubled), strict about what is in it.
+# Nothing here is believed; :mod:`.checking` decides what is a node.
+#
+# Linear in the length of the reply: the object is found by one scan, and one more for each of
+# a bounded number of braces that are never closed; what it holds is read by the standard
+# library.
+
+# What a server is asked to keep the reply to.  Written out, not generated: strict modes want
+# every key required, no others, and none of the limits that a generator would add.
+REPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["nodes"],
+    "properties": {
+        "nodes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["label", "type", "expressions", "rewritten", "solutions"],
+                "properties": {
+                    "label": {"type": "string"},
+                    "type": {
+                        "type": "string",
+                        "enum": ["equation", "value", "proposition", "expression"],
+                    },
+                    "expressions": {"type": "array", "items": {"type": "string"}},
+                    "rewritten": {"type": "array", "items": {"type": "string"}},
+                    "solutions": {"type": "array", "items": {"type": "integer"}},
+                },
+            },
+        }
+    },
+}
+
+# Each brace that is never closed costs a scan of the rest.
+_MAX_UNCLOSED = 32
+_MAX_QUOTED_FAULTS = 5
+_END_OF_THINKING = "</think>"
+
+_START = re.compile(r'\{\s*+["}]')
+_BRACES = re.compile(r'[{}"]')
+_STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
+# A backslash, with what makes it an escape; \t before a letter is the start of \times.
+_BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
+# The same after decoding: control characters that can only come from such a backslash.
+_SWALLOWED = re.compile(
+    r"\x08(?=[a-z])|\x0c(?=[a-z])"
+    r"|\t(?=(?:imes|ext[a-z]*|heta|an|o|frac|au|riangle|herefore)(?![A-Za-z]))"
+    r"|\n(?=(?:eq|e|u|abla|i|eg|ot|mid|otin)(?![A-Za-z]))"
+    r"|\r(?=(?:ight|ho|angle|ceil|floor|ightarrow)(?![A-Za-z]))"
+)
+_ESCAPED = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def _restored(text: str) -> str:
+    """Give a string back the backslashes that JSON took for escapes: ``\\times``, ``\\frac``."""
+    return _SWALLOWED.sub(lambda one: _ESCAPED[one[0]], text)
+
+
+_Latex = Annotated[str, AfterValidator(_restored)]
+
+
+class MalformedReplyError(Exception):
+    """A reply without the form asked for; its text is one clause for the model to read."""
+
+
+class ClaimedNode(BaseModel):
+    """One node as the model lists it; keys that were not asked for are passed over."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    label: _Latex = ""
+    type: NodeType
+    expressions: list[_Latex] = Field(min_length=1)
+    rewritten: list[_Latex] = []
+    # Only ever quoted in an audit, so that no form of it makes a reply unusable.
+    solutions: Any = None
+
+    @property
+    def claimed_support(self) -> int | None:
+        """The number of solutions that the model says reach it."""
+        return len(self.solutions) if isinstance(self.solutions, list) else None
+
+
+class _ClaimedNodes(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    nodes: list[ClaimedNode]
+
+
+def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
+    """Return the nodes that a reply lists.
+
+    Args:
+        reply: as the server sent it.
+        max_chars: a longer text is not read.
+
+    Raises:
+        MalformedReplyError: it holds no object of the form asked for.
+    """
+    # Servers that split off the thinking sometimes take all of a reply for it.
+    text = reply.text if reply.text.strip() else reply.reasoning or ""
+    if len(text) > max_chars:
+        raise MalformedReplyError(f"it has {len(text)} characters, the limit is {max_chars}")
+    objects, is_open = _objects(text.rpartition(_END_OF_THINKING)[2])
+    fault = None
+    # The last object counts: models think aloud, or repeat the form, before they answer.
+    for found in reversed(objects):
+        try:
+            return _nodes(found)
+        except MalformedReplyError as error:
+            if fault is None and '"nodes"' in found:
+                fault = error
+    if fault is not None:
+        raise fault
+    if reply.finish_reason == "length":
+        raise MalformedReplyError("it was cut at the limit of tokens; list fewer nodes")
+    if is_open:
+        raise MalformedReplyError("its JSON object is never closed")
+    if objects:
+        raise MalformedReplyError('its JSON object has no key "nodes"')
+    raise MalformedReplyError("it holds no JSON object" if text.strip() else "it is empty")
+
+
+def _objects(text: str) -> tuple[list[str], bool]:
+    """Return the outermost JSON objects of a text, and whether one is never closed."""
+    found: list[str] = []
+    position = unclosed = 0
+    while unclosed < _MAX_UNCLOSED:
+        start = _START.search(text, position)
+        if start is None:
+            break
+        end = _object_end(text, start.start())
+        if end is None:
+            position = start.start() + 1
+            unclosed += 1
+        else:
+            found.append(text[start.start() : end])
+            position = end
+    return found, unclosed > 0
+
+
+def _object_end(text: str, start: int) -> int | None:
+    """Return the index behind the brace that closes the one at ``start``."""
+    depth = 0
+    position = start
+    while True:
+        brace = _BRACES.search(text, position)
+        if brace is None:
+            return None
+        position = brace.end()
+        if brace[0] == '"':
+            string = _STRING_END.match(text, position)
+            if string is None:
+                return None
+            position = string.end()
+            continue
+        depth += 1 if brace[0] == "{" else -1
+        if not depth:
+            return position
+
+
+def _nodes(text: str) -> list[ClaimedNode]:
+    value = _loaded(text)
+    try:
+        return _ClaimedNodes.model_validate(value).nodes
+    except ValidationError as error:
+        raise MalformedReplyError(_said(error)) from None
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(_STRING_OR_COMMA.sub(_repaired, text), strict=False)
+    except RecursionError:
+        raise MalformedReplyError("its JSON is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise MalformedReplyError(f"its JSON is broken at {where}: {error.msg}") from None
+    except ValueError:
+        raise MalformedReplyError("its JSON holds a number of too many digits") from None
+
+
+def _repaired(found: re.Match[str]) -> str:
+    """Drop a trailing comma, and double the backslashes of a string that escape nothing."""
+    if found[0] == ",":
+        return ""
+    return _BACKSLASH.sub(lambda one: one[0] if one[1] else "\\\\", found[0])
+
+
+def _said(error: ValidationError) -> str:
+    """Return the first faults in one clause: ``nodes[2].type: Input should be …``."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    said = [f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_QUOTED_FAULTS]]
+    rest = len(faults) - len(said)
+    return "; ".join(said) + (f"; and {rest} more" if rest else "")
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    place = ""
+    for part in location:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
+    return place or "the object"
+
+
+# MERGED Problem and rollouts as the quoted part of a prompt, of bounded size.
+#
+# Rollouts are untrusted: a policy wrote them, and they may hold instructions, reply formats or
+# end marks.  Each stands between two lines that carry a digest of everything quoted, which
+# no quoted text can contain.  What a rollout talks a model into saying is checked against the
+# rollouts all the same (:mod:`.checking`).
+#
+# What is too long is cut in the middle, for a solution names its approach at the start and
+# its results towards the end.  Of a thinking rollout only what follows the thinking is quoted
+# where there is such a part: it says the same in a tenth of the length.  Support is counted
+# over the whole texts either way.
+
+# An answer part below this holds no solution ("The answer is 5.").
+_MIN_ANSWER_PART_CHARS = 200
+# A problem is rarely beyond 2,000 characters; it may take up to this share of the quotation.
+_PROBLEM_SHARE = 4
+
+
+def choose_rollouts(rollouts: Sequence[CorrectRollout], limit: int) -> list[CorrectRollout]:
+    """Return the rollouts to show: as many models as possible, in turns, in the order given."""
+    by_model: dict[str, list[CorrectRollout]] = {}
+    for rollout in rollouts:
+        by_model.setdefault(rollout.model, []).append(rollout)
+    chosen: list[CorrectRollout] = []
+    turn = 0
+    while len(chosen) < min(limit, len(rollouts)):
+        for queue in by_model.values():
+            if turn < len(queue) and len(chosen) < limit:
+                chosen.append(queue[turn])
+        turn += 1
+    return chosen
+
+
+def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) -> str:
+    """Return the problem and the rollouts between marked lines.
+
+    Args:
+        problem: whose text is quoted.
+        rollouts: to quote, all of them.
+        max_chars: bound on the quoted texts together, marks not counted.
+    """
+    statement = clip_middle(_sendable(problem.problem).strip(), max_chars // _PROBLEM_SHARE)
+    answers = [_shown_part(_sendable(rollout.response)) for rollout in rollouts]
+    limits = _shares([len(text) for text in answers], max_chars - len(statement))
+    texts = [clip_middle(text, limit) for text, limit in zip(answers, limits, strict=True)]
+    mark = _mark([statement, *texts])
+    parts = [f"BEGIN PROBLEM {mark}\n{statement}\nEND PROBLEM {mark}"]
+    parts.extend(
+        f"BEGIN SOLUTION {number} {mark}\n{text}\nEND SOLUTION {number} {mark}"
+        for number, text in enumerate(texts, start=1)
+    )
+    return "\n\n".join(parts)
+
+
+def clip_middle(text: str, limit: int) -> str:
+    """Return ``text`` with its middle left out where it is longer than ``limit`` characters.
+
+    The note that says so is part of the limit; both ends stop at a line where one is near.
+    """
+    if len(text) <= limit:
+        return text
+    note = f"\n[... {len(text) - limit} characters left out ...]\n"
+    room = max(0, limit - len(note))
+    head, tail = text[: room // 2], text[len(text) - (room - room // 2) :]
+    near = room // 10
+    cut = head.rfind("\n", len(head) - near)
+    head = head if cut < 0 else head[:cut]
+    cut = tail.find("\n", 0, near)
+    tail = tail if cut < 0 else tail[cut + 1 :]
+    return (head + note + tail)[:limit]
+
+
+def _sendable(text: str) -> str:
+    """Return the text without what no request can carry: lone surrogates and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", " ")
+
+
+def _shown_part(response: str) -> str:
+    """Return the response without its thinking, if what remains is a solution."""
+    end = response.rfind(_END_OF_THINKING)
+    answer = response[end + len(_END_OF_THINKING) :].strip() if end >= 0 else ""
+    return answer if len(answer) >= _MIN_ANSWER_PART_CHARS else response.strip()
+
+
+def _shares(lengths: Sequence[int], room: int) -> list[int]:
+    """Return a limit for each text; what short ones leave goes to the long ones."""
+    limits = [0] * len(lengths)
+    left = room
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for place, index in enumerate(order):
+        limits[index] = min(lengths[index], left // (len(order) - place))
+        left -= limits[index]
+    return limits
+
+
+def _mark(texts: Sequence[str]) -> str:
+    """Return a word that none of the texts contains, the same for the same texts."""
+    digest = hashlib.sha256("\x00".join(texts).encode())
+    while any(digest.hexdigest()[:12] in text for text in texts):
+        digest.update(b"again")
+    return digest.hexdigest()[:12]
+
+
+# MERGED The wordings of one claimed node, sorted: which a rollout states, which are out and why.
+#
+# A model's wording counts for nothing by itself.  It must say something, must not be false,
+# must not be in the problem already, and must occur in a correct rollout: literally, or in a
+# form that is provably equal.
+
+# Words of a proposition without a number or a sign; fewer say nothing ("so", "the answer").
+MIN_WORDS = 3
+
+_SIGNIFICANT = re.compile(r"[\d=<>≤≥≠≈≡+*/^√∈⊂⊥∥]")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class Reason(StrEnum):
+    """Why a wording, or a node all of whose wordings it holds for, is out."""
+
+    OVER_LIMIT = "over the limit"
+    NO_STATEMENT = "no statement"
+    FALSE = "false"
+    RESTATEMENT = "in the problem"
+
+
+@dataclass(slots=True)
+class Stated:
+    """A wording that correct rollouts state.
+
+    Attributes:
+        wording: what can be proved about it.
+        literal: mentions of just this wording.
+        reached: mentions of it and of its derived forms.
+    """
+
+    wording: Wording
+    literal: list[Mention]
+    reached: list[Mention]
+
+
+@dataclass(slots=True)
+class SortedWordings:
+    """The wordings of one claimed node.
+
+    Attributes:
+        stated: those that some correct rollout states.
+        unseen: those that none does; good only if equal to one that is stated.
+        out: the others, by reason.
+    """
+
+    stated: list[Stated] = field(default_factory=list)
+    unseen: list[Wording] = field(default_factory=list)
+    out: dict[Reason, list[str]] = field(default_factory=dict)
+
+
+def sort_wordings(
+    claims: Sequence[ClaimedNode],
+    problem: Problem,
+    rollouts: Sequence[CorrectRollout],
+    settings: LlmSettings,
+) -> list[SortedWordings]:
+    """Look for the wordings of all claimed nodes in the problem and in the rollouts.
+
+    Returns:
+        (n_claims,) in their order.
+    """
+    sorted_nodes = [SortedWordings() for _ in claims]
+    wordings: dict[str, Wording] = {}
+    wanted: list[list[str]] = []
+    for claim, node in zip(claims, sorted_nodes, strict=True):
+        texts = list(_sound(claim, node, settings))
+        wordings |= {text: read_wording(text) for text in texts if text not in wordings}
+        wanted.append(texts)
+    alone = [(text,) for text in wordings]
+    with_forms = [(text, *_equal_forms(wording)) for text, wording in wordings.items()]
+    found = find_mentions([*alone, *with_forms], rollouts)
+    literal = dict(zip(wordings, found[: len(wordings)], strict=True))
+    reached = dict(zip(wordings, found[len(wordings) :], strict=True))
+    in_problem = set(_in_text(problem.problem, list(wordings), with_forms))
+    for node, texts in zip(sorted_nodes, wanted, strict=True):
+        for text in texts:
+            wording = wordings[text]
+            if text in in_problem:
+                _leave_out(node, Reason.RESTATEMENT, text)
+            elif not reached[text]:
+                node.unseen.append(wording)
+            elif not (reached_truly := _true_ones(reached[text])):
+                _leave_out(node, Reason.FALSE, text)
+            else:
+                node.stated.append(Stated(wording, _true_ones(literal[text]), reached_truly))
+    return sorted_nodes
+
+
+def _true_ones(mentions: Iterable[Mention]) -> list[Mention]:
+    """Drop what is false in the words of the rollout.
+
+    It may have the normal form of something true: ``12*50=6`` has that of ``12*50%=6``.
+    """
+    return [mention for mention in mentions if truth_of(mention.wording) is not Truth.FALSE]
+
+
+def _sound(claim: ClaimedNode, node: SortedWordings, settings: LlmSettings) -> Iterator[str]:
+    """Yield the wordings that are worth looking for, each normal form once."""
+    seen: set[str] = set()
+    looked_at = 0
+    for raw in (*claim.expressions, *claim.rewritten):
+        text = raw.strip()
+        if len(text) > settings.max_wording_chars:
+            _leave_out(node, Reason.OVER_LIMIT, text[: settings.max_wording_chars])
+            continue
+        normal = normal_form(text)
+        if normal in seen:
+            continue
+        seen.add(normal)
+        if looked_at == settings.max_wordings:
+            _leave_out(node, Reason.OVER_LIMIT, text)
+        elif not _says_something(normal):
+            _leave_out(node, Reason.NO_STATEMENT, text)
+        elif truth_of(text) is Truth.FALSE:
+            _leave_out(node, Reason.FALSE, text)
+        else:
+            looked_at += 1
+            yield text
+
+
+def _leave_out(node: SortedWordings, reason: Reason, text: str) -> None:
+    node.out.setdefault(reason, []).append(text)
+
+
+def _says_something(normal: str) -> bool:
+    if _SIGNIFICANT.search(normal):
+        return len(normal) > 1  # a digit stands everywhere
+    return len(_WORD.findall(normal)) >= MIN_WORDS
+
+
+def _equal_forms(wording: Wording) -> tuple[str, ...]:
+    """Return the derived forms that say as much as the wording.
+
+    A chain's forms are its parts.  That rollouts state a part of a chain does not make
+    anybody state the chain, which a model may have put together.
+    """
+    return () if wording.is_chain else wording.derived
+
+
+def _in_text(text: str, names: Sequence[str], groups: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Return the names of the groups that a text states."""
+    found = find_mentions(groups, [CorrectRollout("", "", text)])
+    return (name for name, mentions in zip(names, found, strict=True) if mentions)
+
+
+# MERGED Claimed nodes to candidates: support is counted, never believed.
+#
+# What a reply says is a list of suggestions.  A candidate comes out of one only if
+#
+# 1. one statement of it, its anchor, is stated by ``min_support`` of the correct rollouts,
+#    in wordings that are provably the same statement;
+# 2. every further wording that the model puts beside the anchor is stated by a correct
+#    rollout, is no mere part of the anchor, and either gives the anchor's value or is
+#    itself stated by ``min_support`` rollouts without giving another one;
+# 3. a wording that no rollout has (a rewritten form) is provably equal to one that is kept.
+#
+# The expressions of a candidate are the rollouts' own words, so that not even the spelling is
+# the model's.  Deviation from the paper (section 3.2), which keeps a model's rewritten forms:
+# one that is wrong would give reward for a wrong statement.
+
+# Why a wording that got past :mod:`.wording_check` is out of a node that is kept.
+_PARTIAL = "partial wording"
+_FOREIGN = "foreign wording"
+_UNVERIFIED = "unverified wording"
+_EXPLAINED = {
+    _PARTIAL: "a part of the conclusion, found also where the conclusion is not",
+    _FOREIGN: "in a correct rollout, but with nothing to show that it says the same",
+    _UNVERIFIED: "in no correct rollout, and not provably equal to a wording that is",
+}
+
+# Why a node is out, which reason is told where there are several, and how it is called where
+# it holds for single wordings of a node that is kept.
+_TOLD = {
+    Reason.FALSE: ("false wording", "arithmetic that does not hold"),
+    Reason.RESTATEMENT: ("restated wording", "the problem says it"),
+    Reason.OVER_LIMIT: ("overlong wording", "longer, or more of one node, than the limits allow"),
+    Reason.NO_STATEMENT: ("empty wording", "a single sign, or words that state nothing"),
+}
+# Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
+_MAX_FORMS = Limits().max_expressions_per_node
+# Of what a reply may hold, in one entry of the audit.
+_MAX_SHOWN = 64
+_MAX_SHOWN_CHARS = 512
+
+
+def check_nodes(
+    claims: Sequence[ClaimedNode],
+    problem: Problem,
+    rollouts: Sequence[CorrectRollout],
+    settings: LlmSettings,
+) -> Extraction:
+    """Return the candidates that claimed nodes come to, and all that is dropped.
+
+    Pure: the same arguments give the same extraction.  Takes milliseconds.
+
+    Args:
+        claims: as a reply lists them.
+        problem: the problem, with its ground truth for ``is_final``.
+        rollouts: all correct rollouts, those included that the model was not shown.
+        settings: thresholds.
+    """
+    dropped = [
+        _dropped(claim, Reason.OVER_LIMIT.value, f"beyond {settings.max_nodes} nodes in one reply")
+        for claim in claims[settings.max_nodes :]
+    ]
+    claims = claims[: settings.max_nodes]
+    made: list[tuple[ClaimedNode, _Node]] = []
+    for claim, node in zip(claims, sort_wordings(claims, problem, rollouts, settings), strict=True):
+        built = _build(claim, node, rollouts, settings, dropped)
+        if built is not None:
+            made.append((claim, built))
+    kept = _without_duplicates(made, dropped)
+    candidates = [_candidate(claim, node, problem, rollouts) for claim, node in kept]
+    candidates.sort(key=lambda candidate: candidate.position)
+    return Extraction(tuple(candidates), tuple(dropped))
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A supported node.
+
+    Attributes:
+        anchor: the wordings of its anchor, provably one statement.
+        label: the anchor's most common original wording.
+        expressions: the rollouts' wordings, most common first.
+        derived: equal forms that they do not have.
+    """
+
+    anchor: Wording
+    label: str
+    expressions: tuple[str, ...]
+    derived: tuple[str, ...]
+
+
+def _build(
+    claim: ClaimedNode,
+    node: SortedWordings,
+    rollouts: Sequence[CorrectRollout],
+    settings: LlmSettings,
+    dropped: list[Dropped],
+) -> _Node | None:
+    """Return the node, or None; what is left out is added to ``dropped`` either way."""
+    classes = [
+        [node.stated[index] for index in members]
+        for members in group_same([stated.wording for stated in node.stated])
+    ]
+    anchor = _anchor(classes, settings.min_support)
+    if anchor is None:
+        dropped.append(_nothing_left(claim, node, classes, rollouts, settings))
+        return None
+    kept = list(anchor)
+    out: dict[str, list[str]] = {}
+    for members in classes:
+        if members is not anchor:
+            fault = _fault(members, anchor, settings.min_support)
+            if fault is None:
+                kept.extend(members)
+            else:
+                out.setdefault(fault, []).extend(one.wording.text for one in members)
+    rewritten, unverified = _proved(node.unseen, kept)
+    if unverified:
+        out[_UNVERIFIED] = unverified
+    for reason, texts in out.items():
+        dropped.append(_dropped(claim, reason, _EXPLAINED[reason], texts))
+    for early, texts in node.out.items():
+        dropped.append(_dropped(claim, *_TOLD[early], texts))
+    expressions = _own_words(anchor, kept, settings.max_wordings)
+    return _Node(
+        anchor[0].wording,
+        common_wordings(_mentions(anchor))[0],
+        expressions,
+        forms_beyond(expressions, rewritten, max(0, _MAX_FORMS - len(expressions))),
+    )
+
+
+def _anchor(classes: Sequence[list[Stated]], min_support: int) -> list[Stated] | None:
+    """Return the best supported class; a relation is worth more than any support.
+
+    ``180`` is found wherever ``15*12=180`` is, and in other places.
+    """
+    supported = [members for members in classes if _support(members) >= min_support]
+    return max(
+        supported,
+        key=lambda members: (_has_relation(members[0].wording), _support(members)),
+        default=None,
+    )
+
+
+def _fault(members: Sequence[Stated], anchor: Sequence[Stated], min_support: int) -> str | None:
+    """Return why a class does not belong beside the anchor, None where it does."""
+    wording = members[0].wording
+    if _has_relation(anchor[0].wording) and _is_bare(wording.text):
+        return _PARTIAL
+    pieces = Matcher([[one.wording.text] for one in members])
+    if any(any(pieces.match(one.wording.text)) for one in anchor):
+        return _PARTIAL
+    values = stated_values(wording.text)
+    wanted = stated_values(anchor[0].wording.text)
+    if values & wanted:
+        return None
+    contradicts = bool(values and wanted)
+    return _FOREIGN if contradicts or _support(members) < min_support else None
+
+
+def _proved(unseen: Sequence[Wording], kept: Sequence[Stated]) -> tuple[list[str], list[str]]:
+    """Return the wordings in nobody's words that equal a stated one, and the unproved ones."""
+    implied = {normal_form(form) for one in kept for form in one.wording.derived}
+    # Those that are stated by way of a derived form are in nobody's words either.
+    proved = [one.wording.text for one in kept if not one.literal]
+    unverified = []
+    for wording in unseen:
+        if any(say_the_same(wording, one.wording) for one in kept):
+            proved.append(wording.text)
+        elif wording.normal not in implied:
+            unverified.append(wording.text)
+    return proved, unverified
+
+
+def _own_words(anchor: Sequence[Stated], kept: Sequence[Stated], limit: int) -> tuple[str, ...]:
+    """Return the rollouts' wordings, most common first; the anchor's are never cut off."""
+    ranked = common_wordings(_mentions(kept))
+    first = common_wordings(_mentions(anchor))
+    within = list(dict.fromkeys(map(normal_form, [*first, *ranked])))[:limit]
+    return tuple(text for text in ranked if normal_form(text) in within)
+
+
+def _without_duplicates(
+    made: Sequence[tuple[ClaimedNode, _Node]], dropped: list[Dropped]
+) -> list[tuple[ClaimedNode, _Node]]:
+    """Keep the first of the nodes that say the same."""
+    kept = []
+    for members in group_same([node.anchor for _, node in made]):
+        first = made[members[0]]
+        kept.append(first)
+        for index in members[1:]:
+            claim, node = made[index]
+            detail = f"says the same as {first[1].label!r}"
+            dropped.append(_dropped(claim, "duplicate", detail, node.expressions))
+    return kept
+
+
+def _candidate(
+    claim: ClaimedNode, node: _Node, problem: Problem, rollouts: Sequence[CorrectRollout]
+) -> Candidate:
+    """Return the candidate, its support counted as the dataset will show it."""
+    mentions = find_mentions([[*node.expressions, *node.derived]], rollouts)[0]
+    reach = reach_of(mentions, rollouts)
+    return Candidate(
+        label=node.label,
+        type=_type(node.anchor, claim.type),
+        expressions=node.expressions,
+        derived=node.derived,
+        support=reach.support,
+        num_models=reach.num_models,
+        position=reach.position,
+        is_final=any(states_answer(text, problem.ground_truth) for text in node.expressions),
+    )
+
+
+def _type(wording: Wording, claimed: NodeType) -> NodeType:
+    """Return the kind that the form shows; the model's word counts for prose alone."""
+    if _has_relation(wording):
+        is_equation = any(sign in wording.normal for sign in "=≈")
+        return "equation" if is_equation else "proposition"
+    statement = parse_statement(wording.text)
+    if statement is None:
+        return "expression" if claimed == "expression" else "proposition"
+    return "value" if isinstance(statement.sides[0], Number) else "expression"
+
+
+def _has_relation(wording: Wording) -> bool:
+    return any(sign in wording.normal for sign in "=<>≤≥≠≈≡")
+
+
+def _is_bare(text: str) -> bool:
+    """Tell whether a text is a value or an operation without a relation."""
+    statement = parse_statement(text)
+    return statement is not None and not statement.relations
+
+
+def _support(members: Sequence[Stated]) -> int:
+    return len({mention.rollout for one in members for mention in one.reached})
+
+
+def _mentions(members: Sequence[Stated]) -> list[Mention]:
+    """Return all mentions, each once, in the order of the rollouts."""
+    found = {mention for one in members for mention in (*one.literal, *one.reached)}
+    return sorted(found, key=lambda mention: (mention.rollout, mention.position, mention.wording))
+
+
+def _nothing_left(
+    claim: ClaimedNode,
+    node: SortedWordings,
+    classes: Sequence[list[Stated]],
+    rollouts: Sequence[CorrectRollout],
+    settings: LlmSettings,
+) -> Dropped:
+    """Return why a claimed node has no supported statement."""
+    texts = [*claim.expressions, *claim.rewritten]
+    if not node.stated and not node.unseen:
+        for reason, (_, detail) in _TOLD.items():
+            if reason in node.out:
+                return _dropped(claim, reason.value, detail, node.out[reason])
+    support = max(map(_support, classes), default=0)
+    detail = (
+        f"{support} of {len(rollouts)} correct rollouts state it, the limit is "
+        f"{settings.min_support}"
+    )
+    if claim.claimed_support is not None:
+        detail += f"; the model counted {claim.claimed_support}"
+    return _dropped(claim, "unsupported", detail, texts, support)
+
+
+def _dropped(
+    claim: ClaimedNode,
+    reason: str,
+    detail: str,
+    texts: Sequence[str] | None = None,
+    support: int | None = None,
+) -> Dropped:
+    """Return the audit's entry; what the model wrote is cut to a readable length."""
+    shown = [*claim.expressions] if texts is None else texts
+    return Dropped(
+        stage="extract",
+        reason=reason,
+        detail=detail,
+        label=(claim.label.strip() or claim.expressions[0])[:_MAX_SHOWN_CHARS],
+        expressions=tuple(text[:_MAX_SHOWN_CHARS] for text in shown[:_MAX_SHOWN]),
+        support=support,
+    )
+
+
+# MERGED Asking the model for nodes: structured where the server can, on record where there is a journal.
+#
+# Every reply is in the journal before it is looked at, malformed ones included, so that a
+# conversation that was interrupted goes on where it was.
+
+# Of a conversation that is begun anew because every reply to it was malformed: at temperature
+# 0 the model would only repeat itself.
+RERUN_TEMPERATURE = 0.7
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One question of one conversation.
+
+    Attributes:
+        problem_id: whom it is about; two problems never share a reply.
+        run: how many earlier runs ended without a usable reply.
+        messages: the conversation so far.
+    """
+
+    problem_id: str
+    run: int
+    messages: Sequence[Message]
+
+
+class Asker:
+    """Asks one model, through one journal.
+
+    Args:
+        model: who is asked.
+        settings: temperature, seed, and whether the schema is sent.
+        journal: where replies are kept; None: nowhere.
+    """
+
+    def __init__(self, model: ChatModel, settings: LlmSettings, journal: Journal | None) -> None:
+        self._model = model
+        self._settings = settings
+        self._journal = journal
+        self._sends_schema = True
+        # A server that took it once refuses a question for something else.
+        self._schema_taken = False
+
+    async def ask(self, turn: Turn) -> tuple[Reply, bool]:
+        """Return the reply, and whether the model was asked for it now.
+
+        Raises:
+            ModelError: the model gave no reply.
+            ConsensusPRError: the journal cannot be written.
+        """
+        structured = self._settings.structured
+        if structured != "auto":
+            return await self._ask(turn, None if structured == "off" else REPLY_SCHEMA)
+        # What is on record counts, in whichever way it was asked for.
+        if not self._knows(turn, REPLY_SCHEMA) and (
+            not self._sends_schema or self._knows(turn, None)
+        ):
+            return await self._ask(turn, None)
+        try:
+            reply, fresh = await self._ask(turn, REPLY_SCHEMA)
+        except ModelRefused:
+            return await self._ask_without(turn)
+        self._schema_taken = self._schema_taken or fresh
+        return reply, fresh
+
+    async def _ask_without(self, turn: Turn) -> tuple[Reply, bool]:
+        """Ask a refused question for plain JSON, and the later ones if the schema is at fault."""
+        answer = await self._ask(turn, None)
+        if self._sends_schema and not self._schema_taken:
+            self._sends_schema = False
+            logger.warning(
+                "%s refuses the JSON schema; from now on it is asked for plain JSON",
+                self._model.settings.name,
+            )
+        return answer
+
+    async def _ask(self, turn: Turn, schema: Mapping[str, Any] | None) -> tuple[Reply, bool]:
+        how = self._how(turn, schema)
+        if self._journal is None:
+            return await self._model.ask(turn.messages, **how), True
+        known = self._knows(turn, schema)
+        sample = [turn.problem_id, turn.run]
+        reply = await ask_once(self._model, self._journal, turn.messages, **how, sample=sample)
+        return reply, not known
+
+    def _knows(self, turn: Turn, schema: Mapping[str, Any] | None) -> bool:
+        """Tell whether the reply is on record."""
+        if self._journal is None:
+            return False
+        how = self._how(turn, schema)
+        sample = [turn.problem_id, turn.run]
+        return ask_key(self._model.settings, turn.messages, **how, sample=sample) in self._journal
+
+    def _how(self, turn: Turn, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        temperature, seed = self._settings.temperature, self._settings.seed
+        if turn.run and temperature is not None:
+            temperature = max(temperature, RERUN_TEMPERATURE)
+        return {
+            "temperature": temperature,
+            "json_schema": schema,
+            "seed": None if seed is None else seed + turn.run,
+        }
+
+
+# MERGED ``LlmExtractor``: stage 2 of construction by asking a model (paper, section 3.2).
+#
+# One question a problem: the model sees the problem and some of its correct rollouts and
+# lists nodes with their wordings and rewritten forms.  The paper's second step, rewriting, is
+# part of the same question: the model has the rollouts before it, and half the questions
+# halve what can fail.
+#
+# A malformed reply goes back with its fault, a bounded number of times.  With a journal a run
+# that was killed pays nothing twice, and another threshold is tried out without asking anybody.
+
+# A change of the checks that can change a candidate changes this.
+VERSION = "1"
+
+
+class LlmExtractor:
+    """Extracts nodes by asking a model.  Belongs to the event loop of its model.
+
+    Any number of problems may be in flight; the model's own limit on concurrency paces them.
+
+    Args:
+        model: who is asked; opened and closed by the caller.
+        settings: thresholds and limits.
+        journal: where replies are kept; opened and closed by the caller.  None: nowhere.
+    """
+
+    name = "llm"
+
+    def __init__(
+        self,
+        model: ChatModel,
+        settings: LlmSettings | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self._model = model
+        self._settings = LlmSettings() if settings is None else settings
+        self._asker = Asker(model, self._settings, journal)
+
+    def provenance(self) -> Row:
+        """Return name, model, prompts, versions and thresholds."""
+        return {
+            "name": self.name,
+            "version": VERSION,
+            "prompt_version": PROMPT_VERSION,
+            "prompt_digest": prompt_digest(),
+            "normal_form_version": NORMAL_FORM_VERSION,
+            "answer_version": ANSWER_VERSION,
+            "model": self._model.settings.provenance(),
+            "settings": self._settings.provenance(),
+        }
+
+    def messages(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> list[Message]:
+        """Return the question about one problem, as it is sent."""
+        settings = self._settings
+        shown = choose_rollouts(rollouts, settings.max_prompt_rollouts)
+        quotation = quote(problem, shown, settings.max_prompt_chars)
+        return first_messages(quotation, settings.max_nodes)
+
+    def prompt_tokens(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> int:
+        """Return how many tokens the question will take, an estimate on the high side."""
+        return sum(likely_tokens(one.content) for one in self.messages(problem, rollouts))
+
+    async def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
+        """Return the candidates of one problem from its correct rollouts.
+
+        Nobody is asked where there are fewer rollouts than a node needs for its support.
+
+        Raises:
+            UnusableReply: every reply was malformed.
+            ModelError: the model gave no reply.
+            ConsensusPRError: the journal cannot be written.
+        """
+        if len(rollouts) < self._settings.min_support:
+            return Extraction(())
+        claims = await self._claims(problem.problem_id, self.messages(problem, rollouts))
+        # Milliseconds of pure computation; other problems' replies come in meanwhile.
+        return await asyncio.to_thread(check_nodes, claims, problem, rollouts, self._settings)
+
+    async def _claims(self, problem_id: str, question: Sequence[Message]) -> list[ClaimedNode]:
+        """Return the nodes of the first reply that has the form asked for.
+
+        A run of which the journal knows nothing but malformed replies was given up by an
+        earlier process; it is passed over, and the model is asked anew.
+        """
+        run = 0
+        while True:
+            messages = list(question)
+            asked = False
+            fault = ""
+            for _ in range(1 + self._settings.re_asks):
+                reply, fresh = await self._asker.ask(Turn(problem_id, run, messages))
+                asked = asked or fresh
+                try:
+                    return read_reply(reply, self._settings.max_reply_chars)
+                except MalformedReplyError as error:
+                    fault = str(error)
+                    messages = [*messages, *again_messages(reply.text, fault)]
+            if asked:
+                raise UnusableReply(
+                    f"{self._model.settings.name} gave no usable nodes for problem "
+                    f"{problem_id!r} in {1 + self._settings.re_asks} replies; the last one: "
+                    f"{fault}"
+                )
+            run += 1

@@ -1,0 +1,301 @@
+"""Stage 3 of construction: of the candidates, the nodes that are worth supervising."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from consensusbench.extraction.support import find_mentions
+from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
+from consensuspr.core import Matcher, normalize
+from consensuspr.core.expressions.derive import value_in_lowest_terms
+from consensuspr.core.expressions.evaluate import Expression, Number, Power, Product, Sum
+from consensuspr.core.expressions.statement import parse_statement
+from consensuspr.data import Problem, Row
+from consensuspr.errors import InputError
+
+# MERGED The thresholds of refinement.
+
+# Counts up whenever the same candidates may give other nodes.
+REFINEMENT_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class RefineSettings:
+    """Which candidates become nodes.
+
+    Attributes:
+        min_nodes, max_nodes: the paper's |Node|_min and |Node|_max (section 3.2).
+        min_support: rollouts that must reach a node.
+        min_share: share of the rollouts that must reach a node, in [0, 1]; what fewer reach is
+            one way among several, no consensus.
+        min_formula_share: the same for formulas that give no number, such as ``a+b=c``: they
+            depend on the names that a solution has chosen.
+        min_information: least information of a node, see
+            :func:`consensusbench.extraction.refine.information_of`.
+        max_finals: nodes that state the final answer.
+
+    Raises:
+        InputError: a threshold is out of range.
+    """
+
+    min_nodes: int = 2
+    max_nodes: int = 12
+    min_support: int = 2
+    min_share: float = 0.4
+    min_formula_share: float = 0.5
+    min_information: float = 2.0
+    max_finals: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_nodes <= self.max_nodes:
+            raise InputError(
+                f"--min-nodes must be from 0 to --max-nodes, got {self.min_nodes} and "
+                f"{self.max_nodes}"
+            )
+        if self.max_nodes < 1:
+            raise InputError(f"--max-nodes must be at least 1, got {self.max_nodes}")
+        if self.min_support < 1:
+            raise InputError(f"--min-support must be at least 1, got {self.min_support}")
+        for option, share in (
+            ("--min-share", self.min_share),
+            ("--min-formula-share", self.min_formula_share),
+        ):
+            if not 0 <= share <= 1:
+                raise InputError(f"{option} must be from 0 to 1, got {share:g}")
+        if self.min_information < 0:
+            raise InputError(f"--min-information must be at least 0, got {self.min_information:g}")
+        if self.max_finals < 0:
+            raise InputError(f"--max-finals must be at least 0, got {self.max_finals}")
+
+    def provenance(self) -> Row:
+        """Return version and thresholds."""
+        return {"version": REFINEMENT_VERSION, **asdict(self)}
+
+
+# MERGED How much an expression says: what makes a node distinctive, and what is trivial.
+#
+# A rough count of what would have to be guessed to write it by chance, from the normal form:
+# digits, operations and letters.  ``252*2=504`` says much, ``x=3`` little.
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_OPERATION = re.compile(r"[-+*/^√(!]")
+_NAME = re.compile(r"[^\W\d_]+")
+
+
+def information_of(expression: str) -> float:
+    """Return the information of an expression, at least 0.
+
+    One for each significant digit (one at least for each number), one half for each operation
+    and each name.
+    """
+    normal = normalize(expression)
+    digits = sum(
+        max(1, len(number.replace(".", "").strip("0"))) for number in _NUMBER.findall(normal)
+    )
+    return digits + (len(_OPERATION.findall(normal)) + len(_NAME.findall(normal))) / 2
+
+
+def is_identity(expression: str) -> bool:
+    """Tell whether an equation only multiplies by 1, adds 0 or raises to the first power."""
+    statement = parse_statement(expression)
+    if statement is None or len(statement.sides) != 2:
+        return False
+    left, right = statement.sides
+    reduced = _reduced(left), _reduced(right)
+    changed = reduced != (left, right)
+    return changed and (reduced[0] == reduced[1] or _same_number(*reduced))
+
+
+def _reduced(tree: Expression) -> Expression:
+    """Return a tree without the operations of its top that change nothing."""
+    match tree:
+        case Sum():
+            terms = [(sign, term) for sign, term in tree.terms if not _is_number(term, 0)]
+            return terms[0][1] if len(terms) == 1 and terms[0][0] > 0 else Sum(terms)
+        case Product():
+            factors = [(div, factor) for div, factor in tree.factors if not _is_number(factor, 1)]
+            return factors[0][1] if len(factors) == 1 and not factors[0][0] else Product(factors)
+        case Power() if _is_number(tree.exponent, 1):
+            return tree.base
+    return tree
+
+
+def _is_number(tree: Expression, value: int) -> bool:
+    return isinstance(tree, Number) and tree.value == value
+
+
+def _same_number(left: Expression, right: Expression) -> bool:
+    return isinstance(left, Number) and isinstance(right, Number) and left.value == right.value
+
+
+def gives_number(expression: str) -> bool:
+    """Tell whether one side of a statement is a number: what it says does not hang on names."""
+    statement = parse_statement(expression)
+    return statement is not None and any(
+        value_in_lowest_terms(side) is not None for side in statement.sides
+    )
+
+
+# MERGED Choose the nodes of one problem among its candidates (paper section 3.2, Stage 3).
+#
+# What restates the problem, is trivial, says too little, is reached too rarely or is implied by
+# another candidate goes; of what is left the most informative and best supported stay.  Each
+# step names what it drops, so that the audit file accounts for every candidate.
+
+# Information beyond this makes a node no better: a page of algebra is nothing to look for.
+ENOUGH_INFORMATION = 12.0
+
+
+def refine(
+    problem: Problem, extraction: Extraction, rollouts: int, settings: RefineSettings
+) -> Extraction:
+    """Return the nodes of a problem in order of position, and everything dropped so far.
+
+    Args:
+        problem: without nodes; its text is what a restatement restates.
+        extraction: of stage 2.
+        rollouts: correct rollouts that stage 2 looked at.
+        settings: the thresholds.
+    """
+    dropped: list[Dropped] = []
+
+    def keep(
+        candidates: Sequence[Candidate],
+        reason: str,
+        fault: Callable[[Candidate], str | None],
+    ) -> list[Candidate]:
+        kept = []
+        for candidate in candidates:
+            detail = fault(candidate)
+            if detail is None:
+                kept.append(candidate)
+            else:
+                dropped.append(_dropped(candidate, reason, detail))
+        return kept
+
+    left = _without_echo(problem, extraction.candidates, dropped)
+    left = keep(left, "support", lambda one: _too_rare(one, rollouts, settings))
+    left = keep(left, "trivial", _trivial)
+    left = keep(left, "not distinctive", lambda one: _too_little(one, settings.min_information))
+    ranked = sorted(left, key=lambda one: (-_worth(one, rollouts), one.position, one.label))
+    ranked = _without_pieces(ranked, dropped)
+    ranked = _few_finals(ranked, settings.max_finals, dropped)
+    for one in ranked[settings.max_nodes :]:
+        detail = f"{settings.max_nodes} others say more or are reached more often"
+        dropped.append(_dropped(one, "beyond the maximum", detail))
+    chosen = sorted(ranked[: settings.max_nodes], key=lambda one: (one.position, one.label))
+    return Extraction(tuple(chosen), (*extraction.dropped, *dropped))
+
+
+def _dropped(one: Candidate, reason: str, detail: str) -> Dropped:
+    return Dropped("refine", reason, detail, one.label, one.expressions, one.support)
+
+
+def _without_echo(
+    problem: Problem, candidates: Sequence[Candidate], dropped: list[Dropped]
+) -> list[Candidate]:
+    """Take away what the problem's own text states; a candidate keeps its other wordings."""
+    kept: list[Candidate] = []
+    for one in candidates:
+        forms = (*one.expressions, *one.derived)
+        echoed = Matcher([[form] for form in forms]).match(problem.problem)
+        split = len(one.expressions)
+        expressions = tuple(
+            form
+            for form, is_echo in zip(one.expressions, echoed[:split], strict=True)
+            if not is_echo
+        )
+        derived = tuple(
+            form for form, is_echo in zip(one.derived, echoed[split:], strict=True) if not is_echo
+        )
+        if not any(echoed):
+            kept.append(one)
+        elif expressions and one.label in expressions:
+            kept.append(replace(one, expressions=expressions, derived=derived))
+        else:
+            detail = "it stands in the text of the problem"
+            dropped.append(_dropped(one, "restates the problem", detail))
+    return kept
+
+
+def _too_rare(one: Candidate, rollouts: int, settings: RefineSettings) -> str | None:
+    share = settings.min_share if gives_number(one.label) else settings.min_formula_share
+    needed = max(settings.min_support, math.ceil(share * rollouts - 1e-9))
+    if one.support >= needed:
+        return None
+    return f"reached by {one.support} of {rollouts} rollouts, {needed} are needed"
+
+
+def _trivial(one: Candidate) -> str | None:
+    return "an operation that changes nothing" if all(map(is_identity, one.expressions)) else None
+
+
+def _too_little(one: Candidate, least: float) -> str | None:
+    information = information_of(one.label)
+    if information >= least:
+        return None
+    return f"information {information:g}, {least:g} are needed"
+
+
+def _without_pieces(candidates: Sequence[Candidate], dropped: list[Dropped]) -> list[Candidate]:
+    """Of two candidates one of which implies the other, keep the one that comes first.
+
+    A candidate implies another that stands in all of its wordings: whoever reaches it gets both.
+
+    Args:
+        candidates: best first.
+        dropped: taken-away candidates are added.
+    """
+    implied = _implied(candidates)
+    kept: list[int] = []
+    for index, one in enumerate(candidates):
+        whole = next(
+            (other for other in kept if other in implied[index] or index in implied[other]), None
+        )
+        if whole is None:
+            kept.append(index)
+        else:
+            detail = f"implies or is implied by {candidates[whole].label!r}"
+            dropped.append(_dropped(one, "implied", detail))
+    return [candidates[index] for index in kept]
+
+
+def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
+    """Return for each candidate the indices of those that stand in all of its wordings.
+
+    Every wording is read once, for all candidates together: a matcher for each pair of several
+    hundred candidates would take a minute.
+    """
+    owners = [index for index, one in enumerate(candidates) for _ in one.expressions]
+    wordings = [CorrectRollout("", "", text) for one in candidates for text in one.expressions]
+    found = find_mentions([(*one.expressions, *one.derived) for one in candidates], wordings)
+    implied: list[set[int]] = [set() for _ in candidates]
+    for part, mentions in enumerate(found):
+        holding = Counter(owners[mention.rollout] for mention in mentions)
+        for index, count in holding.items():
+            if count == len(candidates[index].expressions):
+                implied[index].add(part)
+    return implied
+
+
+def _few_finals(ranked: Sequence[Candidate], limit: int, dropped: list[Dropped]) -> list[Candidate]:
+    """Keep the best nodes that state the final answer; the rest restate it."""
+    kept: list[Candidate] = []
+    finals = 0
+    for one in ranked:
+        finals += one.is_final
+        if one.is_final and finals > limit:
+            detail = f"{limit} others state the final answer"
+            dropped.append(_dropped(one, "restates the answer", detail))
+        else:
+            kept.append(one)
+    return kept
+
+
+def _worth(one: Candidate, rollouts: int) -> float:
+    """Return how much a node is worth: the share of rollouts that reach it, by what it says."""
+    return one.support / max(1, rollouts) * min(information_of(one.label), ENOUGH_INFORMATION)

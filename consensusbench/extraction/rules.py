@@ -1,0 +1,751 @@
+"""Stage 2 by rules: equations and distinctive values that correct rollouts share."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from fractions import Fraction
+from itertools import islice
+from typing import NamedTuple
+
+from consensusbench.extraction.statements import (
+    Truth,
+    forms_beyond,
+    normal_form,
+    statement_structure,
+    states_answer,
+    truth_of,
+)
+from consensusbench.extraction.support import find_mentions, reach_of
+from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
+from consensuspr.core import Matcher, normalize
+from consensuspr.core.expressions.derive import value_in_lowest_terms
+from consensuspr.core.expressions.evaluate import (
+    Call,
+    Expression,
+    Number,
+    Symbol,
+    evaluate,
+    is_constant,
+)
+from consensuspr.core.expressions.parser import Kind as TokenKind
+from consensuspr.core.expressions.parser import tokenize
+from consensuspr.core.expressions.statement import Statement, parse_statement
+from consensuspr.data import Problem, Row
+from consensuspr.errors import InputError
+
+# MERGED The thresholds of extraction by rules.
+
+# Counts up whenever the same rollouts may give other candidates.
+RULES_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class RulesSettings:
+    """What extraction by rules looks at and keeps.
+
+    Attributes:
+        min_support: rollouts that must state a conclusion, at least 1.
+        min_models: models whose rollouts must state it, or as many as there are: what one model
+            alone writes is its style, not consensus.
+        phrases: a number with the word beside it ("30 minutes") is another wording of the
+            conclusion that gives the number; without, only formulas are wordings.
+        values: a distinctive number is a conclusion, and a wording of the one that gives it.
+        max_statements: of one rollout, and phrases of each kind; later ones are not looked at.
+        max_statement_chars: of a statement's normal form; longer ones are not looked at.
+        max_candidates: of one problem whose support is counted, best supported first.
+        max_wordings: formulas of one conclusion.
+        max_phrases: phrases of one conclusion.
+        max_forms: wordings and equal forms of one conclusion together.
+
+    Raises:
+        InputError: a threshold is below its least value.
+    """
+
+    min_support: int = 2
+    min_models: int = 2
+    phrases: bool = True
+    values: bool = True
+    max_statements: int = 2000
+    max_statement_chars: int = 120
+    max_candidates: int = 400
+    max_wordings: int = 12
+    max_phrases: int = 12
+    max_forms: int = 128
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, bool) and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+
+    def provenance(self) -> Row:
+        """Return name, version and thresholds."""
+        return {"extractor": "rules", "version": RULES_VERSION, **asdict(self)}
+
+
+# MERGED What a rollout concludes: its statements, each with its words, its value and its structure.
+#
+# False arithmetic is left out: a correct rollout may hold a slip.  A statement that its own
+# rollout does not match is a piece of something larger and left out as well: the matcher that
+# will look for it later must be able to find it.
+
+
+class Kind(Enum):
+    """What a statement does with its value."""
+
+    COMPUTED = "computed"  # 3*10=30
+    ASSIGNED = "assigned"  # x=30, P(A)=1/4
+    FORMULA = "formula"  # a+b=c, 2x=66, x<5
+
+
+class Conclusion(NamedTuple):
+    """A statement of one rollout.
+
+    Attributes:
+        kind: what it does with its value.
+        structure: equal for statements that differ in the order of operands and sides only.
+        value: what it gives, None for a formula.
+        is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
+            conclusion by itself.
+        chain: number of the chain that it stands in, counted through the rollout.
+        wording: as written.
+        position: of its first mention in the response, from 0 to 1.
+    """
+
+    kind: Kind
+    structure: str
+    value: Fraction | None
+    is_worded: bool
+    chain: int
+    wording: str
+    position: float
+
+
+def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
+    """Return the distinct statements of a rollout in order of their first chain."""
+    links = _distinct_links(rollout.response, settings)
+    found: list[Conclusion] = []
+    mentioned = find_mentions([[link.text] for link in links], [rollout])
+    for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
+        for mention in mentions:
+            found.extend(_conclusions(link, chain, mention.wording, mention.position))
+    return found
+
+
+def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
+    """Return each link with the number of the first chain that holds it."""
+    links: dict[Link, int] = {}
+    for number, chain in enumerate(read_chains(response)):
+        for link in links_of(chain):
+            if sum(map(len, link)) <= settings.max_statement_chars:
+                links.setdefault(link, number)
+        if len(links) >= settings.max_statements:
+            break
+    return links
+
+
+def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
+    """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
+    if truth_of(wording) is Truth.FALSE:
+        return
+    # Words around a formula can make prose of it; the normal form is without them.
+    statement = _two_sided(wording) or _two_sided(link.text)
+    if statement is None:
+        return
+    structure = statement_structure(statement)
+    kind, value = _judge(statement)
+    if structure is None or _says_nothing(statement):
+        return
+    is_worded = kind is not Kind.COMPUTED and _names_in_words(wording)
+    if kind is Kind.FORMULA and is_worded:
+        return
+    yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
+
+
+def _names_in_words(wording: str) -> bool:
+    """Tell whether a quantity is named by a word, as in ``total = price * count``.
+
+    Everybody names them differently, so that such a formula is found in hardly another solution.
+    """
+    return any(
+        token.kind is TokenKind.WORD and not token.text.isupper() for token in tokenize(wording)
+    )
+
+
+def _two_sided(text: str) -> Statement | None:
+    statement = parse_statement(text)
+    return statement if statement is not None and len(statement.sides) == 2 else None
+
+
+def _says_nothing(statement: Statement) -> bool:
+    """Tell whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
+    if None in [evaluate(side) for side in statement.sides]:
+        return False
+    literals = sum(map(_is_literal, statement.sides))
+    fractions = sum(value_in_lowest_terms(side) is not None for side in statement.sides)
+    return literals == 2 or (not literals and fractions != 1)
+
+
+def _judge(statement: Statement) -> tuple[Kind, Fraction | None]:
+    left, right = statement.sides
+    if statement.relations[0] not in ("=", "≈") or statement.tail:
+        return Kind.FORMULA, None
+    # 10/3=3.33 gives what is written, not what it should be.
+    results = sorted(((left, right), (right, left)), key=lambda pair: not _is_literal(pair[1]))
+    for side, result in results:
+        # A number, not something to compute: "total = 12+6" does not say 18.
+        value = value_in_lowest_terms(result)
+        if value is not None and _is_name(side):
+            return Kind.ASSIGNED, value
+        if value is not None and is_constant(side):
+            return Kind.COMPUTED, value
+    return Kind.FORMULA, None
+
+
+def _is_literal(tree: Expression) -> bool:
+    return isinstance(tree, Number)
+
+
+def _is_name(side: Expression) -> bool:
+    if isinstance(side, Call):
+        return side.pieces[0][:1].isalpha()
+    return isinstance(side, Symbol) and not is_constant(side)
+
+
+# MERGED Find the statements of a rollout in its normal form: chains of sides joined by relations.
+#
+# The normal form has already dropped typesetting, units and blanks, so that a formula stands
+# between blanks as one run of characters.  A run is cut where a bracket has no partner and at
+# commas, semicolons and colons outside brackets; relations inside brackets, as in ``P(X=5)``,
+# belong to the side.  Linear in the length of the text.
+#
+# Program code and markup tags are left out: what they hold says how a rollout was written, not
+# what it concluded.
+
+RELATIONS = "=<>≤≥≈≡"
+_SEPARATORS = ",;:"
+_PARTNER = {")": "(", "]": "[", "}": "{"}
+_RELATION = re.compile(f"[{RELATIONS}≠]")
+
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_TAG = re.compile(r"</?[A-Za-z_][\w-]{0,32}>")
+_FRACTION = re.compile(r"\d{1,3}/\d")
+
+# Longer chains are steps of an algorithm written out; what they conclude stands at their end too.
+MAX_SIDES = 16
+
+
+class Chain(NamedTuple):
+    """``sides[0] relations[0] sides[1] ...`` as they stand in the normal form.
+
+    Attributes:
+        sides: at least two, none empty, no two neighbours alike.
+        relations: one fewer, each of :data:`RELATIONS`.
+    """
+
+    sides: tuple[str, ...]
+    relations: str
+
+
+class Link(NamedTuple):
+    """Two neighbours of a chain and what joins them: the smallest statement."""
+
+    left: str
+    relation: str
+    right: str
+
+    @property
+    def text(self) -> str:
+        """The statement as it stands in the normal form."""
+        return self.left + self.relation + self.right
+
+
+def prose_of(response: str) -> str:
+    """Return a response without its program code and its markup tags."""
+    return _TAG.sub("\n", _FENCE.sub("\n", response))
+
+
+def read_chains(response: str) -> Iterator[Chain]:
+    """Yield the chains of a response in order, repetitions included."""
+    tokens = normalize(prose_of(response)).split()
+    for index, token in enumerate(tokens):
+        if _RELATION.search(token):
+            for piece in _pieces(_completed(tokens, index)):
+                yield from _chains(piece)
+
+
+def links_of(chain: Chain) -> Iterator[Link]:
+    """Yield the neighbours of a chain."""
+    for place, relation in enumerate(chain.relations):
+        yield Link(chain.sides[place], relation, chain.sides[place + 1])
+
+
+def _completed(tokens: list[str], index: int) -> str:
+    """Return a token with the neighbours that belong to it although a blank divides them."""
+    token = tokens[index]
+    if "≡" in token and tokens[index + 1 : index + 2] == ["mod"] and index + 2 < len(tokens):
+        token = " ".join(tokens[index : index + 3])
+    if _FRACTION.match(token) and index and tokens[index - 1].isdecimal():
+        token = f"{tokens[index - 1]} {token}"  # a mixed number
+    return token
+
+
+def _pieces(token: str) -> Iterator[str]:
+    """Yield what stands between the separators and the brackets that have no partner."""
+    cuts = _lonely_brackets(token)
+    depth = start = 0
+    for place, character in enumerate(token):
+        if place in cuts or (not depth and character in _SEPARATORS):
+            yield token[start:place]
+            start = place + 1
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+    yield token[start:]
+
+
+def _lonely_brackets(token: str) -> set[int]:
+    opened: list[int] = []
+    lonely: set[int] = set()
+    for place, character in enumerate(token):
+        if character in "([{":
+            opened.append(place)
+        elif character in ")]}":
+            if opened and token[opened[-1]] == _PARTNER[character]:
+                opened.pop()
+            else:
+                lonely.add(place)
+    return lonely.union(opened)
+
+
+def _chains(piece: str) -> Iterator[Chain]:
+    """Yield the chains of a piece: more than one where a side is missing or ``≠`` joins two."""
+    sides: list[str] = []
+    relations: list[str] = []
+    for side, relation in _sides(piece):
+        side = side.strip(".?! ")
+        if not side or side[0] in "*/^" or side[-1] in "+-*/^":  # an operand is missing
+            yield from _chain(sides, relations)
+            sides, relations = [], []
+            continue
+        if sides and side == sides[-1]:
+            relations[-1:] = [relation]
+            continue
+        sides.append(side)
+        relations.append(relation)
+        if relation == "≠":
+            yield from _chain(sides, relations)
+            sides, relations = [], []
+    yield from _chain(sides, relations)
+
+
+def _chain(sides: list[str], relations: list[str]) -> Iterator[Chain]:
+    if len(sides) > 1:
+        # The last relation is the one that follows the last side.
+        yield Chain(tuple(sides[:MAX_SIDES]), "".join(relations[: min(len(sides), MAX_SIDES) - 1]))
+
+
+def _sides(piece: str) -> Iterator[tuple[str, str]]:
+    """Yield each side with the relation that follows it; the last one with none."""
+    depth = start = 0
+    for place, character in enumerate(piece):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif not depth and _RELATION.match(character):
+            yield piece[start:place], character
+            start = place + 1
+    yield piece[start:], ""
+
+
+# MERGED Numbers in prose: ``30 minutes`` and ``earns 30``, and numbers that are distinctive alone.
+#
+# Many a solution says in words what another writes as an equation ("that leaves 30 minutes").
+# A phrase is never a conclusion of its own, only another wording of one that a formula gives;
+# a bare number is one where it is distinctive.  Numbers of the problem itself are no wording:
+# to repeat them is no step.
+
+# Beside a number these name no quantity.
+_STOP_WORDS = frozenset(
+    "and or nor of the a an in on at to for from by with is are was were be been as that this "
+    "these those so then thus hence which who whom whose he she they it its we you i each per "
+    "every more less fewer times than if but when because since into onto out up down over "
+    "under again left total altogether remaining after before has have had not no also only "
+    "will would can could must do does did done him her his their our your my all both either "
+    "one two three four five six seven eight nine ten first second third last next there here "
+    "where while during plus minus divided multiplied multiply equals equal gives give given "
+    "get gets got yields makes answer step around about approximately nearly almost just "
+    "exactly problem question part case line option number numbers value values result results "
+    "means mean let find therefore now already still another other others same such what how "
+    "many much".split()
+)  # fmt: skip
+
+_NUMBER = r"\d{1,18}(?:\.\d{1,9})?"
+_WORD = r"[a-z][a-z'-]{1,31}"
+_AFTER = re.compile(rf"(?<![\w.,/*+^√-])({_NUMBER}) ({_WORD})(?: ({_WORD}))?(?![\w'-])")
+_BEFORE = re.compile(rf"(?<![\w'-])({_WORD}) ({_NUMBER})(?![\w/*+^=√-]|\.\d|,\d)")
+_BARE = re.compile(rf"(?<![\w.])({_NUMBER})(?!\w|\.\d)")
+
+# "1 use", "2 possibilities": words that any text may hold.
+MIN_COUNTED = 3
+
+# Digits from which on a number is unlikely to turn up by chance; 125 is among the numbers
+# that counting to 300 prints, so that a whole number needs one digit more.
+MIN_SIGNIFICANT_DIGITS = 3
+MIN_DISTINCTIVE_WHOLE = 1000
+
+
+class Phrase(NamedTuple):
+    """A number of a response with the words that make it a quantity.
+
+    Attributes:
+        value: the number.
+        words: the phrase as it stands in the normal form.
+        position: of its first mention, as a share of the normal form.
+        is_bare: the number stands alone.
+    """
+
+    value: Fraction
+    words: str
+    position: float
+    is_bare: bool
+
+
+def read_phrases(response: str, limit: int) -> list[Phrase]:
+    """Return the distinct phrases and distinctive numbers of a response.
+
+    Args:
+        response: its text.
+        limit: on the numbers with a word behind them, with a word before them and alone that
+            are looked at, each from the beginning.
+    """
+    normal = normalize(prose_of(response))
+    found: dict[str, Phrase] = {}
+
+    def add(number: str, words: str, start: int, is_bare: bool = False) -> None:
+        value = Fraction(number)
+        if words not in found and (value.denominator > 1 or value >= MIN_COUNTED):
+            found[words] = Phrase(value, words, start / len(normal), is_bare)
+
+    for match in islice(_AFTER.finditer(normal), limit):
+        number, noun, second = match.groups()
+        if noun not in _STOP_WORDS:
+            add(number, f"{number} {noun}", match.start())
+        elif noun == "per" and second is not None:
+            add(number, f"{number} {noun} {second}", match.start())
+    for match in islice(_BEFORE.finditer(normal), limit):
+        if match[1] not in _STOP_WORDS and not is_small(Fraction(match[2])):
+            add(match[2], match[0], match.start())
+    for match in islice(_BARE.finditer(normal), limit):
+        if is_distinctive(match[1]):
+            add(match[1], match[1], match.start(), is_bare=True)
+    return list(found.values())
+
+
+def is_small(value: Fraction) -> bool:
+    """Tell whether a number is a digit, which stands beside many a word by chance."""
+    return value.denominator == 1 and value < 10
+
+
+def is_distinctive(number: str) -> bool:
+    """Tell whether a number is unlikely to be printed by chance or by counting."""
+    digits = number.replace(".", "").lstrip("0")
+    if "." not in number:
+        digits = digits.rstrip("0")
+        return len(digits) >= MIN_SIGNIFICANT_DIGITS and int(number) >= MIN_DISTINCTIVE_WHOLE
+    return len(digits) >= MIN_SIGNIFICANT_DIGITS
+
+
+def numbers_of(text: str) -> frozenset[Fraction]:
+    """Return the numbers that a text holds, as its normal form spells them."""
+    return frozenset(Fraction(number) for number in re.findall(_NUMBER, normalize(text)))
+
+
+# MERGED Cluster the statements of several rollouts into the conclusions that they share.
+#
+# Statements of one structure are one conclusion.  So are computations that give the same value
+# where they are alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in another
+# both say that 150 are left.  A rollout that makes both, in two places, shows that they are two
+# steps; a chain (``a=b=150``) is one place.  A variable that is given the value says the same
+# as the computation behind it, but two variables that a rollout gives one value are two
+# conclusions.
+
+# Of the rollouts that make the rarer of two statements, the share that may make both before
+# they count as two steps.
+MAX_TOGETHER = 0.25
+
+# Rollouts that must write a digit with a word.
+MIN_WRITTEN = 2
+
+# Ways to one value that are compared with each other; a rollout of tool output holds hundreds.
+MAX_ALTERNATIVES = 64
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Statements that conclude the same.
+
+    Attributes:
+        value: what they give, None for a formula.
+        wordings: how often each was written; formulas.
+        phrases: how many rollouts wrote each; numbers with words.
+        rollouts: which wrote a statement of it, phrases aside.
+    """
+
+    value: Fraction | None
+    wordings: Counter[str] = field(default_factory=Counter)
+    phrases: Counter[str] = field(default_factory=Counter)
+    rollouts: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Statement:
+    """All conclusions of one structure."""
+
+    kind: Kind
+    value: Fraction | None
+    is_worded: bool
+    wordings: Counter[str] = field(default_factory=Counter)
+    places: dict[int, set[int]] = field(default_factory=dict)  # rollout -> its chains
+
+
+def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
+    """Return the clusters of the conclusions of several rollouts, best supported first.
+
+    Args:
+        read: (n_rollouts,) what each rollout concludes.
+    """
+    by_value: dict[Fraction, list[_Statement]] = {}
+    clusters: list[Cluster] = []
+    for statement in _statements(read):
+        if statement.value is None:
+            clusters.append(_as_cluster([statement]))
+        else:
+            by_value.setdefault(statement.value, []).append(statement)
+    for statements in by_value.values():
+        for group in _alternatives(statements):
+            if not all(statement.is_worded for statement in group):
+                clusters.append(_as_cluster(group))
+    return sorted(clusters, key=_by_support)
+
+
+def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -> list[Cluster]:
+    """Give each phrase to the cluster of its value, and return clusters of what is left.
+
+    Where several clusters give a value, the best supported one is the likeliest to be meant.
+    A digit with a word needs two rollouts: "7 days" may be any week.
+
+    Args:
+        clusters: of :func:`cluster`, best supported first; changed.
+        read: (n_rollouts,) the phrases of each rollout.
+
+    Returns:
+        Clusters of bare numbers that no formula gives.
+    """
+    owners: dict[Fraction, Cluster] = {}
+    for known in clusters:
+        if known.value is not None:
+            owners.setdefault(known.value, known)
+    alone: dict[Fraction, Cluster] = {}
+    written = Counter(phrase.words for phrases in read for phrase in phrases)
+    for index, phrases in enumerate(read):
+        for phrase in phrases:
+            if is_small(phrase.value) and written[phrase.words] < MIN_WRITTEN:
+                continue
+            owner = owners.get(phrase.value)
+            if owner is not None:
+                owner.phrases[phrase.words] += 1
+            elif phrase.is_bare:
+                own = alone.setdefault(phrase.value, Cluster(phrase.value))
+                own.wordings[phrase.words] += 1
+                own.rollouts.add(index)
+    return sorted(alone.values(), key=_by_support)
+
+
+def _statements(read: Sequence[Sequence[Conclusion]]) -> Iterator[_Statement]:
+    statements: dict[str, _Statement] = {}
+    for index, conclusions in enumerate(read):
+        for one in conclusions:
+            known = statements.get(one.structure)
+            if known is None:
+                known = statements[one.structure] = _Statement(one.kind, one.value, one.is_worded)
+            known.wordings[one.wording] += 1
+            known.places.setdefault(index, set()).add(one.chain)
+    yield from statements.values()
+
+
+def _alternatives(statements: list[_Statement]) -> list[list[_Statement]]:
+    """Return statements of one value as groups of ways to it; the rarest stay alone."""
+    ranked = sorted(statements, key=lambda one: (-len(one.places), -one.wordings.total()))
+    groups: list[list[_Statement]] = []
+    for statement in ranked[:MAX_ALTERNATIVES]:
+        for group in groups:
+            if all(_may_be_one(statement, other) for other in group):
+                group.append(statement)
+                break
+        else:
+            groups.append([statement])
+    return groups + [[statement] for statement in ranked[MAX_ALTERNATIVES:]]
+
+
+def _may_be_one(one: _Statement, other: _Statement) -> bool:
+    if one.kind is not other.kind:
+        return True  # x=30 behind 60/2=30
+    shared = one.places.keys() & other.places.keys()
+    apart = sum(not one.places[index] & other.places[index] for index in shared)
+    return apart <= MAX_TOGETHER * min(len(one.places), len(other.places))
+
+
+def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
+    merged = Cluster(statements[0].value)
+    # Computations before assignments: "3*10=30" says more than "x=30".
+    for statement in sorted(statements, key=lambda one: one.kind is Kind.ASSIGNED):
+        merged.wordings.update(statement.wordings)
+        merged.rollouts.update(statement.places)
+    return merged
+
+
+def _by_support(one: Cluster) -> tuple[int, int, str]:
+    # The wording last, so that equal counts have one order on every machine.
+    return -len(one.rollouts), -one.wordings.total(), min(one.wordings)
+
+
+# MERGED The extractor by rules: read, cluster, count, describe (paper section 3.2, Stage 2).
+
+
+@dataclass(frozen=True, slots=True)
+class RulesExtractor:
+    """Finds what correct rollouts state alike, by rules alone: offline and deterministic."""
+
+    settings: RulesSettings = field(default_factory=RulesSettings)
+    name: str = "rules"
+
+    def provenance(self) -> Row:
+        return self.settings.provenance()
+
+    def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
+        """Return the conclusions that enough rollouts state, in order of their position.
+
+        Args:
+            problem: its text and ground truth are used.
+            rollouts: correct ones.
+        """
+        clusters = cluster([read_conclusions(one, self.settings) for one in rollouts])
+        clusters += self._phrased(clusters, problem, rollouts)
+        counted, rare = self._promising(clusters)
+        drafts = [_beyond(problem.problem, *self._expressions(one)) for one in counted]
+        groups = [(*written, *derived) for written, derived in drafts]
+        num_models = len({one.model for one in rollouts})
+        candidates: list[Candidate] = []
+        dropped = [self._unsupported(one, len(one.rollouts)) for one in rare]
+        for known, (written, derived), mentions in zip(
+            counted, drafts, find_mentions(groups, rollouts), strict=True
+        ):
+            reach = reach_of(mentions, rollouts)
+            if reach.support < self.settings.min_support:
+                dropped.append(self._unsupported(known, reach.support))
+                continue
+            if reach.num_models < min(self.settings.min_models, num_models):
+                detail = f"stated by {reach.num_models} of the {num_models} models"
+                dropped.append(
+                    Dropped("extract", "few models", detail, written[0], written, reach.support)
+                )
+                continue
+            candidates.append(
+                Candidate(
+                    label=written[0],
+                    type=_type_of(known),
+                    expressions=written,
+                    derived=derived,
+                    support=reach.support,
+                    num_models=reach.num_models,
+                    position=round(reach.position, 4),
+                    is_final=_is_final(known, written, problem.ground_truth),
+                )
+            )
+        candidates.sort(key=lambda one: (one.position, one.label))
+        return Extraction(tuple(candidates), tuple(dropped))
+
+    def _phrased(
+        self, clusters: list[Cluster], problem: Problem, rollouts: Sequence[CorrectRollout]
+    ) -> list[Cluster]:
+        """Add phrases to the clusters and return what bare numbers conclude."""
+        given = numbers_of(problem.problem)
+        limit = self.settings.max_statements
+        kept = [
+            [phrase for phrase in read_phrases(one.response, limit) if self._counts(phrase, given)]
+            for one in rollouts
+        ]
+        return add_phrases(clusters, kept)
+
+    def _counts(self, phrase: Phrase, given: frozenset[object]) -> bool:
+        wanted = self.settings.values if phrase.is_bare else self.settings.phrases
+        return wanted and phrase.value not in given
+
+    def _promising(self, clusters: Iterable[Cluster]) -> tuple[list[Cluster], list[Cluster]]:
+        """Return the clusters whose support is worth counting, and those that come after.
+
+        What one rollout alone wrote may still be found in others by an equal form.
+        """
+        ranked = sorted(clusters, key=lambda one: -len(one.rollouts))
+        limit = self.settings.max_candidates
+        return ranked[:limit], ranked[limit:]
+
+    def _expressions(self, known: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the wordings of a conclusion, and equal forms that were not seen."""
+        written = _distinct(known.wordings.most_common(), self.settings.max_wordings)
+        phrases = _distinct(known.phrases.most_common(), self.settings.max_phrases)
+        written = (*written, *phrases)[: self.settings.max_forms]
+        derived = forms_beyond(written, limit=self.settings.max_forms - len(written))
+        return written, derived
+
+    def _unsupported(self, known: Cluster, support: int) -> Dropped:
+        written = _distinct(known.wordings.most_common(), self.settings.max_wordings)
+        return Dropped(
+            "extract",
+            "unsupported",
+            f"stated by {support} of the rollouts, {self.settings.min_support} are needed",
+            written[0],
+            written,
+            support,
+        )
+
+
+def _beyond(
+    text: str, written: tuple[str, ...], derived: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the forms that the problem's text does not hold, so that none counts as support.
+
+    A conclusion whose label it holds is returned whole: refinement drops it and says why.
+    """
+    held = Matcher([[form] for form in (*written, *derived)]).match(text)
+    if held[0]:
+        return written, derived
+    own = tuple(form for form, is_held in zip(written, held, strict=False) if not is_held)
+    rest = zip(derived, held[len(written) :], strict=True)
+    return own, tuple(form for form, is_held in rest if not is_held)
+
+
+def _distinct(wordings: Iterable[tuple[str, int]], limit: int) -> tuple[str, ...]:
+    """Return the first wordings whose normal forms differ."""
+    kept: dict[str, str] = {}
+    for wording, _ in wordings:
+        if len(kept) == limit:
+            break
+        kept.setdefault(normal_form(wording), wording)
+    return tuple(kept.values())
+
+
+def _type_of(known: Cluster) -> NodeType:
+    if known.value is None and not any("=" in wording for wording in known.wordings):
+        return "proposition"  # an inequality, a congruence
+    return "value" if normal_form(min(known.wordings)).replace(".", "").isdecimal() else "equation"
+
+
+def _is_final(known: Cluster, written: Sequence[str], ground_truth: str | None) -> bool:
+    return any(states_answer(text, ground_truth) for text in written[:4])

@@ -1,0 +1,409 @@
+"""The values that a wording gives: what its sides come to, or the numbers in its words.
+
+Two wordings that a model calls the same conclusion should give the same value where they
+give any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from itertools import pairwise, zip_longest
+
+from consensuspr.core import derive_forms, normalize
+from consensuspr.core.expressions.derive import value_in_lowest_terms
+from consensuspr.core.expressions.evaluate import (
+    Call,
+    Expression,
+    Number,
+    Power,
+    Product,
+    Spelling,
+    Sum,
+    Symbol,
+    evaluate,
+)
+from consensuspr.core.expressions.parser import MAX_DIGITS, Kind, tokenize
+from consensuspr.core.expressions.statement import Statement, parse_statement
+from consensuspr.scoring.answers.compare import Form, compare, form_of
+from consensuspr.scoring.answers.extract import (
+    MAX_ANSWER_CHARS,
+    answer_in_prose,
+    extract_boxed,
+    extract_boxed_run,
+    extract_gsm8k,
+)
+
+
+def stated_values(text: str) -> frozenset[Fraction]:
+    """Return the exact values of the sides of a statement, or the numbers in other text.
+
+    Empty where there are none, as in ``n is even`` or ``a+b=c``.
+    """
+    statement = parse_statement(text)
+    if statement is not None:
+        values = [evaluate(side) for side in statement.sides]
+        return frozenset(value for value in values if value is not None)
+    numbers = [token.text for token in tokenize(text) if token.kind is Kind.NUMBER]
+    return frozenset(Fraction(number) for number in numbers if len(number) <= MAX_DIGITS)
+
+
+# MERGED Whether two wordings provably say the same.
+#
+# Three proofs, each exact: the same normal form; derived forms that meet (a form is true
+# exactly where its expression is, unless it is a part of a chain of equalities); the same
+# tree but for the order of terms, factors and sides, however many there are.  Equal value is
+# no proof: ``2+2=4`` and ``8/2=4`` are both true, and different conclusions.
+
+_PUNCTUATION = " .,;:?"
+_MIRRORED = {"<": ">", "<=": ">="}
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One way of writing a statement, with what tells whether another says the same.
+
+    Attributes:
+        text: as written.
+        normal: its normal form without punctuation at the ends; empty where nothing is left.
+        derived: the core's forms of it as text.
+        is_chain: it has more than two sides; its derived forms then hold parts of it, which
+            it implies and which do not imply it.
+        forms: the normal forms of the text and of what is equal to it.
+        structure: its tree without order, None for prose and for a bare symbol or number.
+    """
+
+    text: str
+    normal: str
+    derived: tuple[str, ...]
+    is_chain: bool
+    forms: frozenset[str]
+    structure: str | None
+
+
+def read_wording(text: str) -> Wording:
+    """Return what can be proved about a text with; takes some 0.1 ms."""
+    statement = parse_statement(text)
+    is_chain = statement is not None and len(statement.sides) > 2
+    derived = tuple(derive_forms(text))
+    normal = normal_form(text)
+    equal = (normal,) if is_chain else (normal, *map(normal_form, derived))
+    forms = frozenset(form for form in equal if form)
+    return Wording(text, normal, derived, is_chain, forms, statement_structure(statement))
+
+
+def normal_form(text: str) -> str:
+    """Return the normal form as a matcher searches for it."""
+    return normalize(text).strip(_PUNCTUATION)
+
+
+def say_the_same(a: Wording, b: Wording) -> bool:
+    """Tell whether two wordings are provably the same statement."""
+    if not a.forms.isdisjoint(b.forms):
+        return True
+    return a.structure is not None and a.structure == b.structure
+
+
+def forms_beyond(
+    expressions: Sequence[str], rewritten: Sequence[str] = (), limit: int | None = None
+) -> tuple[str, ...]:
+    """Return the forms of a node that its expressions do not have, each normal form once.
+
+    Args:
+        expressions: the wordings as written.
+        rewritten: further equal wordings, which come first.
+        limit: on the number of forms; the nearest forms of every expression come before the
+            farther ones of any.
+    """
+    seen = {normal_form(text) for text in expressions} | {""}
+    derived = zip_longest(*map(derive_forms, expressions))
+    kept: list[str] = []
+    for form in (*rewritten, *(form for rank in derived for form in rank if form is not None)):
+        normal = normal_form(form)
+        if normal not in seen:
+            seen.add(normal)
+            kept.append(form)
+    return tuple(kept[:limit])
+
+
+def group_same(wordings: Sequence[Wording]) -> list[list[int]]:
+    """Return the classes of wordings that say the same, as indices in the order given."""
+    classes: list[list[int]] = []
+    owner: dict[str, int] = {}
+    for index, wording in enumerate(wordings):
+        marks = _marks(wording)
+        found = sorted({owner[mark] for mark in marks if mark in owner})
+        target = found[0] if found else len(classes)
+        if not found:
+            classes.append([])
+        for other in found[1:]:  # this wording proves that two classes are one
+            classes[target].extend(classes[other])
+            classes[other] = []
+            owner.update({mark: target for mark, place in owner.items() if place == other})
+        classes[target].append(index)
+        owner.update(dict.fromkeys(marks, target))
+    return [sorted(members) for members in classes if members]
+
+
+def _marks(wording: Wording) -> list[str]:
+    marks = ["form " + form for form in sorted(wording.forms)]
+    return marks if wording.structure is None else [*marks, "tree " + wording.structure]
+
+
+def statement_structure(statement: Statement | None) -> str | None:
+    """Return a text that is equal for statements which differ in nothing but order.
+
+    The order is that of the terms of a sum, the factors of a product, and the sides.
+
+    Args:
+        statement: as the core parses it; None for prose.
+
+    Returns:
+        None for prose, and for a number or symbol without a relation.
+    """
+    if statement is None:
+        return None
+    sides = [_unordered(side) for side in statement.sides]
+    relations = statement.relations
+    if not relations:
+        plain = isinstance(statement.sides[0], (Number, Symbol))
+        return None if plain else sides[0]
+    if len(set(relations)) == 1 and relations[0] in "=≠≡≈":
+        sides.sort()
+    elif set(relations) <= _MIRRORED.keys():
+        sides, relations = sides[::-1], [_MIRRORED[relation] for relation in reversed(relations)]
+    return "\x00".join([statement.tail, *relations, *sides])
+
+
+def _unordered(tree: Expression) -> str:
+    """Write a tree so that the order of terms and factors makes no difference."""
+    match tree:
+        case Number():
+            return str(tree.value)
+        case Symbol():
+            return f"[{tree.text}]"
+        case Sum():
+            terms = [f"{sign:+d}{_unordered(term)}" for sign, term in tree.terms]
+            return f"(+ {' '.join(sorted(terms))})"
+        case Product():
+            factors = [_factor(divides, factor) for divides, factor in tree.factors]
+            return f"(* {' '.join(sorted(factor for factor in factors if factor != '1'))})"
+        case Power():
+            return f"({_unordered(tree.base)})^({_unordered(tree.exponent)})"
+        case Call():
+            return "\x01".join([*tree.pieces, *map(_unordered, tree.arguments)])
+
+
+def _factor(divides: bool, tree: Expression) -> str:
+    """Write one factor; to divide by 2 is to multiply by 1/2."""
+    if divides and isinstance(tree, Number) and tree.value:
+        return str(1 / tree.value)
+    return ("/" if divides else "") + _unordered(tree)
+
+
+# MERGED Whether an arithmetic statement is true, as far as exact arithmetic can tell.
+#
+# A correct rollout may still hold a wrong equation, and a model may make one up.  What is
+# false must not become a node; what cannot be checked (variables, roots, prose) is left to
+# support.  Nothing is evaluated from text: the core's parser reads it, with its limits.
+#
+# Deliberately generous: a statement is false only if no reading makes it true.  Solutions
+# write ``10/3=3.33``, ``30/120*100=25%`` and ``2 dozen = 24``.
+
+# Beyond this relative difference, what is said to be about equal is not.
+APPROXIMATE_SHARE = Fraction(1, 10)
+
+# Punctuation and delimiters that a quoted formula may bring along: ``$2+2=5,$``.
+_AROUND = " \t\r\n.,;:?$"
+
+
+class Truth(StrEnum):
+    """What exact arithmetic says of a statement."""
+
+    TRUE = "true"
+    ROUNDED = "rounded"
+    """True up to the digits that a decimal was written with."""
+
+    FALSE = "false"
+    UNCHECKED = "unchecked"
+    """No statement, or one with parts that have no exact value here."""
+
+
+def truth_of(expression: str) -> Truth:
+    """Tell whether an expression is a true arithmetic statement.
+
+    Args:
+        expression: plain text or LaTeX, any string.
+    """
+    expression = expression.strip(_AROUND)
+    statement = parse_statement(expression)
+    if statement is None or not statement.relations:
+        return Truth.UNCHECKED
+    truth = _truth(statement)
+    if truth is not Truth.FALSE:
+        return truth
+    if statement.dropped_units:
+        return Truth.UNCHECKED  # a word that was taken for a unit may be a dozen
+    if any(token.kind is Kind.PERCENT for token in tokenize(expression)):
+        # 30/120*100=25%: the sign is a unit there, not a division by 100.
+        plain = parse_statement(expression.replace("\\%", "").replace("%", ""))
+        if plain is not None and plain.relations:
+            return _truth(plain)
+    return Truth.FALSE
+
+
+def _truth(statement: Statement) -> Truth:
+    values = [evaluate(side) for side in statement.sides]
+    if statement.tail:
+        return _congruence(statement, values)
+    if set(statement.relations) == {"="}:
+        return _equality(statement.sides, values)
+    relations = statement.relations
+    if "≈" in relations:  # what follows from a rounded value is about equal too
+        relations = ["≈" if relation == "=" else relation for relation in relations]
+    links = [
+        _link(relation, left, right)
+        for relation, (left, right) in zip(relations, pairwise(values), strict=True)
+    ]
+    for outcome in (Truth.FALSE, Truth.UNCHECKED, Truth.ROUNDED):
+        if outcome in links:
+            return outcome
+    return Truth.TRUE
+
+
+def _equality(sides: Sequence[Expression], values: Sequence[Fraction | None]) -> Truth:
+    """Compare all sides that have a value: x=5=7 is false whatever x is."""
+    known = [(side, value) for side, value in zip(sides, values, strict=True) if value is not None]
+    rounded = False
+    for (left, a), (right, b) in pairwise(known):
+        if a == b:
+            continue
+        if not _is_rounding(left, a, b) and not _is_rounding(right, b, a):
+            return Truth.FALSE
+        rounded = True
+    if len(known) < len(sides):
+        return Truth.UNCHECKED
+    return Truth.ROUNDED if rounded else Truth.TRUE
+
+
+def _is_rounding(side: Expression, written: Fraction, value: Fraction) -> bool:
+    """Tell whether a side is a decimal to which the value was rounded or cut."""
+    if not isinstance(side, Number) or side.spelling is not Spelling.DECIMAL:
+        return False
+    places = len(side.text.partition(".")[2])
+    return abs(written - value) < Fraction(1, 10**places)
+
+
+def _link(relation: str, left: Fraction | None, right: Fraction | None) -> Truth:
+    if left is None or right is None:
+        return Truth.UNCHECKED
+    match relation:
+        case "=":
+            holds = left == right
+        case "≠":
+            holds = left != right
+        case "<":
+            holds = left < right
+        case ">":
+            holds = left > right
+        case "<=":
+            holds = left <= right
+        case ">=":
+            holds = left >= right
+        case "≈":
+            near = abs(left - right) <= APPROXIMATE_SHARE * max(abs(left), abs(right))
+            return Truth.ROUNDED if near else Truth.FALSE
+        case _:
+            return Truth.UNCHECKED
+    return Truth.TRUE if holds else Truth.FALSE
+
+
+def _congruence(statement: Statement, values: Sequence[Fraction | None]) -> Truth:
+    digits = "".join(filter(str.isdecimal, statement.tail))
+    modulus = int(digits) if 0 < len(digits) <= 18 else 0
+    if not modulus or not set(statement.relations) <= {"=", "≡"}:
+        return Truth.UNCHECKED
+    whole = [value for value in values if value is not None and value.denominator == 1]
+    if len(whole) < len(values):
+        return Truth.UNCHECKED
+    same = all((left - right) % modulus == 0 for left, right in pairwise(whole))
+    return Truth.TRUE if same else Truth.FALSE
+
+
+# MERGED Whether a node states the final answer.
+#
+# Such nodes tell a right rollout from a wrong one by themselves, so that coverage is
+# reported with and without them.  Decided by value, with the comparison that scores answers;
+# what only computer algebra could decide counts as no.
+
+_EQUALITIES = ("=", "≈", "≡")
+
+
+def states_answer(expression: str, ground_truth: str | None) -> bool:
+    """Tell whether an expression says what the ground truth says.
+
+    An equation does so if the answer is one of its sides, other text if the answer is its
+    last number or formula.
+
+    Args:
+        expression: plain text or LaTeX; read up to ``MAX_ANSWER_CHARS``.
+        ground_truth: the answer as a dataset gives it; None where unknown.
+    """
+    if ground_truth is None:
+        return False
+    gold = form_of(_bare(ground_truth))
+    text = expression.strip()[:MAX_ANSWER_CHARS]
+    if not gold.text or not text:
+        return False
+    sides = _sides(text)
+    if any(_equal(gold, side) for side in sides):
+        return True
+    statement = parse_statement(text)
+    if statement is None:
+        answer = answer_in_prose(text) if len(sides) == 1 else None
+        return answer is not None and _equal(gold, answer)
+    if set(statement.relations) <= set(_EQUALITIES):
+        return any(_has_value(side, gold) for side in statement.sides)
+    return False
+
+
+def _equal(gold: Form, text: str) -> bool:
+    return compare(gold, form_of(text))[0] is True
+
+
+def _has_value(side: Expression, gold: Form) -> bool:
+    """Tell whether a side, its units dropped, is the answer as a number."""
+    value = value_in_lowest_terms(side)
+    return value is not None and gold.value is not None and value == gold.value.number
+
+
+def _sides(text: str) -> list[str]:
+    """Return the whole and, where equalities alone join them, what stands between the signs."""
+    sides = [text]
+    start = depth = 0
+    for token in tokenize(text):
+        if token.kind is Kind.OPEN:
+            depth += 1
+        elif token.kind is Kind.CLOSE:
+            depth -= 1
+        elif token.kind is Kind.RELATION and depth == 0:
+            if token.text not in _EQUALITIES:
+                return [text]
+            sides.append(text[start : token.start].strip())
+            start = token.end
+    if start:
+        sides.append(text[start:].strip())
+    return [side for side in sides if side]
+
+
+def _bare(ground_truth: str) -> str:
+    """Return the answer within what a dataset gives: bare, boxed, or behind ``####``."""
+    found = None
+    if "\\boxed" in ground_truth or "\\fbox" in ground_truth:
+        found = extract_boxed_run(ground_truth) or extract_boxed(ground_truth)
+    elif "####" in ground_truth:
+        found = extract_gsm8k(ground_truth)
+    text = ground_truth if found is None else found.answer
+    return text.strip()[:MAX_ANSWER_CHARS]

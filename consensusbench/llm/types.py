@@ -1,0 +1,519 @@
+"""What a chat model is asked with, and what it replied: plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+from consensuspr.data import Row
+from consensuspr.errors import BudgetSpent, DataError, InputError
+
+# Beyond it openai's connection pool would queue what this package believes to be in flight.
+MAX_CONCURRENCY = 1000
+
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """One model behind one OpenAI-compatible address.
+
+    Attributes:
+        model: its name as the server knows it.
+        base_url: address up to and with ``/v1``; None is OpenAI's own, or ``OPENAI_BASE_URL``.
+        api_key_env: environment variable that holds the key; the key itself is kept nowhere.
+        temperature: sent where not None.
+        top_p: sent where not None.
+        max_tokens: limit of a reply, reasoning included; None leaves it to the server.
+        timeout_s: seconds without a sign of life after which an attempt is given up.
+        total_timeout_s: seconds that one attempt may take however lively it is.
+        max_retries: attempts after the first one; 8 last about a minute.
+        initial_backoff_s: upper end of the wait before the second attempt; doubled from then on.
+        concurrency: requests in flight at once.
+        requests_per_minute: requests are spaced out to stay below it.
+        tokens_per_minute: prompts and replies together, by what replies have taken so far.
+        price_in: US dollars for a million prompt tokens.
+        price_out: US dollars for a million completion tokens.
+        label: name in files and tables where it is not ``model``; tells two settings apart.
+        max_tokens_field: name of the limit in a request; None: ``max_completion_tokens`` for
+            OpenAI itself, which refuses the other for its reasoning models, else ``max_tokens``.
+        stream_usage: ask for token counts in the stream; a few servers refuse the question.
+        extra_body: further keys of a request, such as ``top_k`` or ``reasoning_effort``.
+    """
+
+    model: str
+    base_url: str | None = None
+    api_key_env: str = "OPENAI_API_KEY"
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    timeout_s: float = 300.0
+    total_timeout_s: float = 3600.0
+    max_retries: int = 8
+    initial_backoff_s: float = 0.5
+    concurrency: int = 16
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    price_in: float | None = None
+    price_out: float | None = None
+    label: str | None = None
+    max_tokens_field: MaxTokensField | None = None
+    stream_usage: bool = True
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise InputError("a model has an empty name")
+        if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise InputError(
+                f"base_url of {self.name} must begin with http:// or https://, "
+                f"got {self.base_url!r}"
+            )
+        if self.max_tokens_field not in (None, *get_args(MaxTokensField)):
+            raise InputError(
+                f"max_tokens_field of {self.name} must be one of "
+                f"{', '.join(get_args(MaxTokensField))}, got {self.max_tokens_field!r}"
+            )
+        _within(self, "temperature", 0.0, 10.0)
+        _within(self, "top_p", 0.0, 1.0)
+        _within(self, "max_tokens", 1, 1 << 24)
+        _within(self, "timeout_s", 0.001, 86_400.0)
+        _within(self, "total_timeout_s", 0.001, 86_400.0)
+        _within(self, "max_retries", 0, 100)
+        _within(self, "initial_backoff_s", 0.0, 60.0)
+        _within(self, "concurrency", 1, MAX_CONCURRENCY)
+        _within(self, "requests_per_minute", 0.001, 1e9)
+        _within(self, "tokens_per_minute", 1.0, 1e12)
+        _within(self, "price_in", 0.0, 1e6)
+        _within(self, "price_out", 0.0, 1e6)
+
+    @property
+    def name(self) -> str:
+        """What files and messages call it."""
+        return self.label or self.model
+
+    @property
+    def limit_field(self) -> MaxTokensField:
+        """The name under which ``max_tokens`` is sent."""
+        if self.max_tokens_field is not None:
+            return self.max_tokens_field
+        return "max_completion_tokens" if self.base_url is None else "max_tokens"
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether a reply's cost can be told."""
+        return self.price_in is not None and self.price_out is not None
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return what so many tokens cost in US dollars, None without prices."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+
+    def sampling(self) -> Row:
+        """Return what decides how replies are distributed; equal rows may share a journal."""
+        return {
+            "model": self.model,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_tokens,
+            "extra_body": dict(self.extra_body),
+        }
+
+    def provenance(self) -> Row:
+        """Return what a dataset records about the model: no key, and no address.
+
+        Where a server stood says nothing about its replies, and is nobody's business.
+        """
+        return {"name": self.name, **self.sampling()}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation: ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said.
+
+    Attributes:
+        text: the answer itself.
+        model: who the server says it was.
+        finish_reason: ``stop``, ``length``, ``content_filter``, …
+        prompt_tokens: as the server counted; None where it does not say.
+        completion_tokens: the same, reasoning included.
+        cost: US dollars; None without prices or counts.
+        request_id: the server's name for it.
+        reasoning: what it thought first, where the server sends that apart from the text.
+        attempts: requests that it took.
+        spent_cost: US dollars that the budget was charged for all of them, by estimate where the
+            server did not count; 0 without prices.
+        spent_tokens: the same for tokens.
+        seconds: how long the last of them took.
+    """
+
+    text: str
+    model: str
+    finish_reason: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    request_id: str | None = None
+    reasoning: str | None = None
+    attempts: int = 1
+    spent_cost: float = 0.0
+    spent_tokens: int = 0
+    seconds: float = 0.0
+
+    def to_row(self) -> Row:
+        """Return it as a row of JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the reply that :meth:`to_row` wrote; keys of others are passed over."""
+        return cls(**{one.name: row[one.name] for one in fields(cls) if one.name in row})
+
+
+def public_url(url: str) -> str:
+    """Return an address without user name, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _within(settings: ModelSettings, name: str, low: float, high: float) -> None:
+    value = getattr(settings, name)
+    if value is not None and not (math.isfinite(value) and low <= value <= high):
+        raise InputError(
+            f"{name} of {settings.name} must be from {low:g} to {high:g}, got {value!r}"
+        )
+
+
+# MERGED How many tokens a text can have, without the model's tokenizer.
+
+# What chat templates put around a message; none of the common ones comes near it.
+TEMPLATE_TOKENS = 64
+# English and mathematics have 3 to 4.5 bytes a token in the tokenizers of current models.
+BYTES_PER_TOKEN = 3
+
+
+def most_tokens(messages: Sequence[Message]) -> int:
+    """Return a bound: no byte-level tokenizer makes more than one token of a byte."""
+    return sum(_bytes(message.content) + TEMPLATE_TOKENS for message in messages)
+
+
+def likely_tokens(text: str) -> int:
+    """Return an estimate on the high side, for where a server does not count."""
+    return -(-_bytes(text) // BYTES_PER_TOKEN)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+# MERGED Which models to ask: ``NAME[@BASE_URL]`` on the command line, or a TOML file.
+#
+# ::
+#
+#     [defaults]                    # of all models of the file
+#     max_tokens = 16384
+#
+#     [[models]]
+#     model = "gpt-5-mini"
+#     price_in = 0.25               # US dollars for a million tokens
+#     price_out = 2.0
+#     requests_per_minute = 500
+#
+#     [[models]]
+#     model = "Qwen/Qwen3-32B"
+#     base_url = "http://127.0.0.1:8000/v1"
+#     api_key_env = "VLLM_KEY"
+#     temperature = "default"       # not sent
+#     extra_body = { top_k = 20 }
+#
+# The keys are the attributes of :class:`ModelSettings`.  A model says more than the file's
+# defaults, and these more than those of the caller.
+
+NOT_SENT = "default"
+
+_NAME_AND_URL = re.compile(r"(?P<name>.+?)(?:@(?P<url>https?://.+))?", re.DOTALL)
+# After the last "@": a port, a path, a dotted or a numeric host.  A version (model@v2) is none,
+# nor is what follows a slash (workers/@cf/model).
+_ADDRESS = re.compile(
+    r".*[^/]@(?P<address>[^@]*(?::[0-9]|/)[^@]*|localhost|(?:[\w-]+\.)+[A-Za-z]{2,}|[0-9]+(?:\.[0-9]+){3})",
+    re.DOTALL,
+)
+_KEYS = tuple(one.name for one in fields(ModelSettings))
+_TEXTS = ("model", "base_url", "api_key_env", "label", "max_tokens_field")
+_NOT_SENT = ("temperature", "top_p", "max_tokens")
+_WHOLE = ("max_tokens", "max_retries", "concurrency")
+
+
+def read_models(
+    names: Sequence[str], file: Path | None, defaults: Mapping[str, Any]
+) -> tuple[ModelSettings, ...]:
+    """Return the models that were named, then those of the file.
+
+    Args:
+        names: each ``NAME`` or ``NAME@BASE_URL``.
+        file: TOML as above, None where there is none.
+        defaults: values of attributes for models that do not say; None says nothing either.
+
+    Raises:
+        InputError: there is no model, two have one name, an address has no scheme, or a name or
+            value is wrong.
+        DataError: the file cannot be read, or holds something else.
+    """
+    models = [_settings(_named(name), defaults, f"--model {name}") for name in names]
+    if file is not None:
+        own, entries = _entries(file)
+        models += [_settings(entry, {**defaults, **own}, str(file)) for entry in entries]
+    if not models:
+        raise InputError("no model is named: give --model NAME[@BASE_URL] or --models FILE")
+    seen: set[str] = set()
+    for model in models:
+        if model.name in seen:
+            raise InputError(
+                f"two models are called {model.name!r}: give one a label in a models file"
+            )
+        seen.add(model.name)
+    return tuple(models)
+
+
+def _named(text: str) -> Row:
+    match = _NAME_AND_URL.fullmatch(text)
+    if match is None:
+        raise InputError("a model has an empty name")
+    address = _ADDRESS.fullmatch(text)
+    if match["url"] is None and address is not None:
+        raise InputError(
+            f"--model {text}: the address {address['address']} must begin with http:// or https://"
+        )
+    return {"model": match["name"], **({"base_url": match["url"]} if match["url"] else {})}
+
+
+def _entries(file: Path) -> tuple[Row, list[Row]]:
+    """Return a file's defaults and its models."""
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(str(file), None, f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(str(file), None, f"is not TOML: {error}") from None
+    own, entries = content.pop("defaults", {}), content.pop("models", None)
+    if content:
+        raise DataError(str(file), None, f"has an unknown table or key {next(iter(content))!r}")
+    good = isinstance(entries, list) and all(isinstance(one, dict) for one in entries)
+    if not isinstance(entries, list) or not good or not isinstance(own, dict):
+        raise DataError(str(file), None, "must hold [[models]] tables, and [defaults] if any")
+    return own, entries
+
+
+def _settings(entry: Row, defaults: Mapping[str, Any], where: str) -> ModelSettings:
+    given = {name: value for name, value in defaults.items() if value is not None} | entry
+    if not isinstance(given.get("model"), str):
+        raise InputError(f"{where}: a model has no name (key model)")
+    for name, value in given.items():
+        _check(name, value, f"{where}: model {given['model']!r}")
+    values: dict[str, Any] = {
+        name: None if value == NOT_SENT and name in _NOT_SENT else value
+        for name, value in given.items()
+    }
+    return ModelSettings(**values)
+
+
+def _check(name: str, value: object, where: str) -> None:
+    if name == "api_key":
+        raise InputError(f"{where}: keys stand in the environment; name it with api_key_env")
+    if name not in _KEYS:
+        raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_KEYS)}")
+    if value == NOT_SENT and name in _NOT_SENT:
+        return
+    if name in _TEXTS:
+        expected, good = "text", isinstance(value, str)
+    elif name == "extra_body":
+        expected, good = "a table", isinstance(value, dict)
+    elif name == "stream_usage":
+        expected, good = "true or false", isinstance(value, bool)
+    elif name in _WHOLE:
+        expected, good = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+    else:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        expected, good = "a number", number
+    if not good:
+        raise InputError(f"{where}: {name} must be {expected}, got {value!r}")
+
+
+# MERGED Limits on what a run may spend, shared by all models that it asks.
+#
+# A request reserves the most that it can take before it is sent and is charged what it took
+# afterwards, so that many requests in flight cannot run past a limit together.  Where a reply has
+# a limit of tokens, no limit of the budget is ever exceeded (unless a server writes more than it
+# was allowed to); where it has none, the largest reply so far stands for it.
+#
+# Belongs to one event loop; no lock is needed because nothing here awaits between look and change.
+
+
+@dataclass(slots=True)
+class Spent:
+    """What was spent, or is reserved.
+
+    Attributes:
+        cost: US dollars, of models with a price.
+        requests: sent, failed ones included.
+        tokens: of prompts and replies, estimated where a server did not count.
+    """
+
+    cost: float = 0.0
+    requests: int = 0
+    tokens: int = 0
+
+    def add(self, other: Spent, sign: int = 1) -> None:
+        """Add another account, or take it off."""
+        self.cost += sign * other.cost
+        self.requests += sign * other.requests
+        self.tokens += sign * other.tokens
+
+
+def spent_on(reply: Reply) -> Spent:
+    """Return what a reply took, the attempts before it that failed included."""
+    return Spent(reply.spent_cost, reply.attempts, reply.spent_tokens)
+
+
+class Budget:
+    """What may be spent in all, and the switch that ends all asking.
+
+    Args:
+        max_cost: US dollars; None: no limit.
+        max_requests: requests sent, repeated ones included.
+        max_tokens: of prompts and replies together.
+
+    Raises:
+        InputError: a limit is negative or no number.
+    """
+
+    def __init__(
+        self,
+        max_cost: float | None = None,
+        max_requests: int | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        for name, limit in (
+            ("max_cost", max_cost),
+            ("max_requests", max_requests),
+            ("max_tokens", max_tokens),
+        ):
+            if limit is not None and not 0 <= limit < math.inf:
+                raise InputError(f"{name} must be 0 or more, got {limit!r}")
+        self.max_cost = max_cost
+        self.max_requests = max_requests
+        self.max_tokens = max_tokens
+        self.spent = Spent()
+        self._reserved = Spent()
+        self._stopped: str | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a reservation."""
+        return self._reserved.requests
+
+    @property
+    def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stopped is not None
+
+    def charge_earlier(self, spent: Spent) -> None:
+        """Count what an earlier run of the same work spent."""
+        self.spent.add(spent)
+
+    async def reserve(self, most: Spent) -> None:
+        """Set aside the most that one request can take; wait while others may give some back.
+
+        Raises:
+            BudgetSpent: it does not fit although nothing is in flight, or asking was stopped.
+        """
+        while True:
+            self.refuse_if_stopped()
+            reason = self._over(most)
+            if reason is None:
+                self._reserved.add(most)
+                return
+            if self._reserved.requests == 0:
+                raise BudgetSpent(reason)
+            await self._change(None)
+
+    def settle(self, most: Spent, taken: Spent) -> None:
+        """Replace a reservation by what the request took."""
+        self._reserved.add(most, -1)
+        self.spent.add(taken)
+        self._wake()
+
+    def stop(self, reason: str) -> None:
+        """Let no further request begin; those in flight go on."""
+        if self._stopped is None:
+            self._stopped = reason
+        self._wake()
+
+    def refuse_if_stopped(self) -> None:
+        """Raise BudgetSpent where asking was stopped."""
+        if self._stopped is not None:
+            raise BudgetSpent(self._stopped)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not past :meth:`stop`.
+
+        Raises:
+            BudgetSpent: asking was stopped before or meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := until - loop.time()) > 0:
+            self.refuse_if_stopped()
+            await self._change(left)
+        self.refuse_if_stopped()
+
+    def _over(self, most: Spent) -> str | None:
+        """Return which limit the request would exceed."""
+        cost = self.spent.cost + self._reserved.cost + most.cost
+        # Sums of floats: a limit that is met exactly must not be missed by rounding.
+        if self.max_cost is not None and cost > self.max_cost * (1 + 1e-9):
+            return (
+                f"the limit of ${self.max_cost:g} leaves no further request: "
+                f"${self.spent.cost:.4f} is spent and one may take ${most.cost:.4f}"
+            )
+        requests = self.spent.requests + self._reserved.requests + most.requests
+        if self.max_requests is not None and requests > self.max_requests:
+            return f"the limit of {self.max_requests:,} requests is reached"
+        tokens = self.spent.tokens + self._reserved.tokens + most.tokens
+        if self.max_tokens is not None and tokens > self.max_tokens:
+            return (
+                f"the limit of {self.max_tokens:,} tokens leaves no further request: "
+                f"{self.spent.tokens:,} are spent and one may take {most.tokens:,}"
+            )
+        return None
+
+    async def _change(self, timeout_s: float | None) -> None:
+        """Wait until something is settled or stopped, or the time is over."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait((future,), timeout=timeout_s)
+        finally:
+            self._waiting.discard(future)
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)

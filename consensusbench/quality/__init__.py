@@ -1,0 +1,37 @@
+"""Datasets looked over before anybody trains or evaluates on them.
+
+``validate`` names what is wrong with rows and nodes, ``stats`` counts what is there::
+
+    from consensusbench.quality import DatasetStats, validate_dataset
+
+    report = validate_dataset("problems.jsonl", rollouts=["rollouts.jsonl"])
+    report.counts[Code.UNMATCHABLE_NODE]
+
+Every finding, its severity and what to do about it: ``docs/validation.md``.
+"""
+
+from __future__ import annotations
+
+from consensusbench.quality.stats import DatasetStats, Group, read_stats
+from consensusbench.quality.validate import (
+    SEVERITY,
+    Code,
+    Finding,
+    Severity,
+    ValidationReport,
+    ValidationSettings,
+    validate_dataset,
+)
+
+__all__ = [
+    "SEVERITY",
+    "Code",
+    "DatasetStats",
+    "Finding",
+    "Group",
+    "Severity",
+    "ValidationReport",
+    "ValidationSettings",
+    "read_stats",
+    "validate_dataset",
+]

@@ -1,0 +1,904 @@
+"""What can be had from a dataset's nodes without solving a problem.
+
+A process reward is worth what it costs to fake.  The probes score texts that no one would call
+a solution (plain enumerations, the question itself, all that can be computed from its numbers)
+and rollouts of other problems, and say how much of the Node Coverage Rate they earn::
+
+    from consensusbench.quality.probes import probe_dataset
+
+    report = probe_dataset("problems.jsonl", ["rollouts.jsonl"])
+    report.attack("number_salad").overall.ncr
+
+Figures and their definitions: ``docs/validation.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import os
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from itertools import count
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from consensuspr.client.files import chunks
+from consensuspr.core import Matcher, match_batch
+from consensuspr.data import OnError, ReadReport, Row, read_problems, read_rollouts
+from consensuspr.errors import InputError
+from consensuspr.scoring import DatasetIndex
+from consensuspr.scoring.dataset_index import Entry
+
+# MERGED Texts that hit nodes without solving anything, each within a budget of characters.
+#
+# The budget keeps a comparison honest: with room for everything an enumeration hits every
+# number, and a policy's length is limited too.  All texts are deterministic, and none looks at
+# the nodes that it is to hit.
+
+
+class Attack(StrEnum):
+    """A way to earn nodes without solving the problem."""
+
+    ENUMERATION = "enumeration"
+    LIST = "list"
+    ASSIGNMENTS = "assignments"
+    PRODUCTS = "products"
+    ECHO = "echo"
+    NUMBER_SALAD = "number_salad"
+    QUANTITIES = "quantities"
+    STRANGERS = "strangers"
+
+
+DESCRIPTIONS: Final = {
+    Attack.ENUMERATION: 'the lines "=0" to "=300"',
+    Attack.LIST: "the list 0, 1, … 300",
+    Attack.ASSIGNMENTS: 'the lines "x=0" to "x=300"',
+    Attack.PRODUCTS: 'all small products, "1*1=1" onwards',
+    Attack.ECHO: "the text of the problem itself",
+    Attack.NUMBER_SALAD: "the problem's numbers combined by + - * /, and the results again",
+    Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
+    Attack.STRANGERS: "rollouts of other problems of the same source: the level of chance",
+}
+
+LAST_ENUMERATED: Final = 300
+
+# A question with more numbers than this has a table in it.
+MAX_NUMBERS: Final = 16
+# Of a result that is combined further; past it digits are no longer anybody's intermediate value.
+MAX_VALUE: Final = 10**9
+# Values have at most four decimals, and are counted in units of the last.
+_ONE: Final = 10**4
+
+MAX_NOUNS: Final = 4
+
+_COUNTED: Final = re.compile(r"\d[ -]([a-z]{3,24})\b")
+_NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|(?<![\d.])\.\d+|[a-z]+")
+_WHOLE: Final = {
+    "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30,
+    "forty": 40, "fifty": 50, "hundred": 100, "thousand": 1000, "dozen": 12, "twice": 2,
+    "double": 2, "triple": 3,
+}  # fmt: skip
+_PARTS: Final = {"half": 2, "third": 3, "quarter": 4}
+_WORDS: Final = {word: Fraction(value) for word, value in _WHOLE.items()} | {
+    word: Fraction(1, value) for word, value in _PARTS.items()
+}
+
+
+def fixed_attacks(budget: int) -> dict[Attack, str]:
+    """Return the attacks that are the same for every problem.
+
+    Args:
+        budget: characters of each text at most.
+    """
+    numbers = range(LAST_ENUMERATED + 1)
+    return {
+        Attack.ENUMERATION: _within(budget, (f"={value}" for value in numbers), "\n"),
+        Attack.LIST: _within(budget, map(str, numbers), ", "),
+        Attack.ASSIGNMENTS: _within(budget, (f"x={value}" for value in numbers), "\n"),
+        Attack.PRODUCTS: _within(budget, _products(), "\n"),
+    }
+
+
+def number_salad(problem: str, budget: int) -> str:
+    """Return true equations over the numbers of a problem's text, until the budget is spent.
+
+    First every pair of numbers is combined, then results with numbers again, breadth first:
+    what a policy would print that has learnt that equations pay.
+
+    Args:
+        problem: its text; figures and the commonest number words count.
+        budget: characters at most.
+    """
+    return _within(budget, _combinations(numbers_in(problem)), "\n")
+
+
+def quantities(problem: str, budget: int) -> str:
+    """Return counted nouns of a problem's text ("1 hours, 1 miles, 2 hours, …") within a budget.
+
+    What a policy would print that has learnt that numbers with the right word pay.
+
+    Args:
+        problem: its text; the words that follow its numbers are the nouns.
+        budget: characters at most.
+    """
+    nouns = nouns_in(problem)
+    counted = (f"{value} {noun}" for value in count(1) for noun in nouns)
+    return _within(budget, counted if nouns else (), ", ")
+
+
+def nouns_in(problem: str) -> list[str]:
+    """Return the distinct words behind the numbers of a text in order, at most ``MAX_NOUNS``."""
+    text = problem.lower()
+    found = dict.fromkeys(match[1] for match in _COUNTED.finditer(text))
+    if "$" in text:
+        found["dollars"] = None
+    return list(found)[:MAX_NOUNS]
+
+
+def numbers_in(problem: str) -> list[Fraction]:
+    """Return the distinct positive numbers of a text in order, at most ``MAX_NUMBERS``."""
+    found: dict[Fraction, None] = {}
+    for match in _NUMBER.finditer(problem.lower()):
+        text = match[0].replace(",", "")
+        if text[0].isalpha():
+            value = _WORDS.get(text)
+        elif not text.isascii() or len(text) > 12:
+            continue
+        else:
+            value = Fraction(text)
+        if value is not None and 0 < value <= MAX_VALUE:
+            found[value] = None
+            if len(found) == MAX_NUMBERS:
+                break
+    return list(found)
+
+
+def _within(budget: int, pieces: Iterable[str], separator: str) -> str:
+    taken: list[str] = []
+    length = 0
+    for piece in pieces:
+        length += len(piece) + (len(separator) if taken else 0)
+        if length > budget:
+            break
+        taken.append(piece)
+    return separator.join(taken)
+
+
+def _products() -> Iterator[str]:
+    for larger in count(1):
+        for smaller in range(1, larger + 1):
+            yield f"{smaller}*{larger}={smaller * larger}"
+
+
+def _combinations(numbers: list[Fraction]) -> Iterator[str]:
+    """Yield equations level by level; ends when a level brings no new value.
+
+    Values are whole multiples of 10^-4, as ints: fractions take ten times as long.
+    """
+    scaled = [number * _ONE for number in numbers]
+    known = [number.numerator for number in scaled if number.denominator == 1]
+    seen = set(known)
+    level = known
+    first = True
+    while level:
+        results: list[int] = []
+        for place, left in enumerate(level):
+            # The first level meets itself: a pair once, and a number with itself.
+            for right in known[place:] if first else known:
+                for equation, value in _equations(left, right):
+                    yield equation
+                    if value not in seen:
+                        seen.add(value)
+                        results.append(value)
+        level, first = results, False
+
+
+def _equations(left: int, right: int) -> Iterator[tuple[str, int]]:
+    """Yield what two values come to where that is written with as few decimals."""
+    a, b = _decimal(left), _decimal(right)
+    larger, smaller = (a, b) if left >= right else (b, a)
+    most, least = max(left, right), min(left, right)
+    product, beyond = divmod(left * right, _ONE)
+    if not beyond and 0 < product <= MAX_VALUE * _ONE:
+        yield f"{a}*{b}={_decimal(product)}", product
+    if left + right <= MAX_VALUE * _ONE:
+        yield f"{a}+{b}={_decimal(left + right)}", left + right
+    if most > least:
+        yield f"{larger}-{smaller}={_decimal(most - least)}", most - least
+    quotient, beyond = divmod(most * _ONE, least)
+    if not beyond and quotient <= MAX_VALUE * _ONE:
+        yield f"{larger}/{smaller}={_decimal(quotient)}", quotient
+    quotient, beyond = divmod(least * _ONE, most)
+    if not beyond and quotient:
+        yield f"{smaller}/{larger}={_decimal(quotient)}", quotient
+
+
+def _decimal(scaled: int) -> str:
+    """Return a value as it is written."""
+    whole, rest = divmod(scaled, _ONE)
+    return f"{whole}.{rest:04d}".rstrip("0") if rest else str(whole)
+
+
+# MERGED A bounded sample of rollouts by source that does not depend on their order.
+#
+# The rollouts whose content hashes smallest are kept, so that the same rollouts in other files,
+# or in another order, give the same sample and the same findings.
+
+# One response counts with its beginning: an outlier must not fill the sample alone.
+MAX_CHARS_EACH: Final = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A sampled rollout, which is a stranger to every problem but its own."""
+
+    problem_id: str
+    text: str
+
+
+@dataclass(slots=True)
+class RolloutSample:
+    """At most so many rollouts a source, and at most so many characters.
+
+    Attributes:
+        per_source: rollouts kept of one source.
+        max_chars: characters kept of one source; at least one rollout stays.
+    """
+
+    per_source: int = 256
+    max_chars: int = 2 << 20
+    # By source: (negated hash, rollout), the largest hash on top, and the characters held.
+    _kept: dict[str, list[tuple[int, Stranger]]] = field(default_factory=dict)
+    _chars: dict[str, int] = field(default_factory=dict)
+    # By source: the smallest negated hash that may still come in.  What hashes larger than a
+    # rollout that had to go must stay out even where it is short enough, or order would matter.
+    _least: dict[str, int] = field(default_factory=dict)
+
+    def add(self, source: str, problem_id: str, response: str) -> None:
+        """Offer a rollout."""
+        rank = -_hash(problem_id, response)
+        heap = self._kept.setdefault(source, [])
+        if rank < self._least.get(source, rank) or any(rank == kept for kept, _ in heap):
+            return  # the same text for the same problem tells nothing new
+        text = response[:MAX_CHARS_EACH]
+        heapq.heappush(heap, (rank, Stranger(problem_id, text)))
+        chars = self._chars.get(source, 0) + len(text)
+        while len(heap) > self.per_source or (chars > self.max_chars and len(heap) > 1):
+            gone, stranger = heapq.heappop(heap)
+            chars -= len(stranger.text)
+            self._least[source] = gone + 1
+        self._chars[source] = chars
+
+    def strangers(self, source: str) -> list[Stranger]:
+        """Return the sample of a source, in the order of its hashes."""
+        return [one for _, one in sorted(self._kept.get(source, ()), key=lambda kept: -kept[0])]
+
+    def typical_chars(self, source: str) -> int | None:
+        """Return the median length of the sample of a source; None without one."""
+        lengths = [len(one.text) for _, one in self._kept.get(source, ())]
+        return round(median(lengths)) if lengths else None
+
+
+def _hash(problem_id: str, response: str) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(problem_id.encode("utf-8", "surrogatepass") + b"\0")
+    digest.update(response.encode("utf-8", "surrogatepass"))
+    return int.from_bytes(digest.digest())
+
+
+# MERGED What the probes found, as plain values.
+
+
+@dataclass(frozen=True, slots=True)
+class AttackFigures:
+    """What one attack earns over a group of problems.
+
+    Attributes:
+        problems: problems with nodes that it was tried on.
+        ncr: mean NCR of the attack's text, over problems.
+        ncr_without_final: the same over nodes that do not state the final answer, and over
+            problems that have such nodes; None where none has.
+        share_reached: share of the problems of which it reaches NCR 0.5 or more.
+        mean_chars: characters of the attack's text.
+        hits_per_1000_chars: nodes hit by 1,000 characters of it.
+    """
+
+    problems: int
+    ncr: float
+    ncr_without_final: float | None
+    share_reached: float
+    mean_chars: float
+    hits_per_1000_chars: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorstProblem:
+    """A problem of which an attack earns much.
+
+    Attributes:
+        ncr: that the attack earns.
+        node_ids: nodes that it hits; of the level of chance, those it hits oftenest.
+    """
+
+    problem_id: str
+    data_source: str
+    ncr: float
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttackReport:
+    """One attack: overall, by data source, and where it earns most (that earn anything)."""
+
+    attack: Attack
+    overall: AttackFigures
+    by_source: dict[str, AttackFigures]
+    worst: tuple[WorstProblem, ...]
+
+    @property
+    def description(self) -> str:
+        """What its text is."""
+        return DESCRIPTIONS[self.attack]
+
+
+@dataclass(frozen=True, slots=True)
+class DensityFigures:
+    """How densely real rollouts of one source hit the nodes of their own problem.
+
+    A policy that stuffs its rollouts with nodes shows by a density far above these.
+
+    Attributes:
+        rollouts: that were looked at: of known problems with nodes, not empty.
+        ncr: their mean NCR, to hold the attacks against.
+        median_chars: their median length.
+        median_per_1000_chars: nodes hit by 1,000 characters, median over rollouts.
+        p99_per_1000_chars: the same, 99th percentile.
+        median_per_1000_tokens: nodes hit by 1,000 tokens, over the rollouts that have
+            ``num_tokens``; None where none has.
+        p99_per_1000_tokens: the same, 99th percentile.
+    """
+
+    rollouts: int
+    ncr: float
+    median_chars: float
+    median_per_1000_chars: float
+    p99_per_1000_chars: float
+    median_per_1000_tokens: float | None
+    p99_per_1000_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRollout:
+    """A rollout with more hits for its length than nearly all of its source."""
+
+    problem_id: str
+    rollout_id: str
+    data_source: str
+    ncr: float
+    chars: int
+    hits_per_1000_chars: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """All probes of one dataset.
+
+    Attributes:
+        digest: of the dataset.
+        budgets: characters that an attack may have, by data source.
+        attacks: in the order of :class:`~consensusbench.quality.probes.Attack`; the level of chance is
+            among them where rollouts of at least two problems of a source were given.
+        density: by data source; empty without rollouts.
+        densest: the rollouts with the highest density, the first the highest.
+        unknown_rollouts: rollouts whose problem the dataset does not have.
+    """
+
+    digest: str
+    budgets: dict[str, int]
+    attacks: tuple[AttackReport, ...]
+    density: dict[str, DensityFigures]
+    densest: tuple[DenseRollout, ...]
+    unknown_rollouts: int
+
+    def attack(self, attack: Attack | str) -> AttackReport:
+        """Return one attack's report.
+
+        Raises:
+            KeyError: it was not tried.
+        """
+        for report in self.attacks:
+            if report.attack == attack:
+                return report
+        raise KeyError(attack)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain values, shares as fractions."""
+        said = asdict(self)
+        for report, tried in zip(said["attacks"], self.attacks, strict=True):
+            report["attack"] = tried.attack.value
+            report["description"] = tried.description
+        return said
+
+
+# MERGED Nodes of many problems looked for in rollouts of others: the level of chance.
+#
+# Every node is looked for in every sampled rollout of its source but those of its own problem.
+# The nodes of many problems go into one automaton, so that a text is read once for a thousand
+# nodes and not once for each problem: a set of 17,000 problems takes seconds.
+
+# Of one automaton: beyond this it leaves the cache and each text takes longer.
+POOL_NODES = 1024
+
+Patterns = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StrangerHits:
+    """What rollouts of other problems hit of one problem's nodes.
+
+    Attributes:
+        hits: (strangers, nodes) True where a node was found.
+    """
+
+    hits: npt.NDArray[np.bool_]
+
+    @property
+    def num_strangers(self) -> int:
+        """Rollouts of other problems that were looked at."""
+        return len(self.hits)
+
+    @property
+    def rates(self) -> list[float]:
+        """For each node the share of strangers that hit it; 0 where there are none."""
+        return [float(rate) for rate in self.hits.sum(axis=0) / max(len(self.hits), 1)]
+
+
+def match_strangers(
+    problems: Sequence[tuple[str, Patterns]], strangers: Sequence[Stranger], threads: int = 0
+) -> list[StrangerHits]:
+    """Look for the nodes of problems of one source in the sampled rollouts of that source.
+
+    Args:
+        problems: (id, for each node what it is matched by).
+        strangers: the sample; rollouts of a problem itself are left out for it.
+        threads: of the scan, 0 for all cores.
+
+    Returns:
+        For each problem its hits, in order.
+    """
+    owners = np.array([one.problem_id for one in strangers], dtype=object)
+    texts = [one.text for one in strangers]
+    results: list[StrangerHits] = []
+    for pool in _pools(problems):
+        matcher = Matcher([node for _, patterns in pool for node in patterns])
+        matched = match_batch([matcher] * len(texts), texts, threads=threads)
+        hits = np.array([matched.matched(row) for row in range(len(texts))], dtype=np.bool_)
+        hits = hits.reshape(len(texts), matcher.num_nodes)
+        start = 0
+        for problem_id, patterns in pool:
+            own = hits[:, start : start + len(patterns)]
+            results.append(StrangerHits(own[owners != problem_id]))
+            start += len(patterns)
+    return results
+
+
+def _pools(problems: Sequence[tuple[str, Patterns]]) -> list[list[tuple[str, Patterns]]]:
+    pools: list[list[tuple[str, Patterns]]] = []
+    size = POOL_NODES
+    for problem in problems:
+        if size + len(problem[1]) > POOL_NODES:
+            pools.append([])
+            size = 0
+        pools[-1].append(problem)
+        size += len(problem[1])
+    return pools
+
+
+# MERGED Rollouts read once: how often each node is hit by rollouts of its own problem, and a sample.
+#
+# Memory is that of the dataset's index, of one counter a node, of one bounded sample a source and
+# of two numbers a rollout.
+
+KEPT_DENSEST: Final = 10
+# A hit in a dozen characters is a bare answer, not a rollout that was stuffed.
+MIN_STUFFED_CHARS: Final = 200
+
+
+@dataclass(slots=True)
+class OwnHits:
+    """The rollouts of one problem against its own nodes.
+
+    Attributes:
+        rollouts: looked at.
+        hits: (nodes,) of them that hit each node.
+    """
+
+    rollouts: int
+    hits: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _Density:
+    ncr: float = 0.0
+    chars: array[float] = field(default_factory=lambda: array("d"))
+    per_1000_chars: array[float] = field(default_factory=lambda: array("d"))
+    per_1000_tokens: array[float] = field(default_factory=lambda: array("d"))
+
+    def figures(self) -> DensityFigures:
+        rollouts = len(self.chars)
+        tokens = self.per_1000_tokens
+        return DensityFigures(
+            rollouts=rollouts,
+            ncr=self.ncr / rollouts,
+            median_chars=float(np.median(self.chars)),
+            median_per_1000_chars=float(np.median(self.per_1000_chars)),
+            p99_per_1000_chars=float(np.percentile(self.per_1000_chars, 99)),
+            median_per_1000_tokens=float(np.median(tokens)) if tokens else None,
+            p99_per_1000_tokens=float(np.percentile(tokens, 99)) if tokens else None,
+        )
+
+
+class RolloutSurvey:
+    """What rollouts say about the nodes of a dataset.
+
+    Attributes:
+        own: by problem id; problems without nodes and without rollouts are not in it.
+        sample: rollouts by the data source of their problem.
+        read: rows read and skipped, over all files.
+        unknown: rollouts whose problem the dataset does not have.
+    """
+
+    def __init__(self, index: DatasetIndex, threads: int = 0) -> None:
+        self.own: dict[str, OwnHits] = {}
+        self.sample = RolloutSample()
+        self.read = ReadReport()
+        self.unknown = 0
+        self._index = index
+        self._threads = threads
+        self._density: dict[str, _Density] = {}
+        self._densest: list[tuple[float, int, DenseRollout]] = []
+        self._seen = 0
+
+    def density(self) -> dict[str, DensityFigures]:
+        """Return how densely rollouts hit their own nodes, by source."""
+        return {source: one.figures() for source, one in self._density.items()}
+
+    def densest(self) -> tuple[DenseRollout, ...]:
+        """Return the rollouts with the most hits for their length, the first the densest."""
+        return tuple(one for _, _, one in sorted(self._densest, key=lambda kept: -kept[0]))
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Count a chunk of rows."""
+        known = []
+        for row in rows:
+            self._seen += 1
+            entry = self._index.entry(row["problem_id"])
+            if entry is None:
+                self.unknown += 1
+            elif row["response"]:
+                self.sample.add(entry.data_source, entry.problem_id, row["response"])
+                if entry.num_nodes:
+                    known.append((row, entry, self._seen))
+        matched = match_batch(
+            [entry.matcher for _, entry, _ in known],
+            [row["response"] for row, _, _ in known],
+            threads=self._threads,
+        )
+        for at, (row, entry, number) in enumerate(known):
+            self._count(row, entry.data_source, matched.matched(at), number)
+
+    def _count(self, row: Row, source: str, hit: npt.NDArray[np.bool_], number: int) -> None:
+        own = self.own.get(row["problem_id"])
+        if own is None:
+            own = self.own[row["problem_id"]] = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
+        own.rollouts += 1
+        own.hits += hit
+        chars = len(row["response"])
+        hits = int(hit.sum())
+        ncr = hits / len(hit)
+        density = self._density.setdefault(source, _Density())
+        density.ncr += ncr
+        density.chars.append(chars)
+        per_1000 = 1000 * hits / chars
+        density.per_1000_chars.append(per_1000)
+        num_tokens = row.get("num_tokens")
+        if num_tokens is not None and num_tokens > 0:
+            density.per_1000_tokens.append(1000 * hits / num_tokens)
+        if hits and chars >= MIN_STUFFED_CHARS:
+            name = row.get("rollout_id") or f"row {number}"
+            dense = DenseRollout(row["problem_id"], name, source, ncr, chars, per_1000)
+            # Earlier rows win a tie, so that the same files give the same list.
+            heapq.heappush(self._densest, (per_1000, -number, dense))
+            if len(self._densest) > KEPT_DENSEST:
+                heapq.heappop(self._densest)
+
+
+def survey_rollouts(
+    paths: Iterable[str | os.PathLike[str]],
+    index: DatasetIndex,
+    *,
+    threads: int = 0,
+    on_error: OnError = "stop",
+    progress: Callable[[int], None] = lambda done: None,
+) -> RolloutSurvey:
+    """Read rollouts files once.
+
+    Args:
+        paths: the files.
+        index: of the dataset.
+        threads: of the scan, 0 for all cores.
+        on_error: what a bad row does.
+        progress: told how many rollouts are done.
+
+    Raises:
+        DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
+    """
+    survey = RolloutSurvey(index, threads)
+    done = 0
+    for path in paths:
+        report = ReadReport()
+        for chunk in chunks(read_rollouts(path, on_error, report)):
+            survey.take(chunk)
+            done += len(chunk)
+            progress(done)
+        survey.read.rows += report.rows
+        survey.read.skipped += report.skipped
+        survey.read.reasons += report.reasons
+    return survey
+
+
+# MERGED Probe a dataset: every attack on every problem, and the level of chance.
+#
+# Three passes, none of which holds a file: the index, the rollouts if any, the problems in
+# chunks of one source each.
+
+CHUNK_PROBLEMS: Final = 512
+REACHED: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """How to probe.
+
+    Attributes:
+        budget_chars: characters that an attack may have; None for the median length of the
+            source's rollouts, or 2,000 where there are none.
+        worst: problems named for each attack.
+        threads: of the scans, 0 for all cores.
+        on_error: what a bad row of dataset or rollouts does.
+
+    Raises:
+        InputError: the budget is below 1.
+    """
+
+    budget_chars: int | None = None
+    worst: int = 5
+    threads: int = 0
+    on_error: OnError = "stop"
+
+    def __post_init__(self) -> None:
+        if self.budget_chars is not None and self.budget_chars < 1:
+            raise InputError(
+                f"an attack needs a budget of at least 1 character, got {self.budget_chars}"
+            )
+
+
+DEFAULT_BUDGET: Final = 2000
+
+
+def probe_dataset(
+    dataset: str | os.PathLike[str],
+    rollouts: Iterable[str | os.PathLike[str]] | None = None,
+    settings: ProbeSettings = ProbeSettings(),
+    *,
+    index: DatasetIndex | None = None,
+    survey: RolloutSurvey | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> ProbeReport:
+    """Measure what can be had from a dataset's nodes without solving a problem.
+
+    Args:
+        dataset: file of problems with nodes.
+        rollouts: files of rollouts of these problems; without them there is no level of chance,
+            and attacks are as long as ``settings`` say.
+        settings: how to probe.
+        index: of the dataset, where it is loaded already.
+        survey: of the rollouts, where they were read already.
+        progress: told how many problems are done.
+
+    Raises:
+        DataError: a file is bad.
+    """
+    if index is None:
+        index = DatasetIndex.load(dataset, on_error=settings.on_error)
+    if survey is None:
+        survey = survey_rollouts(
+            rollouts or (), index, threads=settings.threads, on_error=settings.on_error
+        )
+    tallies: dict[Attack, _Tally] = defaultdict(lambda: _Tally(settings.worst))
+    budgets: dict[str, int] = {}
+    done = 0
+    for source, chunk in _chunks(dataset, index, settings.on_error):
+        if source not in budgets:
+            budgets[source] = (
+                settings.budget_chars or survey.sample.typical_chars(source) or DEFAULT_BUDGET
+            )
+        _attack(chunk, budgets[source], tallies, settings.threads)
+        _strangers(chunk, survey, tallies, settings.threads)
+        done += len(chunk)
+        progress(done)
+    return ProbeReport(
+        digest=index.digest,
+        budgets=budgets,
+        attacks=tuple(tallies[one].report(one) for one in Attack if one in tallies),
+        density=survey.density(),
+        densest=survey.densest(),
+        unknown_rollouts=survey.unknown,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    entry: Entry
+    text: str
+    node_ids: tuple[str, ...]
+    is_final: tuple[bool, ...]
+
+
+def _chunks(
+    dataset: str | os.PathLike[str], index: DatasetIndex, on_error: OnError
+) -> Iterator[tuple[str, list[_Target]]]:
+    """Yield problems with nodes, each chunk of one source."""
+    waiting: dict[str, list[_Target]] = defaultdict(list)
+    for problem in read_problems(dataset, on_error):
+        entry = index.entry(problem.problem_id)
+        assert entry is not None, "the index is of this dataset"
+        if not problem.nodes:
+            continue
+        chunk = waiting[problem.data_source]
+        ids = tuple(node.node_id for node in problem.nodes)
+        final = tuple(node.is_final for node in problem.nodes)
+        chunk.append(_Target(entry, problem.problem, ids, final))
+        if len(chunk) == CHUNK_PROBLEMS:
+            yield problem.data_source, waiting.pop(problem.data_source)
+    yield from waiting.items()
+
+
+def _attack(
+    chunk: Sequence[_Target], budget: int, tallies: dict[Attack, _Tally], threads: int
+) -> None:
+    fixed = fixed_attacks(budget)
+    tries = [
+        (target, attack, text)
+        for target in chunk
+        for attack, text in [
+            *fixed.items(),
+            *_attacks_of_text(target.text, budget),
+        ]
+    ]
+    matched = match_batch(
+        [target.entry.matcher for target, _, _ in tries],
+        [text for _, _, text in tries],
+        threads=threads,
+    )
+    for row, (target, attack, text) in enumerate(tries):
+        tallies[attack].add(target, matched.matched(row).astype(float), len(text))
+
+
+def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
+    """Yield the attacks that are made of a problem's text; none where it is not known."""
+    if text.strip():
+        yield Attack.ECHO, text
+        yield Attack.NUMBER_SALAD, number_salad(text, budget)
+        yield Attack.QUANTITIES, quantities(text, budget)
+
+
+def _strangers(
+    chunk: Sequence[_Target],
+    survey: RolloutSurvey,
+    tallies: dict[Attack, _Tally],
+    threads: int,
+) -> None:
+    strangers = survey.sample.strangers(chunk[0].entry.data_source)
+    if not strangers:
+        return
+    chars = float(np.mean([len(one.text) for one in strangers]))
+    problems = [
+        (one.entry.problem_id, [n.expressions + (n.derived or ()) for n in one.entry.nodes])
+        for one in chunk
+    ]
+    for target, found in zip(chunk, match_strangers(problems, strangers, threads), strict=True):
+        if found.num_strangers:
+            rates = np.array(found.rates)
+            reached = float((found.hits.mean(axis=1) >= REACHED).mean())
+            tallies[Attack.STRANGERS].add(target, rates, chars, reached)
+
+
+@dataclass(slots=True)
+class _Sums:
+    problems: int = 0
+    ncr: float = 0.0
+    other: int = 0
+    ncr_without_final: float = 0.0
+    reached: float = 0.0
+    chars: float = 0.0
+    hits: float = 0.0
+
+    def figures(self) -> AttackFigures:
+        return AttackFigures(
+            problems=self.problems,
+            ncr=self.ncr / self.problems,
+            ncr_without_final=self.ncr_without_final / self.other if self.other else None,
+            share_reached=self.reached / self.problems,
+            mean_chars=self.chars / self.problems,
+            hits_per_1000_chars=1000 * self.hits / self.chars if self.chars else 0.0,
+        )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Sums of one attack, overall and by source, and the problems where it earns most."""
+
+    num_worst: int
+    overall: _Sums = field(default_factory=_Sums)
+    by_source: dict[str, _Sums] = field(default_factory=dict)
+    worst: list[tuple[float, int, WorstProblem]] = field(default_factory=list)
+
+    def add(
+        self,
+        target: _Target,
+        rates: np.ndarray[tuple[int], np.dtype[np.float64]],
+        chars: float,
+        reached: float | None = None,
+    ) -> None:
+        """Count one problem.
+
+        Args:
+            target: the problem.
+            rates: (nodes,) 1 where the text hits a node, or the share of texts that do.
+            chars: length of the text.
+            reached: share of the texts that reach half of the nodes; None for one text.
+        """
+        ncr = float(rates.mean())
+        other = [rate for rate, final in zip(rates, target.is_final, strict=True) if not final]
+        source = target.entry.data_source
+        for sums in (self.overall, self.by_source.setdefault(source, _Sums())):
+            sums.problems += 1
+            sums.ncr += ncr
+            if other:
+                sums.other += 1
+                sums.ncr_without_final += float(np.mean(other))
+            sums.reached += (ncr >= REACHED) if reached is None else reached
+            sums.chars += chars
+            sums.hits += float(rates.sum())
+        if ncr > 0:
+            self._keep(target, rates, ncr)
+
+    def _keep(
+        self, target: _Target, rates: np.ndarray[tuple[int], np.dtype[np.float64]], ncr: float
+    ) -> None:
+        order = np.argsort(-rates, kind="stable")
+        hit = tuple(target.node_ids[at] for at in order if rates[at] > 0)
+        one = WorstProblem(target.entry.problem_id, target.entry.data_source, ncr, hit)
+        heapq.heappush(self.worst, (ncr, -self.overall.problems, one))
+        if len(self.worst) > self.num_worst:
+            heapq.heappop(self.worst)
+
+    def report(self, attack: Attack) -> AttackReport:
+        ordered = sorted(self.worst, key=lambda kept: (-kept[0], -kept[1]))
+        return AttackReport(
+            attack=attack,
+            overall=self.overall.figures(),
+            by_source={source: sums.figures() for source, sums in self.by_source.items()},
+            worst=tuple(one for _, _, one in ordered),
+        )

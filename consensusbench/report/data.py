@@ -1,0 +1,786 @@
+"""Right and wrong rollouts, the two sides that most charts compare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from consensusbench.report.markup import element
+from consensuspr.data import Node, OnError, ReadReport, read_problems
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import Status
+
+if TYPE_CHECKING:
+    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
+
+
+class Side(StrEnum):
+    """Whether the final answer is right; the value is also a class of the style sheet."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+
+
+COMPARED = (Side.RIGHT, Side.WRONG)
+
+
+def side_of(rollout: ScoredRollout) -> Side:
+    """Return the side of a rollout; without an accuracy it is unknown, never wrong."""
+    if rollout.acc is None:
+        return Side.UNKNOWN
+    return Side.RIGHT if rollout.acc >= 0.5 else Side.WRONG
+
+
+def by_side(rollouts: Iterable[ScoredRollout]) -> dict[Side, list[ScoredRollout]]:
+    """Return the rollouts of each side, all sides present."""
+    sides: dict[Side, list[ScoredRollout]] = {side: [] for side in Side}
+    for rollout in rollouts:
+        sides[side_of(rollout)].append(rollout)
+    return sides
+
+
+# MERGED Where in the order of nodes, and where in the text, rollouts reach their nodes.
+
+# Fifths of a problem's nodes: problems have between 2 and 12 of them.
+ORDER_BINS = 5
+TEXT_STEPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A curve over relative positions.
+
+    Attributes:
+        points: (position in [0, 1], share of nodes in [0, 1]).
+        rollouts: how many rollouts it is the mean of.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    rollouts: int
+
+
+def reached_by_order(rollouts: Iterable[ScoredRollout], bins: int = ORDER_BINS) -> Curve:
+    """Return which share of the nodes is reached, by their place in the problem's order.
+
+    Node i of k (from 1) stands at (i - 0.5) / k.  All nodes of all rollouts count alike.
+    """
+    met, seen = [0] * bins, [0] * bins
+    used = 0
+    for rollout in rollouts:
+        nodes = len(rollout.matched)
+        used += nodes > 0
+        for at, matched in enumerate(rollout.matched):
+            slot = (2 * at + 1) * bins // (2 * nodes)
+            seen[slot] += 1
+            met[slot] += matched
+    points = tuple(((i + 0.5) / bins, met[i] / seen[i]) for i in range(bins) if seen[i])
+    return Curve(points, used)
+
+
+def coverage_by_position(rollouts: Iterable[ScoredRollout], steps: int = TEXT_STEPS) -> Curve:
+    """Return mean coverage after reading the first share of the text, from 0 to all of it.
+
+    A node counts from the end of its first hit on.  Rollouts without spans, without nodes or
+    without text are left out.  The curve ends at their mean NCR.
+    """
+    arrived = [0.0] * (steps + 1)
+    used = 0
+    for rollout in rollouts:
+        if rollout.spans is None or not rollout.spans or not rollout.num_chars:
+            continue
+        used += 1
+        for span in rollout.spans:
+            if span is not None:
+                slot = -(-span[1] * steps // rollout.num_chars)
+                arrived[min(slot, steps)] += 1 / len(rollout.spans)
+    if not used:
+        return Curve((), 0)
+    points, total = [], 0.0
+    for slot, share in enumerate(arrived):
+        total += share
+        points.append((slot / steps, total / used))
+    return Curve(tuple(points), used)
+
+
+# MERGED Rollouts summed up by problem, for the scatter and for the table of problems.
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSummary:
+    """How the rollouts of one problem fared; None where no rollout says it.
+
+    Attributes:
+        problem_id: its key.
+        data_source: label of its benchmark, possibly empty.
+        difficulty: of the dataset, possibly empty.
+        rollouts: how many there are, whatever their status.
+        acc: share of right ones among those with an accuracy.
+        ncr: mean node coverage.
+        ncr_right: the same over right rollouts.
+        ncr_wrong: the same over wrong rollouts.
+        labels: (k,) of its nodes.
+        is_final: (k,) whether a node states the final answer.
+        node_rates: (k,) share of rollouts that reached each node; empty where none was matched.
+    """
+
+    problem_id: str
+    data_source: str
+    difficulty: str
+    rollouts: int
+    acc: float | None
+    ncr: float | None
+    ncr_right: float | None
+    ncr_wrong: float | None
+    labels: tuple[str, ...]
+    is_final: tuple[bool, ...]
+    node_rates: tuple[float, ...]
+
+    @property
+    def surprise(self) -> float:
+        """How far accuracy and coverage disagree, in [0, 1]; -1 where either is unknown."""
+        return -1.0 if self.acc is None or self.ncr is None else abs(self.acc - self.ncr)
+
+
+def summarize_problems(
+    rollouts: Iterable[ScoredRollout], problems: Mapping[str, ProblemFacts]
+) -> list[ProblemSummary]:
+    """Return one summary for each problem that has rollouts, in order of first appearance."""
+    groups: dict[str, list[ScoredRollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.problem_id, []).append(rollout)
+    return [_summarize(key, group, problems.get(key)) for key, group in groups.items()]
+
+
+def _summarize(
+    problem_id: str, rollouts: Sequence[ScoredRollout], facts: ProblemFacts | None
+) -> ProblemSummary:
+    scored = [(r.acc, r.ncr) for r in rollouts if r.ncr is not None]
+    return ProblemSummary(
+        problem_id=problem_id,
+        data_source=rollouts[0].data_source if facts is None else facts.data_source,
+        difficulty="" if facts is None else facts.difficulty or "",
+        rollouts=len(rollouts),
+        acc=_mean([r.acc for r in rollouts if r.acc is not None]),
+        ncr=_mean([ncr for _, ncr in scored]),
+        ncr_right=_mean([ncr for acc, ncr in scored if acc == 1.0]),
+        ncr_wrong=_mean([ncr for acc, ncr in scored if acc == 0.0]),
+        labels=() if facts is None else facts.labels,
+        is_final=() if facts is None else facts.is_final,
+        node_rates=_node_rates([r.matched for r in rollouts if r.matched]),
+    )
+
+
+def _node_rates(matched: Sequence[tuple[bool, ...]]) -> tuple[float, ...]:
+    return tuple(sum(hits) / len(hits) for hits in zip(*matched, strict=True))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+# MERGED What a reward would tell a trainer: alpha-sensitivity, computed from scored rollouts.
+#
+# Nothing is trained here.  Three figures say what a reward does to rollouts that exist:
+#
+# - its mean over right and over wrong rollouts, and the gap between the two;
+# - the share of groups (rollouts of one model for one problem) whose rewards differ: GRPO takes
+#   its gradient from differences inside a group, and a group of equal rewards gives none;
+# - the share of pairs of a right and a wrong rollout in one group in which the wrong one is
+#   rewarded as much or more: what the process part costs in honesty.
+#
+# Rollouts whose Acc or NCR is unknown are left out; a group needs two that are left.
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+ALPHAS = tuple(i / 20 for i in range(21))
+
+# Rewards are sums of quotients of small numbers: closer than this is equal.
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFigures:
+    """What one reward does.
+
+    Attributes:
+        name: of the reward, for a person.
+        alpha: of the linear reward, None for the others.
+        right: mean over right rollouts; None where there is none.
+        wrong: mean over wrong rollouts; None where there is none.
+        signal: share of groups whose rewards differ; None without a group of two.
+        misordered: share of pairs in which the wrong rollout gets as much as the right one, or
+            more; None without such a pair.
+    """
+
+    name: str
+    alpha: float | None
+    right: float | None
+    wrong: float | None
+    signal: float | None
+    misordered: float | None
+
+    @property
+    def gap(self) -> float | None:
+        """How much more a right rollout gets than a wrong one, on average."""
+        return None if self.right is None or self.wrong is None else self.right - self.wrong
+
+
+class RewardStudy:
+    """Acc and NCR of rollouts in their groups, ready for any reward."""
+
+    def __init__(self, rollouts: Iterable[ScoredRollout]) -> None:
+        """Take the rollouts; only numbers are kept."""
+        groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for rollout in rollouts:
+            if rollout.acc is not None and rollout.ncr is not None:
+                key = (rollout.model, rollout.problem_id)
+                groups.setdefault(key, []).append((rollout.acc, rollout.ncr))
+        self.groups = sum(len(group) > 1 for group in groups.values())
+        self.rollouts = sum(len(group) for group in groups.values())
+        flat = np.array([pair for g in groups.values() for pair in g], dtype=np.float64)
+        self._acc, self._ncr = flat.reshape(-1, 2).T
+        sizes = np.array([len(group) for group in groups.values()], dtype=np.int64)
+        self._starts = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
+        self._several = sizes > 1
+        self._counts = _pair_counts(groups.values())
+
+    def figures(self, name: str, spec: RewardSpec, alpha: float | None = None) -> RewardFigures:
+        """Return what a reward does; O(rollouts)."""
+        rewards = spec.compute(self._acc, self._ncr)
+        right = self._acc >= 0.5
+        return RewardFigures(
+            name,
+            alpha,
+            _rewards_mean(rewards[right]),
+            _rewards_mean(rewards[~right]),
+            self._signal(rewards),
+            self._misordered(spec),
+        )
+
+    def _signal(self, rewards: Floats) -> float | None:
+        if not self.groups:
+            return None
+        spread = np.maximum.reduceat(rewards, self._starts) - np.minimum.reduceat(
+            rewards, self._starts
+        )
+        return float(np.mean(spread[self._several] > _EQUAL))
+
+    def _misordered(self, spec: RewardSpec) -> float | None:
+        """Count pairs by their two NCRs, of which there are few distinct ones."""
+        if not self._counts:
+            return None
+        pairs = np.array([(*key, n) for key, n in self._counts.items()], dtype=np.float64)
+        of_right = spec.compute(np.ones(len(pairs)), pairs[:, 0])
+        of_wrong = spec.compute(np.zeros(len(pairs)), pairs[:, 1])
+        weights = pairs[:, 2]
+        return float(weights[of_wrong >= of_right - _EQUAL].sum() / weights.sum())
+
+
+def _pair_counts(
+    groups: Iterable[Sequence[tuple[float, float]]],
+) -> dict[tuple[float, float], int]:
+    """Return how many pairs of (NCR of a right, NCR of a wrong rollout of its group) there are."""
+    counts: dict[tuple[float, float], int] = {}
+    for group in groups:
+        right, wrong = (_tally(group, side) for side in (True, False))
+        for of_right, n in right.items():
+            for of_wrong, m in wrong.items():
+                key = (of_right, of_wrong)
+                counts[key] = counts.get(key, 0) + n * m
+    return counts
+
+
+def _tally(group: Sequence[tuple[float, float]], right: bool) -> dict[float, int]:
+    tally: dict[float, int] = {}
+    for acc, ncr in group:
+        if (acc >= 0.5) is right:
+            tally[ncr] = tally.get(ncr, 0) + 1
+    return tally
+
+
+def _rewards_mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def alpha_sweep(study: RewardStudy, alphas: Sequence[float] = ALPHAS) -> list[RewardFigures]:
+    """Return the figures of the linear reward (equation 3 of the paper) for each alpha."""
+    return [study.figures(f"linear, α = {a:g}", RewardSpec.linear(a), a) for a in alphas]
+
+
+def fixed_rewards(study: RewardStudy) -> list[RewardFigures]:
+    """Return the figures of the rewards without alpha: max (equation 4) and the outcome."""
+    return [
+        study.figures("max(Acc, NCR)", RewardSpec.maximum()),
+        study.figures("outcome (Acc alone)", RewardSpec.outcome()),
+    ]
+
+
+# MERGED Which rollouts stand in the page: some of every kind, the telling ones first.
+#
+# Rollouts are sorted into strata by model and by kind (their diagnosis where there is one, else
+# right or wrong; a status other than OK is a kind of its own), and the strata take turns.  Inside a
+# stratum the first are those in which accuracy and coverage disagree most, and after them, one for
+# one, rollouts that a digest of their names picks: the typical beside the extreme.  Equal input
+# gives an equal choice.
+#
+# Rollouts with nodes come first, in the choice and in its order: of those without, which show no
+# hits, a tenth of the page is kept for a few of each status, or what the others leave free.
+
+# Of rollouts that could not be scored, and of one status and model, one is much like another.
+OF_A_STATUS = 10
+
+# Part of the page that rollouts without nodes may take from those that have some.
+_KEPT_FOR_NODELESS = 10
+
+# A rollout's place among the files that were read: (file, row).
+Place: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The class of a rollout as a person reads it, and what decided."""
+
+    name: str
+    reason: str
+
+
+def choose(
+    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
+) -> list[ScoredRollout]:
+    """Return at most ``limit`` rollouts in the order of the files, those with nodes first."""
+    chosen = list(rollouts)
+    if len(rollouts) > limit:
+        nodeless = _in_turns([r for r in rollouts if not r.matched], diagnoses, limit)
+        kept = min(len(nodeless), limit // _KEPT_FOR_NODELESS)
+        chosen = _in_turns([r for r in rollouts if r.matched], diagnoses, limit - kept)
+        chosen += nodeless[: limit - len(chosen)]
+    return sorted(chosen, key=lambda r: (not r.matched, r.file, r.row))
+
+
+def _in_turns(
+    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
+) -> list[ScoredRollout]:
+    """Return at most ``limit`` rollouts, one of each stratum in turn."""
+    strata: dict[tuple[str, str], list[ScoredRollout]] = {}
+    for rollout in rollouts:
+        strata.setdefault((kind_of(rollout, diagnoses), rollout.model), []).append(rollout)
+    ordered = [
+        _telling_first(strata[kind, model])[: OF_A_STATUS if kind in Status.__members__ else None]
+        for kind, model in sorted(strata)
+    ]
+    chosen: list[ScoredRollout] = []
+    turn = 0
+    while len(chosen) < limit and any(turn < len(stratum) for stratum in ordered):
+        chosen += [stratum[turn] for stratum in ordered if turn < len(stratum)]
+        turn += 1
+    return chosen[:limit]
+
+
+def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Label]) -> str:
+    """Return what a rollout is an example of."""
+    if rollout.status is not Status.OK:
+        return rollout.status.value
+    label = diagnoses.get((rollout.file, rollout.row))
+    return side_of(rollout).value if label is None else label.name
+
+
+def _telling_first(rollouts: Sequence[ScoredRollout]) -> list[ScoredRollout]:
+    extreme = sorted(rollouts, key=lambda r: (-_disagreement(r), r.file, r.row))
+    typical = sorted(rollouts, key=_shuffled)
+    woven = (each for pair in zip(extreme, typical, strict=True) for each in pair)
+    return list({(rollout.file, rollout.row): rollout for rollout in woven}.values())
+
+
+def _disagreement(rollout: ScoredRollout) -> float:
+    known = rollout.acc is not None and rollout.ncr is not None
+    return abs((rollout.acc or 0.0) - (rollout.ncr or 0.0)) if known else -1.0
+
+
+def _shuffled(rollout: ScoredRollout) -> bytes:
+    return sha256(f"{rollout.file}:{rollout.row}:{rollout.rollout_id!r}".encode()).digest()
+
+
+# MERGED A response cut into pieces: marked hits, plain text, and what is folded away or left out.
+#
+# Pure: positions in, pieces out.  Short responses are whole.  Of a long one the beginning, the end
+# and the neighbourhood of every hit are shown; what lies between is folded away, and beyond a bound
+# it is left out of the page and counted.
+
+# A response up to this long is shown whole; of a longer one this much around each hit.
+WHOLE_CHARS = 3000
+CONTEXT_CHARS = 200
+
+# A part begins and ends between words where one ends within so many characters.
+_WORD_CHARS = 30
+
+# Gaps shorter than this are shown: to unfold them would cost more than to read them.
+SHORTEST_GAP = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Code points ``[start, end)`` of the response, and the number of the node, from 1."""
+
+    start: int
+    end: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of text inside the same hits.
+
+    Attributes:
+        text: as the model wrote it.
+        node: the innermost of the hits around it, 0 for none.
+        ends: nodes whose hit ends with this piece.
+    """
+
+    text: str
+    node: int = 0
+    ends: tuple[int, ...] = ()
+
+
+class Kind(StrEnum):
+    """What the page does with a block."""
+
+    SHOWN = "shown"
+    FOLDED = "folded"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the response: ``pieces`` are empty where it is left out."""
+
+    kind: Kind
+    chars: int
+    pieces: tuple[Piece, ...] = ()
+
+
+def cut(response: str, hits: Sequence[Hit], max_chars: int) -> list[Block]:
+    """Return the blocks of a response in order; together they are as long as it is.
+
+    Args:
+        response: the text.
+        hits: inside the response, in any order; they may overlap.
+        max_chars: code points that may stand in the page, shown or folded.
+    """
+    length = len(response)
+    hits = [hit for hit in hits if 0 <= hit.start < hit.end <= length]
+    shown = _shown_parts(response, hits)
+    left = max_chars
+    kinds = []
+    for start, end in shown:
+        kinds.append(Kind.SHOWN if end - start <= left else Kind.LEFT_OUT)
+        left -= end - start if end - start <= left else 0
+    blocks: list[Block] = []
+    at = 0
+    for (start, end), kind in zip(shown, kinds, strict=True):
+        gap = start - at
+        fits = gap <= left
+        left -= gap if fits else 0
+        _append(blocks, response, hits, at, start, Kind.FOLDED if fits else Kind.LEFT_OUT)
+        _append(blocks, response, hits, start, end, kind)
+        at = end
+    return blocks
+
+
+def _append(
+    blocks: list[Block], response: str, hits: Sequence[Hit], start: int, end: int, kind: Kind
+) -> None:
+    if start == end:
+        return
+    if kind is Kind.LEFT_OUT:
+        if blocks and blocks[-1].kind is kind:
+            blocks[-1] = Block(kind, blocks[-1].chars + end - start)
+        else:
+            blocks.append(Block(kind, end - start))
+        return
+    blocks.append(Block(kind, end - start, _pieces(response, hits, start, end)))
+
+
+def _shown_parts(response: str, hits: Sequence[Hit]) -> list[tuple[int, int]]:
+    """Return the half-open parts to show, in order, apart from each other; the last ends it."""
+    length = len(response)
+    if length <= WHOLE_CHARS:
+        return [(0, length)]
+    wanted = [(0, CONTEXT_CHARS), (length - CONTEXT_CHARS, length)]
+    wanted += [(hit.start - CONTEXT_CHARS, hit.end + CONTEXT_CHARS) for hit in hits]
+    parts: list[tuple[int, int]] = []
+    for start, end in sorted(wanted):
+        start, end = _between_words(response, max(start, 0), min(end, length))
+        if parts and start <= parts[-1][1] + SHORTEST_GAP:
+            parts[-1] = (parts[-1][0], max(end, parts[-1][1]))
+        else:
+            parts.append((start, end))
+    return parts
+
+
+def _between_words(response: str, start: int, end: int) -> tuple[int, int]:
+    """Return a part without the torn word at either end; the text's own ends stay."""
+    if start > 0:
+        head = response[start : start + _WORD_CHARS]
+        start += next((at + 1 for at, sign in enumerate(head) if sign.isspace()), 0)
+    if end < len(response):
+        tail = response[end - _WORD_CHARS : end]
+        end -= next((at for at, sign in enumerate(reversed(tail)) if sign.isspace()), 0)
+    return start, end
+
+
+def _pieces(response: str, hits: Sequence[Hit], start: int, end: int) -> tuple[Piece, ...]:
+    inside = [hit for hit in hits if hit.start < end and start < hit.end]
+    edges = {start, end}
+    for hit in inside:
+        edges |= {max(hit.start, start), min(hit.end, end)}
+    pieces = []
+    for left, right in pairwise(sorted(edges)):
+        around = [hit for hit in inside if hit.start <= left and right <= hit.end]
+        innermost = min(around, key=lambda hit: (hit.end - hit.start, hit.node), default=None)
+        ends = tuple(sorted(hit.node for hit in around if hit.end == right))
+        pieces.append(Piece(response[left:right], 0 if innermost is None else innermost.node, ends))
+    return tuple(pieces)
+
+
+# MERGED The rollouts of the page, with their texts, their hits and their nodes.
+
+# Of a node that was missed, so that a reader sees what was looked for.
+SHOWN_EXPRESSIONS = 3
+MAX_EXPRESSION_CHARS = 120
+MAX_PROBLEM_CHARS = 4000
+MAX_ANSWER_CHARS = 1000
+
+# The style sheet has so many colours for nodes; from there on they come again, underlined.
+NODE_COLORS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node beside a rollout: ``found`` is the hit's text, ``sought`` what would have been one."""
+
+    number: int
+    look: str
+    label: str
+    is_final: bool
+    matched: bool
+    found: str
+    sought: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """A rollout as it stands in the page.
+
+    Attributes:
+        anchor: element id; the same for the same rollout in every report.
+        side: right, wrong or unknown.
+        diagnosis: its class, empty where there is none.
+        reason: what decided the class.
+        problem: text of the problem, cut where it is very long; so are both answers.
+        ground_truth: empty where the dataset does not say it.
+        without_final: NCR without final nodes, None where there are no others or no final ones.
+        answer: None where none was found.
+        blocks: the response.
+        left_out: code points of the response that are not in the page.
+    """
+
+    anchor: str
+    rollout: ScoredRollout
+    side: Side
+    diagnosis: str
+    reason: str
+    problem: str
+    ground_truth: str
+    without_final: float | None
+    answer: str | None
+    nodes: tuple[NodeView, ...]
+    blocks: tuple[Block, ...]
+    left_out: int
+
+    @property
+    def kind(self) -> str:
+        """What the rollout is an example of: a status other than OK, its diagnosis, its side."""
+        if self.failed:
+            return self.rollout.status.value
+        return self.diagnosis or self.side.value
+
+    @property
+    def failed(self) -> bool:
+        """Whether its status is another than OK."""
+        return self.rollout.status is not Status.OK
+
+    @property
+    def reached(self) -> str:
+        """How many of its nodes it reached."""
+        matched = self.rollout.matched
+        return f"{sum(matched)} of {len(matched)} nodes" if matched else "no nodes"
+
+    @property
+    def coverage(self) -> str:
+        """Its NCR with and, where that is another thing, without final nodes; empty without one."""
+        if self.rollout.ncr is None:
+            return ""
+        told = f"NCR: {self.rollout.ncr:.2f} ({self.reached})"
+        if self.without_final is not None:
+            told += f", {self.without_final:.2f} without final nodes"
+        return f"{told}."
+
+    @property
+    def truth(self) -> Markup:
+        """What is known of the right answer, one sentence or two."""
+        if self.ground_truth:
+            return element("span", "Ground truth: ", element("strong", self.ground_truth), ".")
+        if self.side is Side.UNKNOWN:
+            return element("span", "Nothing says which answer is right.")
+        return element(
+            "span",
+            "The dataset has no ground truth for it; by its own row the answer is ",
+            element("strong", self.side.value),
+            ".",
+        )
+
+    @property
+    def embedded(self) -> int:
+        """Code points of the response in the page."""
+        return self.rollout.num_chars - self.left_out
+
+
+def node_look(number: int) -> str:
+    """Return the class of the style sheet for a node, counted from 1."""
+    return f"n{(number - 1) % NODE_COLORS + 1}"
+
+
+def anchor_of(rollout: ScoredRollout) -> str:
+    """Return a name for a rollout that does not depend on the others in the page."""
+    told = repr((rollout.problem_id, rollout.model, rollout.rollout_id))
+    return f"rollout-{sha256(told.encode()).hexdigest()[:12]}"
+
+
+def view_rollouts(
+    scored: ScoredSet,
+    chosen: Sequence[ScoredRollout],
+    dataset: str | os.PathLike[str],
+    diagnoses: Mapping[Place, Label],
+    *,
+    on_error: OnError,
+    max_chars: int,
+    max_page_chars: int,
+) -> list[RolloutView]:
+    """Read the chosen rollouts again and cut their texts.
+
+    Args:
+        scored: the set that they are of.
+        chosen: those to show, in order.
+        dataset: where their nodes' expressions stand.
+        diagnoses: class by place.
+        on_error: what a bad row of the dataset does.
+        max_chars: code points of one response in the page.
+        max_page_chars: code points of all responses in the page; the last ones get less.
+    """
+    responses = scored.responses(chosen)
+    nodes = _nodes_of(dataset, {rollout.problem_id for rollout in chosen}, on_error)
+    views = []
+    used: set[str] = set()
+    left = max_page_chars
+    for rollout in chosen:
+        view = _view(
+            scored,
+            rollout,
+            responses[rollout.file, rollout.row],
+            nodes.get(rollout.problem_id, ()),
+            diagnoses.get((rollout.file, rollout.row)),
+            _unused(anchor_of(rollout), used),
+            min(max_chars, left),
+        )
+        left -= view.embedded
+        views.append(view)
+    return views
+
+
+def _unused(anchor: str, used: set[str]) -> str:
+    """Return the anchor, numbered where a file names two rollouts alike."""
+    name, count = anchor, 1
+    while name in used:
+        count += 1
+        name = f"{anchor}-{count}"
+    used.add(name)
+    return name
+
+
+def _nodes_of(
+    dataset: str | os.PathLike[str], wanted: set[str], on_error: OnError
+) -> dict[str, tuple[Node, ...]]:
+    problems = read_problems(dataset, on_error, ReadReport())
+    return {p.problem_id: p.nodes for p in problems if p.problem_id in wanted}
+
+
+def _view(
+    scored: ScoredSet,
+    rollout: ScoredRollout,
+    response: str,
+    nodes: Sequence[Node],
+    label: Label | None,
+    anchor: str,
+    max_chars: int,
+) -> RolloutView:
+    spans = rollout.spans or ()
+    hits = [Hit(*span, number) for number, span in enumerate(spans, start=1) if span is not None]
+    blocks = tuple(cut(response, hits, max_chars))
+    facts = scored.facts(rollout)
+    text = "" if facts is None else facts.problem
+    return RolloutView(
+        anchor=anchor,
+        rollout=rollout,
+        side=side_of(rollout),
+        diagnosis="" if label is None else label.name,
+        reason="" if label is None else label.reason,
+        problem=_short(text, MAX_PROBLEM_CHARS),
+        without_final=_without_final(rollout, facts),
+        ground_truth=_short((facts and facts.ground_truth) or "", MAX_ANSWER_CHARS),
+        answer=None if rollout.answer is None else _short(rollout.answer, MAX_ANSWER_CHARS),
+        nodes=tuple(
+            _node_view(number, node, matched, span, response)
+            for number, (node, matched, span) in enumerate(
+                zip(nodes, rollout.matched, spans or (None,) * len(rollout.matched), strict=False),
+                start=1,
+            )
+        ),
+        blocks=blocks,
+        left_out=sum(block.chars for block in blocks if block.kind is Kind.LEFT_OUT),
+    )
+
+
+def _without_final(rollout: ScoredRollout, facts: ProblemFacts | None) -> float | None:
+    if facts is None or not any(facts.is_final):
+        return None
+    return rollout.ncr_without_final(facts)
+
+
+def _node_view(
+    number: int, node: Node, matched: bool, span: tuple[int, int] | None, response: str
+) -> NodeView:
+    sought = tuple(_short(e, MAX_EXPRESSION_CHARS) for e in node.expressions[:SHOWN_EXPRESSIONS])
+    found = "" if span is None else _short(response[span[0] : span[1]], MAX_EXPRESSION_CHARS)
+    return NodeView(
+        number=number,
+        look=node_look(number),
+        label=_short(node.label or node.expressions[0], MAX_EXPRESSION_CHARS),
+        is_final=node.is_final,
+        matched=matched,
+        found=found,
+        sought=sought,
+    )
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,641 @@
+r"""Split the text of a node expression into the tokens that the parser reads.
+
+One regular expression of plain alternatives without nested repetition, matched at
+successive positions: linear in the length of the text.  Typesetting that the normal
+form drops too (delimiters, spacing, ``\left``, currency, degree signs) yields no token;
+anything that is not known yields ``OTHER``, which no expression may hold.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from fractions import Fraction
+from typing import NamedTuple
+
+from consensuspr.core.expressions.evaluate import (
+    CONSTANTS,
+    Call,
+    Expression,
+    Number,
+    Power,
+    Product,
+    Spelling,
+    Sum,
+    Symbol,
+    evaluate,
+)
+
+
+class Kind(IntEnum):
+    """What a token is."""
+
+    NUMBER = 0
+    VULGAR = 1  # one of the characters ½ ¼ ...
+    NAME = 2  # one letter or a Greek letter, with its subscript and primes
+    WORD = 3  # two letters or more, or the text of \text{...}
+    FUNCTION = 4  # sin, log, ...
+    FRACTION = 5  # \frac
+    ROOT = 6  # \sqrt
+    BINOMIAL = 7  # \binom
+    ADD = 8
+    SUBTRACT = 9
+    MULTIPLY = 10
+    DIVIDE = 11
+    POWER = 12
+    SUPERSCRIPT = 13  # ² and the like: the exponent itself
+    PERCENT = 14
+    FACTORIAL = 15
+    OPEN = 16  # ( [ { and the \{ of a set
+    CLOSE = 17
+    BAR = 18
+    RELATION = 19
+    MODULO = 20  # the tail of a congruence, \pmod{7}
+    OTHER = 21
+    END = 22
+
+
+class Token(NamedTuple):
+    """A token at the half-open place [start, end) of the text."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+    spaced: bool  # white space, or something that is dropped, precedes
+
+
+VULGAR_FRACTIONS = {
+    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5),
+    "⅗": (3, 5), "⅘": (4, 5), "⅙": (1, 6), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8),
+}  # fmt: skip
+
+# Kept from being read as unit words or as products of letters.
+_FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp gcd lcm max min "
+    "det dim ker deg arg lim sup inf mod bmod".split()
+)
+
+_GREEK = frozenset(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi "
+    "pi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma "
+    "Upsilon Phi Psi Omega ell".split()
+)
+
+_DROPPED_COMMANDS = frozenset(
+    "left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle boxed circ "
+    "degree".split()
+)
+
+# Every relation has one canonical sign; the normal form knows all of their spellings.
+_SIGNS: dict[str, tuple[Kind, str]] = {
+    **dict.fromkeys(("+", "plus"), (Kind.ADD, "+")),
+    **dict.fromkeys(("-", "−", "–", "minus"), (Kind.SUBTRACT, "-")),
+    **dict.fromkeys(
+        ("*", "×", "·", "⋅", "∗", "\\cdot", "\\times", "\\ast", "times"), (Kind.MULTIPLY, "*")
+    ),
+    **dict.fromkeys(("/", "÷", "\\div", "divided by"), (Kind.DIVIDE, "/")),
+    **dict.fromkeys(("^", "**"), (Kind.POWER, "^")),
+    **dict.fromkeys(("%", "\\%", "percent"), (Kind.PERCENT, "%")),
+    **dict.fromkeys(("|", "\\vert"), (Kind.BAR, "|")),
+    "!": (Kind.FACTORIAL, "!"),
+    "(": (Kind.OPEN, "("), "[": (Kind.OPEN, "["), "{": (Kind.OPEN, "{"),
+    ")": (Kind.CLOSE, ")"), "]": (Kind.CLOSE, "]"), "}": (Kind.CLOSE, "}"),
+    "\\{": (Kind.OPEN, "\\{"), "\\}": (Kind.CLOSE, "\\}"),
+    **dict.fromkeys(("=", "==", "equals", "is equal to"), (Kind.RELATION, "=")),
+    **dict.fromkeys(("<", "\\lt"), (Kind.RELATION, "<")),
+    **dict.fromkeys((">", "\\gt"), (Kind.RELATION, ">")),
+    **dict.fromkeys(("<=", "≤", "⩽", "\\le", "\\leq", "\\leqslant"), (Kind.RELATION, "<=")),
+    **dict.fromkeys((">=", "≥", "⩾", "\\ge", "\\geq", "\\geqslant"), (Kind.RELATION, ">=")),
+    **dict.fromkeys(("!=", "≠", "\\ne", "\\neq"), (Kind.RELATION, "≠")),
+    **dict.fromkeys(("≈", "\\approx"), (Kind.RELATION, "≈")),
+    **dict.fromkeys(("≡", "\\equiv"), (Kind.RELATION, "≡")),
+    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), (Kind.FRACTION, "\\frac")),
+    **dict.fromkeys(("\\sqrt", "√", "sqrt"), (Kind.ROOT, "\\sqrt")),
+    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), (Kind.BINOMIAL, "\\binom")),
+}  # fmt: skip
+
+# \w also holds characters such as ² and ½, which are no letters.
+_LETTER = r"[^\W\d_⁰¹²³⁴⁵⁶⁷⁸⁹₀-₉½⅓⅔¼¾⅕⅖⅗⅘⅙⅛⅜⅝⅞]"
+_SUBSCRIPT = r"(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9+\-,]{1,16}\})|[₀-₉]{1,4})?'{0,3}"
+_TOKEN = re.compile(
+    r"""
+    (?P<dropped>  (?: \s | \\[,;:!\ ] | [~&$£€¥°] | \\[$()\[\]]
+                    | \^\s?\\circ\b | \^\s?\{\s?\\circ\s?\} )+ )
+  | (?P<number>   \d{1,3} (?: (?: , | \{,\} | ,\\! ) \d{3} (?!\d) )+ (?:\.\d+)?
+                | \d+ (?:\.\d+)? | \.\d+ )
+  | (?P<modulo>   \\pmod\s?(?:\{[^{}]{1,32}\}|\d) | \(\s?\\?b?mod\b[^()]{1,32}\) )
+  | (?P<sign>     \*\* | == | != | <= | >= | \\[%{}] | [=<>≤≥⩽⩾≠≈≡+\-−–*×·⋅∗/÷^%!|()\[\]{}√] )
+  | (?P<exponent> [⁰¹²³⁴⁵⁶⁷⁸⁹]{1,4} )
+  | (?P<vulgar>   [½⅓⅔¼¾⅕⅖⅗⅘⅙⅛⅜⅝⅞] )
+  | (?P<text>     \\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox)\s?
+                  \{ \s? (?P<inner>[A-Za-z][A-Za-z\ '/\-]*) \} (?P<index>SUBSCRIPT) )
+  | (?P<command>  \\[A-Za-z]+ (?:SUBSCRIPT) )
+  | (?P<phrase>   (?:is\ equal\ to|divided\ by)\b )
+  | (?P<word>     LETTER{2,}(?:['’\-]LETTER+)*(?:SUBSCRIPT) )
+  | (?P<name>     LETTER(?:SUBSCRIPT) )
+  | (?P<other>    . )
+    """.replace("SUBSCRIPT", _SUBSCRIPT).replace("LETTER", _LETTER),
+    re.VERBOSE | re.DOTALL,
+)  # fmt: skip
+
+
+_NUMBER = Kind.NUMBER
+
+
+def tokenize(text: str) -> list[Token]:
+    """Return the tokens of ``text``, ending with one ``END`` token."""
+    tokens: list[Token] = []
+    spaced = False
+    for match in _TOKEN.finditer(text):
+        group = match.lastgroup
+        if group == "dropped":
+            spaced = True
+            continue
+        start, end = match.span()
+        kind: Kind | None
+        if group == "number":
+            kind, value = _NUMBER, _plain_number(match[0])
+        elif group == "sign":
+            kind, value = _SIGNS[match[0]]
+        else:
+            spaced = spaced or (group == "text" and "{ " in match[0])
+            kind, value = _classify(group, match)
+        if kind is not None:
+            tokens.append(Token(kind, value, start, end, spaced))
+            spaced = False
+    tokens.append(Token(Kind.END, "", len(text), len(text), spaced))
+    return tokens
+
+
+def _classify(group: str | None, match: re.Match[str]) -> tuple[Kind | None, str]:
+    """Return the kind and canonical text of a match that is neither a number nor a sign.
+
+    The kind is None where it is dropped.
+    """
+    text = match[0]
+    match group:
+        case "phrase":
+            return _SIGNS[text]
+        case "name":
+            return Kind.NAME, text
+        case "word":
+            return _word(text)
+        case "command":
+            return _command(text)
+        case "text":
+            words = match["inner"].strip()
+            return (Kind.NAME if len(words) == 1 else Kind.WORD), words + match["index"]
+        case "exponent":
+            return Kind.SUPERSCRIPT, text
+        case "vulgar":
+            return Kind.VULGAR, text
+        case "modulo":
+            return Kind.MODULO, text
+    return Kind.OTHER, text
+
+
+def _plain_number(text: str) -> str:
+    """Drop thousands separators and complete ``.5``."""
+    if text.isdecimal():
+        return text
+    plain = text.replace("{,}", "").replace(",\\!", "").replace(",", "")
+    return "0" + plain if plain[0] == "." else plain
+
+
+def _word(text: str) -> tuple[Kind, str]:
+    lowered = text.lower()
+    if lowered in _FUNCTIONS:
+        return Kind.FUNCTION, lowered
+    return _SIGNS.get(lowered, (Kind.WORD, text))
+
+
+def _command(text: str) -> tuple[Kind | None, str]:
+    name = text[1:].rstrip("'").partition("_")[0]
+    if name in _GREEK:
+        return Kind.NAME, text
+    if text[1:] != name:
+        return Kind.OTHER, text
+    if name in _FUNCTIONS:
+        return Kind.FUNCTION, text
+    if name in _DROPPED_COMMANDS:
+        return None, ""
+    return _SIGNS.get(text, (Kind.OTHER, text))
+
+
+# MERGED Read the words among the tokens: units go, ``x`` between numbers and ``of`` are products.
+#
+# The same readings as those of the normal form, made before parsing so that an expression
+# such as ``5 cups * $2 = $10`` has a tree.  Whatever words remain name a quantity
+# (``total cost``) or make the expression prose, which is not derived from.
+
+# A unit is at most this many words: "cups of" is none, "fluid ounces" is two.
+MAX_UNIT_WORDS = 3
+
+# Capitals up to this many name a line or a figure by its points.
+MAX_POINTS = 4
+
+# Words that make a sentence, never part of the name of a quantity ("number of cups").
+_SENTENCE_WORDS = frozenset(
+    "and or so then thus hence therefore because since if when where which that this these those "
+    "is are was were be been has have had we he she they it you let get gets gives given find "
+    "means must can cannot not but also there such than equal whenever implies either".split()
+)
+
+# Words that are no part of a unit either.
+_NO_UNIT_WORDS = frozenset("of the a an for with from by to in on at as".split())
+
+# Units that are written tight behind a number; other letters there are variables (2ab).
+_TIGHT_UNITS = frozenset(
+    "kg kgs km kms cm mm ml mg lb lbs oz ft yd hr hrs min mins sec secs mph kph am pm st nd rd th "
+    "inch inches feet foot miles meters hours minutes seconds dollars cents".split()
+)
+
+_OPERATORS = frozenset(
+    (Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.RELATION, Kind.CLOSE, Kind.END)
+)
+
+
+_LETTERS = (Kind.WORD, Kind.NAME)
+_COUNTED = (Kind.NUMBER, Kind.PERCENT, Kind.VULGAR)
+
+
+def read_words(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """Return the tokens without units and with ``x`` and ``of`` as signs, and whether units went.
+
+    Args:
+        tokens: the tokens of a whole expression, ``END`` last.
+    """
+    if not any(token.kind in _LETTERS for token in tokens):
+        return tokens, False
+    kept: list[Token] = []
+    dropped_units = False
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if kept and kept[-1].kind in _COUNTED:
+            after = _skip_unit(tokens, index)
+            if after > index:
+                dropped_units = True
+                index = after
+                continue
+        if token.kind in _LETTERS and _is_product(token, kept, tokens[index + 1]):
+            token = Token(Kind.MULTIPLY, "*", token.start, token.end, token.spaced)
+        kept.append(token)
+        index += 1
+    return kept, dropped_units
+
+
+def is_sentence_word(text: str) -> bool:
+    """Tell whether a word makes what holds it a sentence."""
+    return text.lower() in _SENTENCE_WORDS
+
+
+def _skip_unit(tokens: list[Token], start: int) -> int:
+    """Return the index behind the unit that begins at ``start``; ``start`` where there is none."""
+    index = start
+    words = 0
+    while words < MAX_UNIT_WORDS:
+        token = tokens[index]
+        if token.kind is Kind.DIVIDE and tokens[index + 1].kind is Kind.WORD:
+            index += 1
+            token = tokens[index]
+        elif token.kind is not Kind.WORD:
+            break
+        if is_sentence_word(token.text) or token.text.lower() in _NO_UNIT_WORDS:
+            return start
+        if not words and _is_variable(token):
+            return start
+        index += 1
+        words += 1
+    if not words:
+        return start
+    following = tokens[index]
+    ends = following.kind in _OPERATORS or _is_times_letter(following)
+    return index if ends else start
+
+
+def _is_variable(token: Token) -> bool:
+    """Tell whether letters behind a number are a factor: ``2ab``, ``2\\text{length}``, ``2 AB``."""
+    if token.text.isupper() and len(token.text) <= MAX_POINTS:
+        return True
+    return not token.spaced and token.text.lower() not in _TIGHT_UNITS
+
+
+def _is_product(token: Token, kept: list[Token], following: Token) -> bool:
+    """Tell whether ``x`` or ``of`` stands for a product between what is around it."""
+    if not kept or following.kind not in (Kind.NUMBER, Kind.VULGAR, Kind.FRACTION):
+        return False
+    if _is_times_letter(token):
+        return kept[-1].kind in (Kind.NUMBER, Kind.CLOSE, Kind.PERCENT)
+    return token.text == "of" and _is_share(kept)
+
+
+def _is_times_letter(token: Token) -> bool:
+    return token.kind is Kind.NAME and token.text in ("x", "X")
+
+
+def _is_share(kept: list[Token]) -> bool:
+    """Tell whether the tokens end with a share that may precede "of": ``25%``, ``1/2``, ½."""
+    last = kept[-1].kind
+    if last in (Kind.PERCENT, Kind.VULGAR):
+        return True
+    if last is Kind.CLOSE:
+        return any(token.kind is Kind.FRACTION for token in kept)
+    return last is Kind.NUMBER and len(kept) > 1 and kept[-2].kind is Kind.DIVIDE
+
+
+# MERGED Parse the tokens of one side of a statement into an expression tree.
+#
+# Recursive descent, one function per precedence, with limits on depth, leaves and digits, so
+# that its time is bounded whatever the text.  Nothing is evaluated from text: no ``eval``,
+# no ``sympify``, no ``parse_expr``.
+#
+# What could be read in two ways is not read at all: in ``1/2x`` and ``6/2(1+2)`` it is
+# open what divides, and ``n(n+1)`` keeps its parts adjacent, as a function of n+1 must.
+
+MAX_DEPTH = 16  # brackets within brackets
+MAX_LEAVES = 32  # of one side
+MAX_DIGITS = 18  # of one literal
+
+CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+# What multiplies by standing behind an operand; a number never does.
+_JUXTAPOSED = (Kind.NAME, Kind.FRACTION, Kind.ROOT, Kind.BINOMIAL, Kind.OPEN)
+
+# Looked up once: a member of an enumeration costs more than most of what is done with it.
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE
+_POWER, _SUPERSCRIPT, _PERCENT = Kind.POWER, Kind.SUPERSCRIPT, Kind.PERCENT
+_FACTORIAL, _STARTS_NUMBER, _END = Kind.FACTORIAL, Kind.NUMBER, Kind.END
+_FRACTION, _VULGAR = Kind.FRACTION, Kind.VULGAR
+_INTEGER = Spelling.INTEGER
+
+
+class NotArithmeticError(Exception):
+    """The tokens are not an expression that this module knows; never leaves the package."""
+
+
+def parse_side(tokens: list[Token]) -> Expression:
+    """Return the tree of the tokens of one side.
+
+    Raises:
+        NotArithmeticError: they are not one expression within the limits.
+    """
+    last = tokens[-1].end if tokens else 0
+    return _Parser([*tokens, Token(Kind.END, "", last, last, False)]).parse()
+
+
+class _Parser:
+    """One pass over the tokens of one side."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._position = 0
+        self._depth = 0
+        self._leaves = 0
+
+    def parse(self) -> Expression:
+        if self._tokens[0].kind is Kind.WORD:
+            return self._quantity()
+        tree = self._sum()
+        if self._peek() is not _END:
+            raise NotArithmeticError
+        return tree
+
+    def _peek(self) -> Kind:
+        return self._tokens[self._position].kind
+
+    def _take(self) -> Token:
+        token = self._tokens[self._position]
+        if token.kind is _END:
+            raise NotArithmeticError
+        self._position += 1
+        return token
+
+    def _quantity(self) -> Expression:
+        """Read a side of words, such as ``total cost``."""
+        tokens = self._tokens[:-1]
+        for token in tokens:
+            if token.kind not in (Kind.WORD, Kind.NAME) or is_sentence_word(token.text):
+                raise NotArithmeticError
+        return Symbol(" ".join(token.text for token in tokens))
+
+    def _sum(self) -> Expression:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise NotArithmeticError
+        sign = self._sign()
+        tree = self._product()
+        if sign < 0:
+            tree = add(Sum([]), sign, tree)
+        while (kind := self._peek()) is _ADD or kind is _SUBTRACT:
+            self._position += 1
+            tree = add(tree, -1 if kind is _SUBTRACT else 1, self._product())
+        self._depth -= 1
+        return tree
+
+    def _sign(self) -> int:
+        kind = self._peek()
+        if kind is not _ADD and kind is not _SUBTRACT:
+            return 1
+        self._position += 1
+        return -1 if kind is _SUBTRACT else 1
+
+    def _product(self) -> Expression:
+        tree = self._factor()
+        divided = False
+        while True:
+            kind = self._peek()
+            if kind is _MULTIPLY or kind is _DIVIDE:
+                self._position += 1
+                divided = kind is _DIVIDE
+                tree = multiply(tree, divided, self._factor())
+            elif kind in _JUXTAPOSED:
+                token = self._tokens[self._position]
+                if divided or (token.text == "(" and token.spaced):
+                    raise NotArithmeticError  # 1/2x; a tag such as "5 (1)"
+                tree = multiply(tree, False, self._power())
+            else:
+                return tree
+
+    def _factor(self) -> Expression:
+        if self._sign() < 0:
+            return add(Sum([]), -1, self._power())
+        return self._power()
+
+    def _power(self) -> Expression:
+        base = self._postfix()
+        kind = self._peek()
+        if kind is _SUPERSCRIPT:
+            digits = self._take().text.translate(_SUPERSCRIPTS)
+            return Power(base, self._number(digits))
+        if kind is not _POWER:
+            return base
+        self._take()
+        sign = self._sign()
+        exponent = self._primary()
+        if self._peek() in (_POWER, _SUPERSCRIPT, _FACTORIAL, _PERCENT):
+            raise NotArithmeticError
+        return Power(base, exponent if sign > 0 else add(Sum([]), sign, exponent))
+
+    def _postfix(self) -> Expression:
+        tree = self._primary()
+        kind = self._peek()
+        if kind is _PERCENT:
+            self._take()
+            if not isinstance(tree, Number) or tree.spelling is Spelling.PERCENT:
+                raise NotArithmeticError
+            return Number(tree.value / 100, tree.text + "%", Spelling.PERCENT)
+        if kind is _FACTORIAL:
+            self._take()
+            tight = isinstance(tree, (Number, Symbol))
+            return Call(("", "!") if tight else ("(", ")!"), [tree])
+        return tree
+
+    def _primary(self) -> Expression:
+        token = self._take()
+        if token.kind is _STARTS_NUMBER:
+            return self._number_or_mixed(token)
+        match token.kind:
+            case Kind.VULGAR:
+                return self._quotient(*VULGAR_FRACTIONS[token.text])
+            case Kind.NAME:
+                return self._name(token.text)
+            case Kind.OPEN:
+                return self._bracketed(token)
+            case Kind.FRACTION:
+                return self._fraction()
+            case Kind.ROOT:
+                return self._root()
+            case Kind.BINOMIAL:
+                upper, lower = self._braced(), self._braced()
+                return Call(("\\binom{", "}{", "}"), [upper, lower])
+            case Kind.FUNCTION:
+                opening = self._take()
+                if opening.text != "(":
+                    raise NotArithmeticError
+                return Call((token.text + "(", ")"), [self._bracketed(opening)])
+            case Kind.BAR:
+                inside = self._sum()
+                self._close(Kind.BAR, "|")
+                return Call(("|", "|"), [inside])
+        raise NotArithmeticError
+
+    def _number(self, text: str) -> Number:
+        self._leaves += 1
+        if self._leaves > MAX_LEAVES or len(text) > MAX_DIGITS:
+            raise NotArithmeticError
+        if "." not in text:
+            return Number(Fraction(int(text)), text, _INTEGER)
+        return Number(Fraction(text), text, Spelling.DECIMAL)
+
+    def _number_or_mixed(self, token: Token) -> Expression:
+        number = self._number(token.text)
+        kind = self._peek()
+        if (kind is not _FRACTION and kind is not _VULGAR) or number.spelling is not _INTEGER:
+            return number
+        start = self._position
+        part = self._primary()
+        value = evaluate(part)
+        if value is None or not 0 < value < 1:
+            self._position = start  # 5\frac{x}{2} is a product
+            return number
+        proper = f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+        return Number(number.value + value, token.text + proper, Spelling.MIXED)
+
+    def _quotient(self, numerator: int, denominator: int) -> Expression:
+        return multiply(self._number(str(numerator)), True, self._number(str(denominator)))
+
+    def _name(self, text: str) -> Expression:
+        self._leaves += 1
+        if self._leaves > MAX_LEAVES:
+            raise NotArithmeticError
+        following = self._tokens[self._position]
+        if following.text != "(" or text in CONSTANTS:
+            return Symbol(text)
+        self._take()
+        return Call((text + "(", ")"), [self._bracketed(following)])
+
+    def _bracketed(self, opening: Token) -> Expression:
+        if opening.text == "\\{":
+            raise NotArithmeticError  # a set
+        tree = self._sum()
+        self._close(Kind.CLOSE, CLOSING[opening.text])
+        return tree
+
+    def _close(self, kind: Kind, text: str) -> None:
+        token = self._take()
+        if token.kind is not kind or token.text != text:
+            raise NotArithmeticError
+
+    def _braced(self) -> Expression:
+        token = self._take()
+        if token.text != "{":
+            raise NotArithmeticError
+        return self._bracketed(token)
+
+    def _fraction(self) -> Expression:
+        """Read what follows \\frac: ``{a}{b}``, ``12`` or ``{72}5``."""
+        token = self._tokens[self._position]
+        if token.kind is Kind.NUMBER and len(token.text) == 2 and token.text.isdigit():
+            self._take()
+            return self._quotient(int(token.text[0]), int(token.text[1]))
+        return multiply(self._fraction_part(), True, self._fraction_part())
+
+    def _fraction_part(self) -> Expression:
+        token = self._tokens[self._position]
+        if token.kind is Kind.NUMBER and len(token.text) == 1:
+            self._take()
+            return self._number(token.text)
+        return self._braced()
+
+    def _root(self) -> Expression:
+        token = self._take()
+        index = ""
+        if token.text == "[":
+            number = self._take()
+            if number.kind is not Kind.NUMBER:
+                raise NotArithmeticError
+            self._close(Kind.CLOSE, "]")
+            index = f"[{number.text}]"
+            token = self._take()
+        if token.kind is Kind.OPEN:
+            inside = self._bracketed(token)
+        elif token.kind is Kind.NUMBER:
+            inside = self._number(token.text)
+        elif token.kind is Kind.NAME:
+            inside = Symbol(token.text)
+        else:
+            raise NotArithmeticError
+        return Call((f"\\sqrt{index}{{", "}"), [inside])
+
+
+def add(left: Expression, sign: int, right: Expression) -> Expression:
+    """Return ``left + sign * right`` as one flat sum."""
+    terms: list[tuple[int, Expression]]
+    terms = [*left.terms] if isinstance(left, Sum) else [(1, left)]
+    if isinstance(right, Sum):
+        terms.extend((sign * inner, term) for inner, term in right.terms)
+    else:
+        terms.append((sign, right))
+    if len(terms) == 1 and terms[0][0] > 0:
+        return terms[0][1]
+    return Sum(terms)
+
+
+def multiply(left: Expression, divide: bool, right: Expression) -> Expression:
+    """Return the product, or the quotient where ``divide``, as one flat product.
+
+    Raises:
+        NotArithmeticError: the divisor is the number 0.
+    """
+    if divide and evaluate(right) == 0:
+        raise NotArithmeticError
+    factors: list[tuple[bool, Expression]]
+    factors = [*left.factors] if isinstance(left, Product) else [(False, left)]
+    if isinstance(right, Product):
+        factors.extend((divide != inner, factor) for inner, factor in right.factors)
+    else:
+        factors.append((divide, right))
+    return Product(factors)

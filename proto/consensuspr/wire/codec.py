@@ -1,0 +1,535 @@
+"""Python strings as protobuf carries them.
+
+A ``str`` may hold lone surrogates (a tokenizer's byte fallback, ``surrogateescape``);
+a protobuf string may not, and refuses the whole message.  One odd character must not
+cost a batch its scores, so it is replaced, and only where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.types import (
+    MAX_UINT32,
+    AnswerRule,
+    Identity,
+    InlineNode,
+    OnUndecided,
+    Rollout,
+    Score,
+    ScoreOptions,
+    Status,
+)
+from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.v1 import scoring_pb2 as pb
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.explain import Explanation, NodeExplanation
+
+
+def encode_response(response: str | bytes) -> bytes:
+    """Return the bytes of a response as they are sent and matched.
+
+    Bytes pass through as they are.  A lone surrogate becomes its three-byte form, which
+    the normal form reads as one invalid sequence.
+    """
+    if isinstance(response, bytes):
+        return response
+    return response.encode("utf-8", "surrogatepass")
+
+
+def is_valid(text: str) -> bool:
+    """Tell whether ``text`` holds no lone surrogate."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def valid_text(text: str) -> str:
+    """Return ``text`` with each lone surrogate replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    # UTF-16 joins what is really a pair and lets only lone halves fail.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+# MERGED Cutting a batch into pieces that are bounded in bytes and in number.
+#
+# The client's requests, the server's steps of work and the in-process client's are cut by
+# this one rule.
+
+T = TypeVar("T")
+
+# About a mebibyte amortises what an RPC costs and still lets several requests of one batch
+# be in work at once; the number bounds the reply where responses are short.
+PIECE_BYTES = 1 << 20
+PIECE_ROLLOUTS = 256
+
+
+def cut(
+    items: Iterable[T], size: Callable[[T], int], max_bytes: int, max_items: int
+) -> Iterator[list[T]]:
+    """Yield the items in order, as many at a time as the bounds allow.
+
+    Lazy: an item is not looked at before its piece is built.  A single item larger than
+    ``max_bytes`` is a piece of its own; no items are one empty piece, because an empty
+    batch has an outcome too.
+
+    Args:
+        items: what to cut.
+        size: bytes of one item.
+        max_bytes: of a piece that holds more than one item.
+        max_items: of a piece, at least 1.
+    """
+    piece: list[T] = []
+    piece_bytes = 0
+    any_yet = False
+    for item in items:
+        item_bytes = size(item)
+        if piece and (len(piece) >= max_items or piece_bytes + item_bytes > max_bytes):
+            yield piece
+            any_yet = True
+            piece, piece_bytes = [], 0
+        piece.append(item)
+        piece_bytes += item_bytes
+    if piece or not any_yet:
+        yield piece
+
+
+# MERGED Enumerations of the protocol and of the scoring room, paired by name.
+#
+# A protobuf enum is open: a newer peer may send a number that this release does not know.
+# ``decode_*`` turns such a number into an :class:`InputError`; it never falls back to a
+# default, because a default would score by a rule that nobody asked for.
+
+E = TypeVar("E", bound=StrEnum)
+N = TypeVar("N", bound=int, covariant=True)
+
+
+class _Wrapper(Protocol[N]):
+    """What is used of a generated enum: the number of a name."""
+
+    def Value(self, name: str) -> N: ...
+
+
+def _pair(members: type[E], wrapper: _Wrapper[N], prefix: str) -> dict[E, N]:
+    """Pair each member with the message enum's value of the same name."""
+    return {member: wrapper.Value(f"{prefix}_{member.name}") for member in members}
+
+
+STATUS_TO_WIRE = _pair(Status, pb.Status, "STATUS")
+ANSWER_RULE_TO_WIRE = _pair(AnswerRule, pb.AnswerRule, "ANSWER_RULE")
+ON_UNDECIDED_TO_WIRE = _pair(OnUndecided, pb.OnUndecided, "ON_UNDECIDED")
+REWARD_KIND_TO_WIRE = _pair(RewardKind, pb.RewardKind, "REWARD_KIND")
+
+_STATUSES: dict[int, Status] = {n: s for s, n in STATUS_TO_WIRE.items()}
+_ANSWER_RULES: dict[int, AnswerRule] = {n: r for r, n in ANSWER_RULE_TO_WIRE.items()}
+_ON_UNDECIDED: dict[int, OnUndecided] = {n: u for u, n in ON_UNDECIDED_TO_WIRE.items()}
+_REWARD_KINDS: dict[int, RewardKind] = {n: k for k, n in REWARD_KIND_TO_WIRE.items()}
+
+
+def decode_status(number: int) -> Status:
+    """Return the status.
+
+    Raises:
+        InputError: the number is not one of this protocol version.
+    """
+    return _decode("status", _STATUSES, number)
+
+
+def decode_answer_rule(number: int) -> AnswerRule | None:
+    """Return the rule, None where it is unspecified: the dataset's own.
+
+    Raises:
+        InputError: the number is not one of this protocol version.
+    """
+    return None if number == 0 else _decode("answer_rule", _ANSWER_RULES, number)
+
+
+def decode_on_undecided(number: int) -> OnUndecided:
+    """Return what undecided answers do, COUNT_WRONG where it is unspecified.
+
+    Raises:
+        InputError: the number is not one of this protocol version.
+    """
+    return (
+        OnUndecided.COUNT_WRONG if number == 0 else _decode("on_undecided", _ON_UNDECIDED, number)
+    )
+
+
+def decode_reward_kind(number: int) -> RewardKind:
+    """Return the kind of reward, LINEAR where it is unspecified.
+
+    Raises:
+        InputError: the number is not one of this protocol version.
+    """
+    return RewardKind.LINEAR if number == 0 else _decode("reward.kind", _REWARD_KINDS, number)
+
+
+def _decode(field: str, known: Mapping[int, E], number: int) -> E:
+    try:
+        return known[number]
+    except KeyError:
+        names = ", ".join(f"{n} ({member.name})" for n, member in sorted(known.items()))
+        raise InputError(f"{field} must be one of {names}, got {number}") from None
+
+
+# MERGED Requests: what the client encodes and the server decodes.
+
+DEFAULT_REWARD = RewardSpec.linear()
+
+
+def encode_reward(reward: RewardSpec) -> pb.RewardSpec:
+    """Return the message of a reward, every number filled in."""
+    return pb.RewardSpec(
+        kind=REWARD_KIND_TO_WIRE[reward.kind],
+        alpha=reward.alpha,
+        switch_epoch=reward.switch_epoch,
+    )
+
+
+def decode_reward(message: pb.RewardSpec) -> RewardSpec:
+    """Return the reward of a message; an absent number is the default, never 0.
+
+    Raises:
+        InputError: the kind is unknown or alpha is outside [0, 1].
+    """
+    kind = decode_reward_kind(message.kind)
+    alpha = message.alpha if message.HasField("alpha") else DEFAULT_REWARD.alpha
+    switch = (
+        message.switch_epoch if message.HasField("switch_epoch") else DEFAULT_REWARD.switch_epoch
+    )
+    try:
+        return RewardSpec(kind, alpha=alpha, switch_epoch=switch)
+    except ValueError as error:
+        raise InputError(f"reward: {error}") from None
+
+
+def encode_rollout(rollout: Rollout) -> pb.Rollout:
+    """Return the message of one rollout; never fails for what the rollout's text holds."""
+    try:
+        return _make_message(pb.Rollout, rollout, _as_it_is)
+    except UnicodeEncodeError:
+        return _make_message(pb.Rollout, rollout, valid_text)
+
+
+def encode_rollout_field(rollout: Rollout) -> bytes:
+    """Return one rollout as it stands in the bytes of a scoring request.
+
+    It is a whole request that holds nothing else: serialised messages that stand one behind the
+    other are, by protobuf's rules, one message with all that they repeat.  So a request is
+    joined from parts whose sizes are known, and no text is copied into a message of a mebibyte
+    and out of it again.
+    """
+    request = pb.ScoreRequest()
+    try:
+        _make_message(request.rollouts.add, rollout, _as_it_is)
+    except UnicodeEncodeError:
+        request = pb.ScoreRequest()  # without what was begun
+        _make_message(request.rollouts.add, rollout, valid_text)
+    return request.SerializeToString()
+
+
+def join_score_request(fields: Iterable[bytes], options: ScoreOptions) -> bytes:
+    """Return the bytes of the request for rollouts that :func:`encode_rollout_field` encoded."""
+    return b"".join((encode_score_request((), options).SerializeToString(), *fields))
+
+
+def as_sent(rollout: Rollout) -> Rollout:
+    """Return the rollout that a server would score, for whoever scores it without one.
+
+    Nearly always the rollout itself; a copy where the protocol cannot carry all of its text.
+    """
+    texts = [rollout.response, rollout.problem_id, rollout.ground_truth]
+    for node in rollout.nodes or ():
+        whole = node if isinstance(node, InlineNode) else InlineNode(expressions=node)
+        texts += [*_expressions(whole), *whole.derived]
+    if all(is_valid(text) for text in texts if isinstance(text, str)):
+        return rollout
+    return decode_rollout(encode_rollout(rollout))
+
+
+def decode_rollout(message: pb.Rollout) -> Rollout:
+    """Return the rollout of a message; empty labels are None."""
+    has = message.HasField
+    # In the order of the fields: by name takes half as long again, thousands of times a batch.
+    return Rollout(
+        message.problem_id,
+        message.response,
+        message.ground_truth if has("ground_truth") else None,
+        message.num_tokens if has("num_tokens") else None,
+        _decode_nodes(message.nodes) if has("nodes") else None,
+        message.data_source or None,
+        message.rollout_id or None,
+    )
+
+
+def encode_score_request(messages: Iterable[pb.Rollout], options: ScoreOptions) -> pb.ScoreRequest:
+    """Return the request for rollouts that are messages already."""
+    return pb.ScoreRequest(
+        protocol_version=PROTOCOL_VERSION,
+        dataset=valid_text(options.dataset or ""),
+        reward=encode_reward(options.reward),
+        epoch=options.epoch,
+        answer_rule=_encode_answer_rule(options),
+        on_undecided=ON_UNDECIDED_TO_WIRE[options.on_undecided],
+        include_spans=options.include_spans,
+        rollouts=messages,
+    )
+
+
+def encode_explain_request(rollout: Rollout, options: ScoreOptions) -> pb.ExplainRequest:
+    """Return the request to explain one rollout; spans are always part of the reply."""
+    return pb.ExplainRequest(
+        protocol_version=PROTOCOL_VERSION,
+        dataset=valid_text(options.dataset or ""),
+        reward=encode_reward(options.reward),
+        epoch=options.epoch,
+        answer_rule=_encode_answer_rule(options),
+        on_undecided=ON_UNDECIDED_TO_WIRE[options.on_undecided],
+        rollout=encode_rollout(rollout),
+    )
+
+
+def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
+    """Return how the request wants to be scored, defaults filled in.
+
+    Raises:
+        InputError: an enumeration's number is unknown or alpha is outside [0, 1].
+    """
+    return ScoreOptions(
+        reward=decode_reward(request.reward),
+        epoch=request.epoch,
+        dataset=request.dataset or None,
+        answer_rule=decode_answer_rule(request.answer_rule),
+        on_undecided=decode_on_undecided(request.on_undecided),
+        include_spans=request.include_spans if isinstance(request, pb.ScoreRequest) else True,
+    )
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _make_message(
+    make: Callable[..., pb.Rollout], rollout: Rollout, clean: Callable[[str], str]
+) -> pb.Rollout:
+    tokens = rollout.num_tokens
+    return make(
+        problem_id=clean(rollout.problem_id),
+        response=encode_response(rollout.response),
+        ground_truth=None if rollout.ground_truth is None else clean(rollout.ground_truth),
+        # A count that is none makes no TPN; on the wire it would be an error of the batch.
+        num_tokens=tokens if tokens is not None and 0 < tokens <= MAX_UINT32 else None,
+        nodes=None if rollout.nodes is None else _nodes_message(rollout.nodes, clean),
+        data_source=clean(rollout.data_source or ""),
+        rollout_id=clean(rollout.rollout_id or ""),
+    )
+
+
+def _nodes_message(
+    nodes: Sequence[InlineNode | Sequence[str]], clean: Callable[[str], str]
+) -> pb.InlineNodes:
+    whole = (
+        node if isinstance(node, InlineNode) else InlineNode(expressions=node) for node in nodes
+    )
+    return pb.InlineNodes(
+        nodes=(
+            pb.InlineNode(
+                node_id=clean(node.node_id),
+                expressions=map(clean, _expressions(node)),
+                derived=map(clean, node.derived),
+            )
+            for node in whole
+        )
+    )
+
+
+def _expressions(node: InlineNode) -> Sequence[str]:
+    """Return a node's expressions, none where they are no list of strings.
+
+    The protocol cannot carry a bare string or a number there; a node without expressions
+    is INVALID_NODES, which is what such a node is wherever it is scored.
+    """
+    given = node.expressions
+    if (
+        isinstance(given, str)
+        or not isinstance(given, Iterable)
+        or not all(isinstance(text, str) for text in given)
+    ):
+        return ()
+    return given
+
+
+def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
+    return [
+        InlineNode(
+            expressions=tuple(node.expressions), node_id=node.node_id, derived=tuple(node.derived)
+        )
+        for node in message.nodes
+    ]
+
+
+def _encode_answer_rule(options: ScoreOptions) -> pb.AnswerRule.ValueType:
+    rule = options.answer_rule
+    return pb.ANSWER_RULE_UNSPECIFIED if rule is None else ANSWER_RULE_TO_WIRE[rule]
+
+
+# MERGED Replies: what the server encodes and the client decodes.
+
+Span = tuple[int, int]
+
+
+def encode_score(score: Score) -> pb.RolloutScore:
+    """Return the message of one score; what is None stays absent."""
+    return _replies_make_message(pb.RolloutScore, score)
+
+
+def _replies_make_message(make: Callable[..., pb.RolloutScore], score: Score) -> pb.RolloutScore:
+    return make(
+        status=STATUS_TO_WIRE[score.status],
+        acc=score.acc,
+        ncr=score.ncr,
+        reward=score.reward,
+        tpn=score.tpn,
+        num_nodes=score.num_nodes,
+        num_matched=score.num_matched,
+        matched=score.matched,
+        spans=None if score.spans is None else map(_encode_node_span, score.spans),
+        message=valid_text(score.message),
+        answer_method=score.answer_method,
+        answer=None if score.answer is None else valid_text(score.answer),
+    )
+
+
+def decode_score(message: pb.RolloutScore) -> Score:
+    """Return the score of a message.
+
+    Raises:
+        InputError: the status is not one of this protocol version.
+    """
+    has = message.HasField
+    spans = message.spans
+    # In the order of the fields: by name takes half as long again, thousands of times a batch.
+    return Score(
+        decode_status(message.status),
+        message.reward if has("reward") else None,
+        message.acc if has("acc") else None,
+        message.ncr if has("ncr") else None,
+        message.num_nodes,
+        message.num_matched,
+        tuple(message.matched),
+        message.tpn if has("tpn") else None,
+        # No spans and no nodes look alike on the wire, and mean the same.
+        tuple(map(_decode_node_span, spans)) if spans else None,
+        message.message,
+        message.answer if has("answer") else None,
+        message.answer_method,
+    )
+
+
+def encode_identity(identity: Identity) -> pb.Identity:
+    """Return the message of an identity."""
+    return pb.Identity(
+        dataset=identity.dataset,
+        dataset_digest=identity.dataset_digest,
+        normal_form_version=identity.normal_form_version,
+        answer_version=identity.answer_version,
+        reward=encode_reward(identity.reward),
+        epoch=identity.epoch,
+        answer_rule=ANSWER_RULE_TO_WIRE[identity.answer_rule],
+        server_version=identity.server_version,
+    )
+
+
+def decode_identity(message: pb.Identity) -> Identity:
+    """Return the identity of a message.
+
+    Raises:
+        InputError: the reward or the answer rule is not one of this protocol version.
+    """
+    return Identity(
+        dataset=message.dataset,
+        dataset_digest=message.dataset_digest,
+        normal_form_version=message.normal_form_version,
+        answer_version=message.answer_version,
+        reward=decode_reward(message.reward),
+        epoch=message.epoch,
+        answer_rule=decode_answer_rule(message.answer_rule) or AnswerRule.AUTO,
+        server_version=message.server_version,
+    )
+
+
+def encode_score_response(scores: Iterable[Score], identity: Identity) -> pb.ScoreResponse:
+    """Return the reply to a batch, scores in request order."""
+    response = pb.ScoreResponse(identity=encode_identity(identity))
+    for score in scores:
+        # In its place: a message made elsewhere would be copied there.
+        _replies_make_message(response.scores.add, score)
+    return response
+
+
+def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
+    """Return the reply to a request for an explanation."""
+    return pb.ExplainResponse(
+        score=encode_score(explanation.score),
+        nodes=map(_encode_node_explanation, explanation.nodes),
+        normal_form=valid_text(explanation.normal_form),
+        identity=encode_identity(explanation.identity),
+    )
+
+
+def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
+    """Return the explanation of a message.
+
+    Raises:
+        InputError: an enumeration's number is not one of this protocol version.
+    """
+    # Here and not above: this brings the matcher along, which a scoring client never needs.
+    from consensuspr.scoring.explain import Explanation, NodeExplanation
+
+    return Explanation(
+        score=decode_score(message.score),
+        nodes=tuple(
+            NodeExplanation(
+                node_id=node.node_id,
+                label=node.label,
+                matched=node.matched,
+                is_final=node.is_final,
+                span=(node.span.start, node.span.end) if node.HasField("span") else None,
+                expression=node.expression,
+                expressions=tuple(node.expressions),
+            )
+            for node in message.nodes
+        ),
+        normal_form=message.normal_form,
+        identity=decode_identity(message.identity),
+    )
+
+
+def _encode_node_explanation(node: NodeExplanation) -> pb.NodeExplanation:
+    return pb.NodeExplanation(
+        node_id=valid_text(node.node_id),
+        label=valid_text(node.label),
+        matched=node.matched,
+        is_final=node.is_final,
+        span=None if node.span is None else pb.Span(start=node.span[0], end=node.span[1]),
+        expression=valid_text(node.expression),
+        expressions=map(valid_text, node.expressions),
+    )
+
+
+def _encode_node_span(span: Span | None) -> pb.NodeSpan:
+    return pb.NodeSpan() if span is None else pb.NodeSpan(span=pb.Span(start=span[0], end=span[1]))
+
+
+def _decode_node_span(message: pb.NodeSpan) -> Span | None:
+    return (message.span.start, message.span.end) if message.HasField("span") else None

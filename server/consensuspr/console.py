@@ -1,0 +1,167 @@
+"""What reaches the terminal: two consoles, colour by choice, model text made harmless.
+
+Results go to standard output; progress, warnings and errors go to standard error, so that
+output can be piped.  Text written by a model passes through :func:`printable` first: a
+response may hold escape sequences that would repaint the terminal or rename its window.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+# Of tables in a pipe or a file, where nothing says how wide a line may be.
+PIPED_WIDTH = 160
+
+
+class ColorMode(StrEnum):
+    """When to colour the output."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def make_console(color: ColorMode = ColorMode.AUTO, *, stderr: bool = False) -> Console:
+    """Return a console on standard output, or on standard error.
+
+    Args:
+        color: AUTO colours a terminal only and heeds ``NO_COLOR``.
+        stderr: write to standard error.
+    """
+    width = _width(stderr)
+    match color:
+        case ColorMode.AUTO:
+            return Console(stderr=stderr, highlight=False, width=width)
+        case ColorMode.ALWAYS:
+            # The 16 colours that every terminal theme defines, so that they stay legible.
+            return Console(
+                stderr=stderr,
+                highlight=False,
+                width=width,
+                force_terminal=True,
+                color_system="standard",
+                no_color=False,
+            )
+        case ColorMode.NEVER:
+            return Console(stderr=stderr, highlight=False, width=width, color_system=None)
+
+
+def _width(stderr: bool) -> int | None:
+    """Return a width where there is neither a terminal nor ``COLUMNS`` to ask, else None."""
+    stream = sys.stderr if stderr else sys.stdout
+    return None if stream.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with everything that a terminal would obey or hide written out.
+
+    Line feeds and tabs stay.  Control characters, bidirectional overrides, zero-width and
+    other format characters, lone surrogates and private line separators become ``\\xNN`` or
+    ``\\uNNNN``; all else is left alone.  O(len(text)).
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t" or character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def one_line(text: str, limit: int = 60) -> str:
+    """Return ``text`` printable, on one line and at most ``limit`` characters long."""
+    flat = " ".join(printable(text[: 4 * limit]).split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+# MERGED Progress on standard error: how many, how fast, how long still.
+
+NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar.")]
+
+
+class _Rate(ProgressColumn):
+    """Things per second since the beginning."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.completed / task.elapsed if task.elapsed and task.completed else None
+        return Text("" if rate is None else f"{rate:,.0f}/s", style="progress.data.speed")
+
+
+class _Count(ProgressColumn):
+    """How many of how many."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        of = "" if task.total is None else f"/{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}{of} {self._unit}", style="progress.download")
+
+
+@contextmanager
+def count_progress(
+    what: str, total: int | None, unit: str, *, hidden: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block runs; yield what sets how many are done.
+
+    Without a terminal the bar appears once, when it is done.
+
+    Args:
+        what: the work in one word.
+        total: how many in all, None where unknown.
+        unit: what is counted, in plural.
+        hidden: show nothing.
+    """
+    if hidden:
+        yield lambda done: None
+        return
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        _Count(unit),
+        _Rate(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=make_console(stderr=True),
+    )
+    with progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+# A missing C compiler must not stop an install, and pip shows nothing of a build that succeeded;
+# so whoever is about to score slowly is told when the work starts, once for all processes of it.
+def load_core() -> str:
+    """Import the core, say on standard error if it is the slow one, and return its backend.
+
+    The core warns in every process that imports it.  Worker processes inherit the answer to
+    that warning, so that it appears here and nowhere else.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        from consensuspr.core import BACKEND
+    if caught:
+        console = make_console(stderr=True)
+        for warning in caught:
+            console.print(
+                f"warning: {warning.message}", style="yellow", markup=False, soft_wrap=True
+            )
+        os.environ["CONSENSUSPR_PURE_PYTHON"] = "1"
+    return BACKEND

@@ -1,0 +1,538 @@
+"""Which format a file is in: decided by its first bytes, since names lie.
+
+A ``.jsonl`` that is gzip'd and a ``.gz`` that is not both read well.  A compression that
+is not supported is named, which helps more than a complaint about broken text.  A name is
+looked at for that alone: what is called ``*.index`` and holds no text was a prepared dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TypeAlias, TypeVar
+
+from consensuspr.data.schema import Problem, Row, check_rollout, parse_problem
+from consensuspr.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+# A prepared dataset is no format that is read here, but one that a caller may name by mistake.
+PREPARED_MAGIC = b"CPRINDEX"
+PREPARED_SUFFIX = ".index"
+
+_UNSUPPORTED = (
+    (b"\x28\xb5\x2f\xfd", "is zstd-compressed"),
+    (b"BZh", "is bzip2-compressed"),
+    (b"\xfd7zXZ\x00", "is xz-compressed"),
+    (b"PK\x03\x04", "is a zip archive"),
+    (b"ARROW1", "is an Arrow IPC file"),
+    (PREPARED_MAGIC, "is a prepared dataset, which has no rows"),
+    (b"\xff\xfe", "is UTF-16 text"),
+    (b"\xfe\xff", "is UTF-16 text"),
+)
+
+
+class Format(Enum):
+    """The formats that are read."""
+
+    JSONL = "JSONL"
+    GZIP = "gzip'd JSONL"
+    PARQUET = "Parquet"
+
+
+def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
+    """Open a data file for reading and tell its format; nothing is consumed.
+
+    Raises:
+        DataError: no such file, a directory, unreadable, empty, or of an unsupported kind.
+    """
+    name = os.fspath(path)
+    try:
+        stream = io.BufferedReader(io.FileIO(name), 1 << 18)
+    except FileNotFoundError:
+        raise DataError(name, None, "no such file") from None
+    except IsADirectoryError:
+        raise DataError(name, None, "is a directory, not a file") from None
+    except OSError as error:
+        raise DataError(name, None, f"cannot be read: {error.strerror}") from error
+    try:
+        return stream, _format(name, stream.peek(8)[:8])
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _format(name: str, head: bytes) -> Format:
+    if not head:
+        raise DataError(name, None, "is empty")
+    if head.startswith(b"\x1f\x8b"):
+        return Format.GZIP
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    for magic, reason in _UNSUPPORTED:
+        if head.startswith(magic):
+            raise DataError(name, None, f"{reason}; JSONL, gzip'd JSONL and Parquet are read")
+    if _was_prepared(name, head):
+        reason = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
+        raise DataError(name, None, reason)
+    return Format.JSONL
+
+
+def _was_prepared(name: str, head: bytes) -> bool:
+    """Say whether bytes of no known kind are more likely a damaged prepared dataset than JSON."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    named = os.path.splitext(name)[1].lower() == PREPARED_SUFFIX
+    return PREPARED_MAGIC.startswith(head) or (named and bool(text) and not text.startswith(b"{"))
+
+
+# MERGED JSON Lines, plain or gzip'd, one row at a time.
+#
+# A row that cannot be read is yielded as its error rather than raised, so that the caller
+# may skip it and go on; damage of the file as a whole (a gzip stream that ends early) is
+# raised, because nobody can tell how many rows are lost with it.
+#
+# NaN and the infinities are refused although Python's parser takes them: they are not JSON,
+# and a number that is not one must not travel on unnoticed.
+
+# One row is held in memory; 100 MB responses exist, gzip bombs of one endless line too.
+MAX_LINE_BYTES = 256 << 20
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | DataError]]:
+    """Yield ``(line, row)`` or ``(line, error)``; blank lines and a leading BOM are skipped."""
+    for line, raw in read_lines(stream, path):
+        yield line, raw if isinstance(raw, DataError) else parse_line(raw, path, line)
+
+
+def read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
+    """Do as :func:`read_jsonl`, and leave the lines as they are."""
+    for line, raw in _lines(stream, path):
+        if isinstance(raw, DataError):
+            yield line, raw
+            continue
+        if line == 1 and raw.startswith(_BOM):
+            raw = raw[len(_BOM) :]
+        if raw and not raw.isspace():
+            yield line, raw
+
+
+def parse_line(raw: bytes, path: str, line: int) -> Row | DataError:
+    """Return the row that a line holds, or why it holds none."""
+    try:
+        return _row(raw)
+    except ValueError as error:
+        return DataError(path, line, str(error))
+
+
+def read_gzip_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | DataError]]:
+    """Do as :func:`read_jsonl` on a gzip'd stream.
+
+    Raises:
+        DataError: the compressed stream ends early or is damaged.
+    """
+    with unpacked(stream) as plain:
+        yield from read_jsonl(plain, path)
+
+
+@contextlib.contextmanager
+def unpacked(stream: BinaryIO) -> Iterator[BinaryIO]:
+    """Open what a gzip'd stream holds."""
+    with gzip.GzipFile(fileobj=stream) as plain:
+        yield io.BufferedReader(plain, 1 << 18)
+
+
+def _lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
+    line = 0
+    while True:
+        try:
+            raw = stream.readline(MAX_LINE_BYTES + 1)
+            line += 1
+            if len(raw) > MAX_LINE_BYTES:
+                while raw and not raw.endswith(b"\n"):
+                    raw = stream.readline(1 << 20)
+                yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
+                continue
+        except EOFError:
+            raise DataError(path, line + 1, "the gzip data ends before its end mark") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(path, line + 1, f"the gzip data is damaged: {error}") from None
+        except OSError as error:
+            raise DataError(path, line + 1, f"cannot be read: {error.strerror}") from error
+        if not raw:
+            return
+        yield line, raw
+
+
+def _row(raw: bytes) -> Row:
+    """Return the object on one line, or raise ValueError with the reason."""
+    try:
+        value = _DECODER.decode(raw.decode("utf-8").rstrip())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start + 1} of the line)") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if type(value) is not dict:
+        raise ValueError(f"holds {_NAMES[type(value)]}, not an object")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"is not JSON: {name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"is not JSON: the number {text[:40]} is too large")
+    return value
+
+
+def _whole(text: str) -> int:
+    # Python refuses to parse more digits than this, in words that help nobody here.
+    if len(text) > 4300:
+        raise ValueError(f"is not JSON: a number of {len(text)} digits is too long")
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
+_NAMES = {
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a truth value",
+    type(None): "null",
+}
+
+
+# MERGED Rows of a Parquet file, in bounded memory, through pyarrow (imported on first use).
+#
+# Row groups written by dataframe libraries hold a whole data set, so that pages are read as
+# they are needed and rows turn into Python objects a batch at a time.
+
+# A batch of rollouts of 1 MB each is 256 MB of Python strings; of the usual 10 KB, 2.5 MB.
+BATCH_ROWS = 256
+
+# Field metadata of a column whose values are JSON text because Arrow has no type for them.
+JSON_MARK = {b"consensuspr": b"json"}
+
+
+def read_parquet(
+    stream: BinaryIO, path: str, required: Sequence[str]
+) -> Iterator[tuple[int, Row | DataError]]:
+    """Yield ``(row number counted from 1, row)``.
+
+    Raises:
+        DataError: pyarrow is missing, the file is damaged or lacks a required column.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise DataError(path, None, "is Parquet, and pyarrow is not installed") from None
+    number = 0
+    try:
+        with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:
+            _check_columns(file, path, required)
+            encoded = [f.name for f in file.schema_arrow if f.metadata and _is_json(f.metadata)]
+            # Threads would each keep memory of their own, for columns that decode in no time.
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                for row in batch.to_pylist():
+                    number += 1
+                    for name in encoded:
+                        if row[name] is not None:
+                            row[name] = json.loads(row[name])
+                    yield number, row
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(path, None, f"is not readable Parquet: {reason}") from error
+    finally:
+        # Arrow keeps what it has freed, several times the size of a batch.
+        pa.default_memory_pool().release_unused()
+
+
+def _check_columns(file: pq.ParquetFile, path: str, required: Sequence[str]) -> None:
+    columns: list[str] = file.schema_arrow.names
+    for name in required:
+        if name not in columns:
+            shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
+            raise DataError(path, None, f"has no column {name!r}; its columns are {shown}")
+
+
+def _is_json(metadata: dict[Any, Any]) -> bool:
+    return all(metadata.get(key) == value for key, value in JSON_MARK.items())
+
+
+# MERGED Datasets and rollouts files read row by row, with faults named or skipped.
+#
+# ``on_error="stop"`` raises at the first bad row.  ``"skip"`` counts it, logs its reason up
+# to a bound and goes on; damage of the file as a whole always raises, and so does a file in
+# which no row is good.  Memory stays that of one row (one batch of rows for Parquet), and
+# for a dataset the set of its ids.
+
+OnError: TypeAlias = Literal["stop", "skip"]
+
+_log = logging.getLogger(__name__)
+_Parsed = TypeVar("_Parsed")
+
+MAX_REASONS = 20
+
+
+@dataclass(slots=True)
+class ReadReport:
+    """What became of the rows of a file; filled while it is read.
+
+    Attributes:
+        rows: good rows.
+        skipped: bad rows that were passed over.
+        reasons: the first :data:`MAX_REASONS` faults of skipped rows.
+    """
+
+    rows: int = 0
+    skipped: int = 0
+    reasons: list[DataError] = field(default_factory=list)
+
+    def skip(self, fault: DataError) -> None:
+        """Count a bad row and log its reason while there are few."""
+        self.skipped += 1
+        if len(self.reasons) < MAX_REASONS:
+            self.reasons.append(fault)
+            _log.warning("skipped %s", fault)
+            if len(self.reasons) == MAX_REASONS:
+                _log.warning("further bad rows of %s are counted only", fault.path)
+
+
+def read_problems(
+    path: str | os.PathLike[str],
+    on_error: OnError = "stop",
+    report: ReadReport | None = None,
+) -> Iterator[Problem]:
+    """Yield the problems of a dataset in file order.
+
+    Args:
+        path: JSONL, gzip'd JSONL or Parquet; told apart by content.
+        on_error: ``"stop"`` or ``"skip"``.
+        report: filled with counts and reasons where given.
+
+    Raises:
+        DataError: a bad row with ``"stop"``; a bad file always.  A repeated problem id is
+            a bad row; the first one stands.
+        InputError: on_error is neither of the two.
+    """
+    for problem, _ in read_problem_rows(path, on_error, report):
+        yield problem
+
+
+def read_problem_rows(
+    path: str | os.PathLike[str],
+    on_error: OnError = "stop",
+    report: ReadReport | None = None,
+) -> Iterator[tuple[Problem, Row]]:
+    """Yield each problem with the row it came from, for tools that write the row again."""
+    whole = WholeFile()
+
+    def check(row: Row, name: str, line: int) -> tuple[Problem, Row]:
+        problem = parse_problem(row, name, line)
+        whole.check(problem, name, line)
+        return problem, row
+
+    return _checked(path, check, ("problem_id", "nodes"), on_error, report)
+
+
+def read_rollouts(
+    path: str | os.PathLike[str],
+    on_error: OnError = "stop",
+    report: ReadReport | None = None,
+) -> Iterator[Row]:
+    """Yield the rows of a rollouts file as plain dicts, unknown columns included.
+
+    Arguments and errors are those of :func:`read_problems`; a problem id may repeat.
+    """
+    return _checked(path, check_rollout, ("problem_id", "response"), on_error, report)
+
+
+def scan_rollouts(path: str | os.PathLike[str], on_error: OnError = "stop") -> ReadReport:
+    """Read a rollouts file once without keeping a row, and return its counts.
+
+    A command calls this before it starts anything, so that a bad row at the end of a long
+    file stops it at once and a progress bar knows its total.
+    """
+    report = ReadReport()
+    for _ in read_rollouts(path, on_error, report):
+        pass
+    return report
+
+
+class WholeFile:
+    """What the rows of one dataset must agree on: distinct ids and at most one answer rule."""
+
+    def __init__(self) -> None:
+        self._line_of: dict[str, int] = {}
+        self._rule: tuple[str, int] | None = None
+
+    def check(self, problem: Problem, name: str, line: int) -> None:
+        first = self._line_of.setdefault(problem.problem_id, line)
+        if first != line:
+            shown = problem.problem_id[:80]
+            raise DataError(name, line, f"problem_id {shown!r} is already that of line {first}")
+        if problem.answer_rule is None:
+            return
+        if self._rule is None:
+            self._rule = (problem.answer_rule, line)
+        rule, first = self._rule
+        if problem.answer_rule != rule:
+            raise DataError(
+                name,
+                line,
+                f"answer_rule {problem.answer_rule!r} differs from {rule!r} of line {first}; "
+                "a dataset has one rule",
+            )
+
+
+def _checked(
+    path: str | os.PathLike[str],
+    check: Callable[[Row, str, int], _Parsed],
+    columns: Sequence[str],
+    on_error: OnError,
+    report: ReadReport | None,
+) -> Iterator[_Parsed]:
+    if on_error not in ("stop", "skip"):
+        raise InputError(f"on_error must be 'stop' or 'skip', got {on_error!r}")
+    name = os.fspath(path)
+    report = ReadReport() if report is None else report
+    yield from check_rows(read_rows(name, columns), name, check, on_error, report)
+    refuse_empty(name, report)
+
+
+def check_rows(
+    rows: Iterable[tuple[int, Row | DataError]],
+    name: str,
+    check: Callable[[Row, str, int], _Parsed],
+    on_error: OnError,
+    report: ReadReport,
+) -> Iterator[_Parsed]:
+    """Yield what ``check`` makes of each good row; stop at a bad one, or count it."""
+    for line, row in rows:
+        try:
+            if isinstance(row, DataError):
+                raise row
+            parsed = check(row, name, line)
+        except DataError as fault:
+            if on_error == "stop":
+                raise
+            report.skip(fault)
+            continue
+        report.rows += 1
+        yield parsed
+
+
+def refuse_empty(name: str, report: ReadReport) -> None:
+    """Raise DataError where a file that was read to its end held no good row."""
+    if report.rows == 0:
+        if report.skipped:
+            first = report.reasons[0].reason
+            reason = f"has no good row; all {report.skipped} were skipped, the first: {first}"
+            raise DataError(name, None, reason)
+        raise DataError(name, None, "holds no rows")
+
+
+def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | DataError]]:
+    """Yield line and row of a file of any format, unchecked, or what makes a line no row.
+
+    Args:
+        name: path of the file.
+        columns: what Parquet must have.
+
+    Raises:
+        DataError: the file as a whole is bad.
+    """
+    stream, form = open_data(name)
+    with stream:
+        match form:
+            case Format.JSONL:
+                yield from read_jsonl(stream, name)
+            case Format.GZIP:
+                yield from read_gzip_jsonl(stream, name)
+            case Format.PARQUET:
+                yield from read_parquet(stream, name, columns)
+
+
+# MERGED A rollouts file whose rows are read in one place and parsed and checked in others.
+#
+# Reading lines (or pages of Parquet) is quick, and has to be done in order where a file is
+# compressed; parsing and checking what they hold is most of the work.  Whoever spreads a file
+# over processes cuts it with :func:`read_unparsed` and hands the parts to :func:`parse_rollouts`.
+# Rows, faults and their order are those of :func:`consensuspr.data.read_rollouts`.
+
+# Line or row number from 1, and a line of JSON, a row of Parquet, or why it is neither.
+Unparsed: TypeAlias = tuple[int, bytes | Row | DataError]
+
+
+def read_unparsed(path: str | os.PathLike[str]) -> Iterator[Unparsed]:
+    """Yield the rows of a rollouts file in order, in bounded memory.
+
+    Raises:
+        DataError: the file cannot be read, or is damaged from here on.
+    """
+    name = os.fspath(path)
+    stream, form = open_data(name)
+    with stream:
+        match form:
+            case Format.JSONL:
+                yield from read_lines(stream, name)
+            case Format.GZIP:
+                with unpacked(stream) as plain:
+                    yield from read_lines(plain, name)
+            case Format.PARQUET:
+                yield from read_parquet(stream, name, ("problem_id", "response"))
+
+
+def size_of(row: Unparsed) -> int:
+    """Return about how many bytes a row takes."""
+    content = row[1]
+    if isinstance(content, bytes):
+        return len(content)
+    response = content.get("response") if isinstance(content, dict) else None
+    return len(response) if isinstance(response, str | bytes) else 0
+
+
+def parse_rollouts(
+    rows: Iterable[Unparsed], path: str, on_error: OnError, report: ReadReport
+) -> Iterator[Row]:
+    """Parse and check rows that were read from a file.
+
+    Args:
+        rows: of one file, any part of them.
+        path: the file, as messages name it.
+        on_error: what a bad row does, ``"stop"`` or ``"skip"``.
+        report: filled with counts and reasons.
+
+    Raises:
+        DataError: a bad row with ``"stop"``.
+    """
+    parsed = ((line, _parsed(content, path, line)) for line, content in rows)
+    yield from check_rows(parsed, path, check_rollout, on_error, report)
+
+
+def _parsed(content: bytes | Row | DataError, path: str, line: int) -> Row | DataError:
+    if isinstance(content, bytes):
+        return parse_line(content, path, line)
+    if isinstance(content, DataError):  # whoever read it may know the file by another path
+        return DataError(path, line, content.reason)
+    return content

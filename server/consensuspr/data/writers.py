@@ -1,0 +1,415 @@
+"""JSON text of any row value.
+
+What JSON cannot say is written as what it can: NaN and the infinities (which only Parquet
+input brings) as null, bytes as text, dates as ISO 8601, all else as its ``str``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import math
+import os
+import pickle
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+
+from consensuspr.data.readers import JSON_MARK
+from consensuspr.data.schema import Row
+from consensuspr.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from _typeshed import ReadableBuffer
+
+
+def dump_json(value: object, ensure_ascii: bool = False) -> str:
+    """Return ``value`` as one line of JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, default=_as_json)
+    except ValueError:
+        plain = _finite(value)
+        return json.dumps(plain, ensure_ascii=ensure_ascii, allow_nan=False, default=_as_json)
+
+
+def dump_json_line(value: object) -> bytes:
+    """Return ``value`` as UTF-8 with a line end; a lone surrogate is escaped and survives."""
+    try:
+        return dump_json(value).encode("utf-8") + b"\n"
+    except UnicodeEncodeError:
+        return dump_json(value, ensure_ascii=True).encode("ascii") + b"\n"
+
+
+def _as_json(value: Any) -> object:
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return str(value)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+# MERGED Nameless files in the temporary directory, for what does not fit in memory.
+
+
+@contextlib.contextmanager
+def on_disk(what: str) -> Iterator[None]:
+    """Name the temporary directory where it refuses a write or a read.
+
+    Args:
+        what: lies there.
+
+    Raises:
+        InputError: in place of an OSError of the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        # Where it is None no directory took a single byte, and to ask again would fail again.
+        folder = tempfile.tempdir or "the temporary directory"
+        raise InputError(f"{folder}: cannot hold {what}: {error.strerror}") from error
+
+
+class Closable(Protocol):
+    """A temporary file of any kind."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+def discard(file: Closable) -> None:
+    """Close a temporary file whose content nobody wants any more.
+
+    One that could not take a write tries it again when it closes: that it failed is said already,
+    and a second error would hide the first.
+    """
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+# MERGED Files that appear complete or not at all.
+#
+# The content goes to a temporary file in the target's directory, which takes the target's
+# name only once all of it is on disk.  A crash or an error leaves the old file, if any, as
+# it was.
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a binary file that replaces ``path`` when the block ends without an error.
+
+    A symbolic link is followed, so that the link stays one.
+
+    Raises:
+        InputError: the target cannot be written (at any time: a disk gets full), or is not a
+            regular file (renaming onto a device such as ``/dev/null`` would replace the device).
+    """
+    name = os.fspath(path)
+    target = os.path.realpath(name)
+    if os.path.lexists(target) and not os.path.isfile(target):
+        raise InputError(f"{name}: is not a regular file and cannot be replaced")
+    folder, base = os.path.split(target)
+    temporary = os.path.join(folder, f".{base[:200]}.{secrets.token_hex(6)}.tmp")
+    with _names_target(name):
+        # Not tempfile: its files are private, and the result should follow the umask.
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+        stream = io.BufferedRandom(_Target(os.open(temporary, flags, 0o666), name))
+    try:
+        with stream:
+            yield stream
+            with _names_target(name):
+                stream.flush()
+                os.fsync(stream.fileno())
+        with _names_target(name):
+            os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+class _Target(io.FileIO):
+    """The temporary file; whatever writes to it, a failure names the target."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        super().__init__(descriptor, "r+b")
+        self._named = name
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        with _names_target(self._named):
+            return super().write(data)
+
+
+@contextlib.contextmanager
+def _names_target(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{name}: cannot be written: {error.strerror}") from error
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename itself survive a power cut, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# MERGED Parquet out of rows whose columns are known only at the end.
+#
+# Rollouts carry columns that nobody declared, and a type seen in the first thousand rows
+# (null, whole numbers) may not be that of the rest.  So rows are spooled to disk while the
+# narrowest type that fits each column is worked out, and written once it is known.  A column
+# that no type fits (mixed types, empty objects) becomes JSON text and is marked as such; the
+# reader of this package turns it back.  Objects of one column share their keys in Parquet: a
+# key that one of them lacks is null there.
+
+CHUNK_ROWS = 2048
+CHUNK_CHARS = 16 << 20  # of strings, which make nearly all of a row's size
+
+
+class ParquetRows:
+    """Collects rows and writes them as Parquet when the block ends without an error."""
+
+    def __init__(self, stream: BinaryIO, path: str, types: Mapping[str, str]) -> None:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet  # needed at the end: fail before the work
+        except ImportError:
+            raise DataError(path, None, "writing Parquet needs pyarrow") from None
+        self._pa = pa
+        self._stream = stream
+        self._fixed = {name: _data_type(pa, kind) for name, kind in types.items()}
+        # In order of first appearance; None marks a column of JSON text.
+        self._types: dict[str, pa.DataType | None] = {}
+        # Columns whose final type is wider than that of some chunk.
+        self._widened: set[str] = set()
+        self._rows: list[Row] = []
+        self._chars = 0
+        self._held = f"the rows of {path} before they are written"
+        with on_disk(self._held):
+            self._spool: IO[bytes] = tempfile.TemporaryFile(prefix="consensuspr-")  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._spool_rows()
+                self._settle_types()
+                self._write()
+        finally:
+            discard(self._spool)
+
+    def write(self, row: Row) -> None:
+        """Take one row; it is on disk at the latest after 2,048 rows or about 16 MB."""
+        self._rows.append(row)
+        self._chars += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(self._rows) >= CHUNK_ROWS or self._chars >= CHUNK_CHARS:
+            self._spool_rows()
+
+    def _spool_rows(self) -> None:
+        if not self._rows:
+            return
+        for name in dict.fromkeys(name for row in self._rows for name in row):
+            self._widen(name, [row.get(name) for row in self._rows])
+        # Pickle keeps what JSON would not (bytes, dates); nobody else sees this file.
+        with on_disk(self._held):
+            pickle.dump(self._rows, self._spool, protocol=pickle.HIGHEST_PROTOCOL)
+            self._spool.flush()
+        self._rows, self._chars = [], 0
+
+    def _spooled(self) -> Iterator[list[Row]]:
+        with on_disk(self._held):
+            self._spool.seek(0)
+            while True:
+                try:
+                    yield pickle.load(self._spool)
+                except EOFError:
+                    return
+
+    def _widen(self, name: str, values: list[Any]) -> None:
+        """Widen the type of a column so that it fits these values too."""
+        if name in self._fixed:
+            self._types[name] = self._fixed[name]
+            return
+        known = self._types.get(name, self._pa.null())
+        if known is None:
+            return
+        try:
+            # Built and not only inferred: inference takes [False, []] for truth values.
+            shown = _array(self._pa, values, None).type
+            wider = _widest(self._pa, known, shown)
+        except (self._pa.ArrowException, OverflowError):
+            self._types[name] = None
+            return
+        if not (wider == known == shown) and not self._pa.types.is_null(known):
+            self._widened.add(name)
+        self._types[name] = wider
+
+    def _settle_types(self) -> None:
+        """Give up a type that does not hold after all, such as 2**60 in a column of floats."""
+        for name, kind in self._types.items():
+            if kind is not None and name not in self._fixed and _has_empty_struct(self._pa, kind):
+                self._types[name] = None
+        doubtful = {name for name in self._widened if self._types[name] is not None}
+        if not doubtful:
+            return
+        for rows in self._spooled():
+            for name in sorted(doubtful):
+                try:
+                    self._array(name, rows)
+                except (self._pa.ArrowException, OverflowError):
+                    self._types[name] = None
+                    doubtful.discard(name)
+
+    def _write(self) -> None:
+        import pyarrow.parquet as pq
+
+        schema = self._pa.schema([self._field(name) for name in self._types])
+        with pq.ParquetWriter(self._stream, schema, compression="zstd") as out:
+            for rows in self._spooled():
+                arrays = [self._array(name, rows) for name in self._types]
+                out.write_table(self._pa.Table.from_arrays(arrays, schema=schema))
+
+    def _field(self, name: str) -> pa.Field:
+        kind = self._types[name]
+        if kind is None:
+            return self._pa.field(name, self._pa.string(), metadata=JSON_MARK)
+        return self._pa.field(name, kind)
+
+    def _array(self, name: str, rows: Sequence[Row]) -> pa.Array:
+        kind = self._types[name]
+        values = [row.get(name) for row in rows]
+        if kind is None:
+            values = [None if value is None else dump_json(value) for value in values]
+            kind = self._pa.string()
+        return _array(self._pa, values, kind)
+
+
+def _array(pa: Any, values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Return the values as an array; lone surrogates, which UTF-8 lacks, become U+FFFD."""
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([_without_surrogates(value) for value in values], kind)
+
+
+def _data_type(pa: Any, kind: str) -> pa.DataType:
+    """Return the Arrow type of an alias such as ``double`` or ``list<bool>``."""
+    if kind.startswith("list<"):
+        return pa.list_(_data_type(pa, kind[len("list<") : -1]))
+    return pa.type_for_alias(kind)
+
+
+def _widest(pa: Any, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the narrowest type that holds both, or raise ArrowException."""
+    if one == other:
+        return one
+    schemas = [pa.schema([("column", kind)]) for kind in (one, other)]
+    return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+
+
+def _has_empty_struct(pa: Any, kind: pa.DataType) -> bool:
+    """Say whether the type holds an object without keys, which Parquet cannot store."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(position) for position in range(kind.num_fields)]
+        return not fields or any(_has_empty_struct(pa, field.type) for field in fields)
+    if pa.types.is_list(kind):
+        return _has_empty_struct(pa, kind.value_type)
+    return False
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {key: _without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_surrogates(item) for item in value]
+    return value
+
+
+# MERGED Rows written to JSONL, gzip'd JSONL or Parquet, by the suffix of the output's name.
+#
+# The output appears when all rows are written, or not at all.
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+def is_parquet_output(path: str | os.PathLike[str]) -> bool:
+    """Say whether :func:`open_writer` writes Parquet to a path of this name."""
+    return os.path.splitext(os.fspath(path))[1].lower() in PARQUET_SUFFIXES
+
+
+class RowWriter(Protocol):
+    """Takes rows one by one."""
+
+    def write(self, row: Row) -> None:
+        """Write one row.  It may be held until the writer closes: do not change it after."""
+
+
+@contextlib.contextmanager
+def open_writer(
+    path: str | os.PathLike[str], types: Mapping[str, str] | None = None
+) -> Iterator[RowWriter]:
+    """Open ``path`` for rows; it is replaced when the block ends without an error.
+
+    Args:
+        path: ``*.parquet`` or ``*.pq`` is Parquet, ``*.gz`` gzip'd JSONL, all else JSONL.
+        types: Arrow types of columns that are known beforehand, such as ``"double"`` or
+            ``"list<bool>"``; looked at for Parquet only.
+
+    Raises:
+        InputError: the output cannot be written.
+        DataError: Parquet is asked for and pyarrow is not installed.
+    """
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    with atomic_file(path) as stream:
+        if suffix in PARQUET_SUFFIXES:
+            with ParquetRows(stream, os.fspath(path), types or {}) as rows:
+                yield rows
+        elif suffix == ".gz":
+            # Neither name nor time inside: equal rows give equal files.
+            with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+                yield JsonRows(packed)
+        else:
+            yield JsonRows(stream)
+
+
+class JsonRows:
+    """Writes each row as one line of JSON."""
+
+    def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
+        self._stream = stream
+
+    def write_lines(self, lines: bytes) -> None:
+        """Write rows that are lines of JSON already."""
+        self._stream.write(lines)
+
+    def write(self, row: Row) -> None:
+        self._stream.write(dump_json_line(row))

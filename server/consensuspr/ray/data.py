@@ -1,0 +1,450 @@
+"""Ray, or one sentence that says how to get it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import logging
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from consensuspr.core import NORMAL_FORM_VERSION
+from consensuspr.data import (
+    DataError,
+    OnError,
+    ReadReport,
+    Row,
+    Unparsed,
+    atomic_file,
+    parse_rollouts,
+    read_unparsed,
+)
+from consensuspr.data.readers import size_of
+from consensuspr.data.writers import dump_json_line
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.scoring import (
+    AnswerVerifier,
+    DatasetIndex,
+    Identity,
+    MatcherCache,
+    Rollout,
+    Score,
+    Scorer,
+    rollout_from_row,
+    scored_row,
+)
+from consensuspr.scoring.types import ScoreOptions
+from consensuspr.server.config import ServerConfig
+from consensuspr.server.supervisor import Child
+from consensuspr.version import VERSION
+from consensuspr.wire.codec import as_sent
+
+
+def require_ray(module: str = "ray") -> Any:
+    """Import Ray or a part of it.
+
+    Args:
+        module: for example ``ray.data``.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"{module} cannot be imported ({error}); install it with: pip install"
+            " 'consensuspr[ray]'"
+        ) from None
+
+
+# MERGED Snapshots of datasets that the Ray processes of one node share.
+#
+# Replicas and scoring tasks are processes of their own, and each may need every problem.  The
+# first of a node that asks for a snapshot makes it, the others wait for it and map the same
+# file, so that a dataset is in a node's memory once, as in the plain server.
+#
+# They lie in a folder of this user under the temporary directory and stay there, because the
+# next process that wants one may come at any time; what nobody has opened for a day is removed
+# by whoever makes a new one (a mapped file lives on without its name).
+
+KEEP_S = 24 * 3600.0
+
+_SUFFIX = ".index"
+
+
+def open_datasets(config: ServerConfig) -> dict[str, DatasetIndex]:
+    """Open the datasets of a server's settings; they share one cache of matchers.
+
+    Raises:
+        InputError: one cannot be read, or a row of it is bad.
+        ConsensusPRError: its process died.
+    """
+    cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
+    return {
+        name: open_shared(_key(path, config.derive), name, _loader(config, name, path), cache)
+        for name, path in config.datasets.items()
+    }
+
+
+def open_shared(
+    key: str, name: str, make: Callable[[Path], None], cache: MatcherCache | None = None
+) -> DatasetIndex:
+    """Open the snapshot of a key, having made it where this node has none.
+
+    Args:
+        key: of its content; two contents must not have one key.
+        name: of the dataset.
+        make: writes the snapshot to a path; called by one process of the node at a time.
+        cache: for its matchers.
+    """
+    folder = _folder()
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{_SUFFIX}"
+    with _locked(path.with_suffix(".lock")):
+        if not path.exists():
+            _remove_old(folder)
+            make(path)
+        os.utime(path)
+        return DatasetIndex.open(path, name=name, cache=cache)
+
+
+def _key(path: Path, derive: str) -> str:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    # The number of a file that was replaced differs also where time and size do not.
+    written = (found.st_mtime_ns, found.st_ino, found.st_size)
+    return repr((str(path), *written, derive, NORMAL_FORM_VERSION, VERSION))
+
+
+def _loader(config: ServerConfig, name: str, path: Path) -> Callable[[Path], None]:
+    """Return what loads a dataset in a process of its own, whose memory ends with it."""
+
+    def load(snapshot: Path) -> None:
+        alone = config.model_copy(update={"datasets": {name: path}})
+        payload = {"config": alone.model_dump(mode="json"), "snapshots": {name: str(snapshot)}}
+        child = Child("consensuspr.server.prepare", payload, {})
+        try:
+            while child.exit_code() is None:
+                time.sleep(0.02)
+            report = child.report()
+            if report is None:
+                raise ConsensusPRError(
+                    f"loading {path} failed: its process {child.describe_exit()}"
+                )
+            if not report.ready:
+                reason = report.reason
+                raise InputError(reason) if report.bad_input else ConsensusPRError(reason)
+        finally:
+            child.kill()
+
+    return load
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"consensuspr-ray-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise ConsensusPRError(f"{folder} belongs to another user")
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock among the processes of this node; it ends with its process."""
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_old(folder: Path) -> None:
+    oldest = time.time() - KEEP_S
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+# MERGED What is done with one part of a rollouts file on one core of the cluster; knows no Ray.
+
+# Large enough that the hops of a part cost little beside its scoring (some 50 ms), small
+# enough that all cores have parts and that one is quickly scored again.
+PART_ROWS = 2048
+PART_BYTES = 4 << 20
+
+# An answer that is undecided because its machine was busy may be decided a moment later, and
+# nobody waits for a file as a trainer does for its rewards.
+MAX_REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartOptions:
+    """How every part of a file is scored.
+
+    Attributes:
+        path: the file of rollouts, as messages name it.
+        options: reward, epoch, rules.
+        on_error: what a bad row does.
+        as_lines: whether to return rows as lines of JSON instead of as objects.
+    """
+
+    path: str
+    options: ScoreOptions
+    on_error: OnError = "stop"
+    as_lines: bool = True
+
+
+@dataclass(slots=True)
+class Part:
+    """Some rows of a file that follow each other.
+
+    Attributes:
+        rows: as they were read.
+        damage: of the file, right behind them.
+    """
+
+    rows: list[Unparsed] = field(default_factory=list)
+    damage: DataError | None = None
+
+
+@dataclass(slots=True)
+class ScoredPart:
+    """What became of one part.
+
+    Attributes:
+        lines: its rows with their scores as lines of JSON, where that was asked for.
+        rows: the same as objects, where it was not.
+        counted: data source and score of each row, without what summaries do not count.
+        report: good and skipped rows.
+        fault: the bad row or the damage at which the part ends early; nothing comes after it.
+        identity: under which it was scored, None where no row was.
+    """
+
+    lines: bytes = b""
+    rows: list[Row] = field(default_factory=list)
+    counted: list[tuple[str | None, Score]] = field(default_factory=list)
+    report: ReadReport = field(default_factory=ReadReport)
+    fault: DataError | None = None
+    identity: Identity | None = None
+
+
+class PartScorer:
+    """Scores parts with one dataset, in one thread.
+
+    Args:
+        index: the dataset.
+        how: the same for all parts.
+    """
+
+    def __init__(self, index: DatasetIndex, how: PartOptions) -> None:
+        self._index = index
+        self._how = how
+        self._verifier = AnswerVerifier()
+        self._scorer = Scorer({index.name: index}, verifier=self._verifier, threads=1)
+
+    def score(self, part: Part) -> ScoredPart:
+        """Parse, check and score the rows of a part in order."""
+        done = ScoredPart()
+        if part.damage is not None:
+            done.fault = DataError(self._how.path, part.damage.line, part.damage.reason)
+        good: list[Row] = []
+        try:
+            good.extend(parse_rollouts(part.rows, self._how.path, self._how.on_error, done.report))
+        except DataError as fault:
+            # What comes behind it is not wanted, nor is what was good before it.
+            done.fault = fault
+            return done
+        if not good:
+            return done
+        scores, done.identity = self._score_patiently(
+            [as_sent(rollout_from_row(row)) for row in good]
+        )
+        for row, score in zip(good, scores, strict=True):
+            done.counted.append((self._source(row), replace(score, matched=(), spans=None)))
+        full = map(scored_row, good, scores)
+        if self._how.as_lines:
+            done.lines = b"".join(map(dump_json_line, full))
+        else:
+            done.rows = list(full)
+        return done
+
+    def close(self) -> None:
+        """End the answer processes."""
+        self._verifier.close()
+
+    def _score_patiently(self, rollouts: list[Rollout]) -> tuple[list[Score], Identity]:
+        """Score rollouts, those anew whose answers the machine was too busy for."""
+        scores, identity = self._score(rollouts)
+        for _ in range(MAX_REPEATS):
+            busy = [n for n, score in enumerate(scores) if score.undecided_by_load]
+            if not busy:
+                break
+            again, _ = self._score([rollouts[number] for number in busy])
+            for number, score in zip(busy, again, strict=True):
+                scores[number] = score
+        return scores, identity
+
+    def _score(self, rollouts: list[Rollout]) -> tuple[list[Score], Identity]:
+        options = self._how.options
+        return self._scorer.score(
+            rollouts,
+            reward=options.reward,
+            epoch=options.epoch,
+            dataset=options.dataset,
+            answer_rule=options.answer_rule,
+            on_undecided=options.on_undecided,
+            include_spans=options.include_spans,
+        )
+
+    def _source(self, row: Row) -> str | None:
+        source: str | None = row.get("data_source")
+        if source:
+            return source
+        entry = self._index.entry(row["problem_id"])
+        return None if entry is None else entry.data_source
+
+
+def cut_parts(rows: Iterable[Unparsed]) -> Iterator[Part]:
+    """Yield rows in parts that are bounded in number and bytes.
+
+    Damage of the file, which reading raises, has its place behind the rows before it.
+    """
+    part = Part()
+    num_bytes = 0
+    try:
+        for row in rows:
+            part.rows.append(row)
+            num_bytes += size_of(row)
+            if len(part.rows) >= PART_ROWS or num_bytes >= PART_BYTES:
+                yield part
+                part, num_bytes = Part(), 0
+    except DataError as damage:
+        part.damage = damage
+    if part.rows or part.damage is not None:
+        yield part
+
+
+# MERGED A file of rollouts scored by all cores of a Ray cluster, through Ray Data.
+#
+# ::
+#
+#     read (one task, on this node) ──▶ score (an actor a core, all nodes) ──▶ this process
+#       raw rows, cut into parts          parse, check, score, write as JSON      in file order
+#
+# - The file is read where this process runs; only the dataset's snapshot and the parts travel.
+# - Parts come back in the order of the file.  What is under way is bounded by Ray Data's
+#   budget of each node's object store, past which it stops reading.
+# - A node that dies takes nothing along: its parts are scored again elsewhere, which is safe
+#   because scoring is a pure function.  This process and its node must live.
+#
+# consensuspr must be installed on every node, in the same version.
+
+_COLUMN = "part"
+
+
+def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, None, None]:
+    """Yield the scored parts of a file in order.
+
+    Connects to the cluster that ``RAY_ADDRESS`` names or that runs on this machine, and
+    starts one on this machine where there is none.
+
+    Args:
+        index: the dataset.
+        how: the file, and how to score it; its path as seen from this process.
+
+    Raises:
+        InputError: Ray is not installed.
+        ConsensusPRError: scoring failed for another reason than a row or the file.
+    """
+    ray = require_ray()
+    require_ray("ray.data")
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    # Its plans and bars are of no interest; what fails is raised.
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        for batch in _dataset(ray, index, how).iter_batches(
+            batch_size=1, batch_format="pyarrow", prefetch_batches=1
+        ):
+            part: ScoredPart = pickle.loads(batch.column(_COLUMN)[0].as_buffer())
+            yield part
+    except ray.exceptions.RayError as error:
+        said = str(error).strip().splitlines()
+        raise ConsensusPRError(f"scoring on Ray failed: {said[-1] if said else error!r}") from error
+
+
+def _dataset(ray: Any, index: DatasetIndex, how: PartOptions) -> Any:
+    """Return the Ray dataset whose only column holds the scored parts, one a row."""
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    context = ray.data.DataContext.get_current().copy()
+    context.execution_options.preserve_order = True
+    context.enable_progress_bars = False
+    # Every part is a block of its own, and with it a unit of work; Ray Data would put dozens
+    # of them together.
+    context.target_max_block_size = 1
+    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    with ray.data.DataContext.current(context):
+        return (
+            ray.data.from_items([{"path": os.path.abspath(how.path)}], override_num_blocks=1)
+            # No core of its own, else it would wait for one on a small node; and were its
+            # demands those of the next stage, Ray Data would make one stage of both.
+            .map_batches(
+                _read, batch_size=1, batch_format="pyarrow", num_cpus=0, label_selector=here
+            )
+            .map_batches(
+                _Score,
+                batch_size=1,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
+                num_cpus=1,
+                fn_constructor_args=(
+                    ray.put(bytes(index.image.buffer)),
+                    index.name,
+                    index.digest,
+                    how,
+                ),
+            )
+        )
+
+
+def _table(value: object) -> Any:
+    import pyarrow as pa
+
+    return pa.table({_COLUMN: pa.array([pickle.dumps(value)], pa.large_binary())})
+
+
+def _read(batch: Any) -> Iterator[Any]:
+    """Read the file and yield its parts, unparsed."""
+    for part in cut_parts(read_unparsed(batch.column("path")[0].as_py())):
+        yield _table(part)
+
+
+class _Score:
+    """Scores parts on one core.
+
+    Args:
+        image: reference of the dataset's snapshot in the object store.
+        name: of the dataset.
+        digest: of the dataset.
+        how: as for :func:`score_parts`.
+    """
+
+    def __init__(self, image: Any, name: str, digest: str, how: PartOptions) -> None:
+        def write(path: Path) -> None:
+            with atomic_file(path) as stream:
+                stream.write(require_ray().get(image))
+
+        self._scorer = PartScorer(open_shared(digest, name, write), how)
+
+    def __call__(self, batch: Any) -> Any:
+        part = pickle.loads(batch.column(_COLUMN)[0].as_buffer())
+        return _table(self._scorer.score(part))

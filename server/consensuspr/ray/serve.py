@@ -1,0 +1,410 @@
+"""What the two ends inside Ray Serve tell each other beside the message, as gRPC metadata.
+
+A *generation* is the time at which a version of the application was built.  Replicas carry
+that of their version, so that a front can tell an older one from a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2
+
+from consensuspr.errors import InputError
+from consensuspr.ray.data import open_datasets, require_ray
+from consensuspr.server import ServerConfig, load_config
+from consensuspr.server.metrics import Metrics
+from consensuspr.server.service import RETRY_AFTER_KEY, build_service
+from consensuspr.v1 import SERVICE_NAME, scoring_pb2
+
+# From the front (proxy) to a replica.
+TIMEOUT_KEY = "consensuspr-timeout-ms"
+AT_LEAST_KEY = "consensuspr-at-least-generation"
+
+# From a replica to the front, with every outcome; absent where Serve itself failed.
+GENERATION_KEY = "consensuspr-generation"
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+def number_in(metadata: Iterable[tuple[str, str | bytes]], key: str) -> int | None:
+    """Return the whole number that metadata holds under a key, None where there is none."""
+    for name, value in metadata:
+        if name == key:
+            try:
+                return int(value)
+            except ValueError:
+                return None
+    return None
+
+
+# MERGED The service as Ray Serve's gRPC proxies see it, named in ``grpc_servicer_functions``.
+#
+# Serve replaces the behaviour of every method that is registered with its proxies by its own,
+# which carries the request to a replica.  That alone would change what clients see, so this
+# registers methods that wrap Serve's behaviour:
+#
+# - Messages pass as bytes: a proxy that unpacked and packed them would be a bottleneck.
+# - The caller's deadline travels on to the replica, which stops when nobody waits any more.
+# - A replica that died, or an application that is not there yet, is UNAVAILABLE, which clients
+#   retry (scoring is a pure function); Serve says INTERNAL or NOT_FOUND, which they do not.
+# - A full queue of Serve's is RESOURCE_EXHAUSTED with the hint ``retry-after-ms`` that tells
+#   load from a message that is too large.
+# - In a rolling update a proxy goes from the old version to the new one once and never back:
+#   once a newer replica has answered, older ones are not listened to.  Else rewards of one
+#   training step would come from two datasets at random.
+# - Clients name no application; where the cluster has several, ours is the one that is called
+#   :data:`APPLICATION`.
+#
+# Health (``grpc.health.v1``, ``Check`` alone) is answered by a replica: SERVING means that a
+# request would find one.
+
+APPLICATION = "consensuspr"
+
+# Imported so that Serve's reflection finds the messages of what is registered here.
+assert scoring_pb2.DESCRIPTOR.services_by_name["ScoringService"].full_name == SERVICE_NAME
+
+# A queue of Serve's has no pace that could be measured here; a request of one mebibyte takes
+# some 10 ms, a full queue of the shipped configuration about a second on two cores.
+BACKPRESSURE_RETRY_MS = 500
+# Between two attempts to find a replica of the newer version among those of the older one.
+OUTDATED_PAUSE_S = 0.02
+MAX_DETAILS_CHARS = 300
+
+Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
+
+_SERVES_OWN_ENDS = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED})
+
+
+def add_scoring_to_server(servicer: object, server: Any) -> None:
+    """Register the scoring and the health service with a proxy's server.
+
+    Args:
+        servicer: unused; Serve passes a stand-in, as for generated functions.
+        server: Serve's gRPC server.
+    """
+    newest = _Newest()
+    for service, methods in (
+        (SERVICE_NAME, ("Score", "Explain", "ServerInfo")),
+        (health.SERVICE_NAME, ("Check",)),
+    ):
+        server.add_generic_rpc_handlers((_Front(service, methods, newest),))
+
+
+class _Newest:
+    """The newest generation that this proxy has met."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+
+
+class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """The methods of one service.
+
+    Serve finds them in ``_method_handlers``, under which gRPC's own handlers keep theirs, and
+    puts its behaviour in place of each; what gRPC gets to see has ours around it.
+    """
+
+    def __init__(self, service: str, methods: tuple[str, ...], newest: _Newest) -> None:
+        self._newest = newest
+        self._method_handlers = {
+            f"/{service}/{method}": grpc.unary_unary_rpc_method_handler(_replaced_by_serve)
+            for method in methods
+        }
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        handler: Any = self._method_handlers.get(handler_call_details.method)
+        if handler is None:
+            return None
+        return handler._replace(unary_unary=self._around(handler.unary_unary))
+
+    def _around(self, forward: Behaviour) -> Behaviour:
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            while True:
+                attempt = _Attempt(context, self._newest.generation)
+                reply = await forward(request, attempt)
+                generation = number_in(attempt.trailing_metadata(), GENERATION_KEY)
+                if generation is None:
+                    attempt.translate()
+                elif generation < self._newest.generation:
+                    await asyncio.sleep(OUTDATED_PAUSE_S)
+                    continue
+                else:
+                    self._newest.generation = generation
+                return await attempt.finish(reply)
+
+        return behaviour
+
+
+def _replaced_by_serve(request: bytes, context: object) -> bytes:
+    raise AssertionError("Serve puts its own behaviour in the place of this one")
+
+
+class _Attempt:
+    """The context of a call as Serve sees it in one attempt.
+
+    Outcomes are kept here and not set on the real context, where they could not be taken back.
+    What is not here is the real context's.
+    """
+
+    def __init__(self, context: Any, at_least: int) -> None:
+        self._context = context
+        self._code = grpc.StatusCode.OK
+        self._details = ""
+        self._trailing: Metadata = ()
+        added = [(AT_LEAST_KEY, str(at_least))]
+        remaining_s = context.time_remaining()
+        if remaining_s is not None:
+            added.append((TIMEOUT_KEY, str(max(0, int(remaining_s * 1000)))))
+        given = tuple(context.invocation_metadata() or ())
+        if not any(key == "application" for key, _ in given):
+            added.append(("application", APPLICATION))
+        self._metadata = (*given, *added)
+
+    def invocation_metadata(self) -> Any:
+        return self._metadata
+
+    def code(self) -> Any:
+        # Serve asks whether one was set, in the words of gRPC, where OK is 0.
+        return 0 if self._code is grpc.StatusCode.OK else self._code
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def details(self) -> str:
+        return self._details
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    def trailing_metadata(self) -> Metadata:
+        return self._trailing
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self._trailing = tuple(metadata)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def translate(self) -> None:
+        """Say what Serve said of a call that no replica answered in the words of our protocol."""
+        # It may be a traceback, larger than what gRPC lets through.
+        self._details = " ".join(self._details.split())[:MAX_DETAILS_CHARS]
+        if self._code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            self._trailing = ((RETRY_AFTER_KEY, str(BACKPRESSURE_RETRY_MS)),)
+        elif self._code not in _SERVES_OWN_ENDS:
+            self._code = grpc.StatusCode.UNAVAILABLE
+            self._details = f"no replica answered: {self._details}"
+
+    async def finish(self, reply: bytes) -> bytes:
+        """End the call as this attempt ended."""
+        if self._code is grpc.StatusCode.OK:
+            self._context.set_trailing_metadata(self._trailing)
+            return reply
+        await self._context.abort(self._code, self._details, self._trailing)
+        raise AssertionError("abort does not return")
+
+
+# MERGED The reward service as a Ray Serve application: replicas behind Serve's gRPC proxies.
+#
+# ::
+#
+#     client ── gRPC ──▶ proxy of a node (front.py) ── Ray ──▶ replica, on any node
+#
+# A replica is one worker of the plain server without its port: the same service object with
+# its admission, threads, deadlines and codes (``consensuspr.server.service``).  How many there
+# are, where, and when more are started is Serve's business and stands in its configuration,
+# ``deploy/ray/serve.yaml``.  A new dataset is a new deployment, which Serve rolls out replica by
+# replica; ``front.py`` says what clients see of it.
+#
+# Not covered: our Prometheus metrics (Serve has its own of requests and replicas; those of
+# rewards are in the training's score log), and the settings that belong to sockets and worker
+# processes, which are refused.
+
+# What the deployment is called in Serve's configuration.
+DEPLOYMENT = "RewardReplica"
+
+# Beside what is in work (max_concurrent_requests, 16), as much again waits at the replica, so
+# that its threads do not wait for Serve between two requests.
+MAX_ONGOING_REQUESTS = 32
+# Waiting in a proxy, of about a mebibyte each; more is refused with a hint.
+MAX_QUEUED_REQUESTS = 256
+
+# Serve is told where to listen, how many processes there are and how they end.
+_SERVES_BUSINESS = frozenset(
+    {
+        "address",
+        "metrics_address",
+        "http_address",
+        "workers",
+        "drain_delay_s",
+        "grace_s",
+        "start_timeout_s",
+        "log_format",
+    }
+)
+
+
+def app(arguments: dict[str, Any]) -> Any:
+    """Build the Serve application; ``import_path`` of its configuration.
+
+    Args:
+        arguments: ``datasets``, absolute paths by name, readable on every node that may run a
+            replica, and any other setting of the server that is not Serve's business.
+
+    Returns:
+        The application, to be run by ``serve.run`` or a configuration.
+
+    Raises:
+        InputError: Ray Serve is not installed, or a setting is wrong.
+    """
+    serve = require_ray("ray.serve")
+    config = _config(arguments)
+    deployment = serve.deployment(
+        RewardReplica,
+        name=DEPLOYMENT,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        max_queued_requests=MAX_QUEUED_REQUESTS,
+        ray_actor_options={"num_cpus": 1, "num_gpus": 0},
+        # A line a request is work too; the proxies count requests by code.
+        logging_config={"enable_access_log": False},
+    )
+    return deployment.bind(config.model_dump(mode="json"), time.time_ns())
+
+
+def _config(arguments: Mapping[str, Any]) -> ServerConfig:
+    for key in arguments:
+        if key in _SERVES_BUSINESS:
+            raise InputError(f"{key} cannot be set here, it is the business of Ray Serve")
+    datasets = arguments.get("datasets")
+    if not isinstance(datasets, Mapping) or not datasets:
+        raise InputError(f"datasets must be paths by name, got {datasets!r}")
+    for name, path in datasets.items():
+        if not os.path.isabs(str(path)):
+            raise InputError(f"dataset {name} must have an absolute path, got {str(path)!r}")
+    # One worker, to which all cores that Serve gives its process belong.
+    return load_config(overrides={"threads": 1, **arguments, "workers": 1})
+
+
+class Reply:
+    """Bytes where Serve expects a message."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def SerializeToString(self) -> bytes:
+        """Return the bytes."""
+        return self._data
+
+
+class RewardReplica:
+    """One replica; Serve calls the method that has the name of the RPC.
+
+    Args:
+        config: settings of the server as JSON values.
+        generation: of this version of the application.
+    """
+
+    async def __init__(self, config: dict[str, Any], generation: int) -> None:  # type: ignore[misc]
+        settings = ServerConfig.model_validate(config)
+        datasets = await asyncio.to_thread(open_datasets, settings)
+        self._built = build_service(settings, datasets, Metrics())
+        self._max_message_bytes = int(settings.max_message_bytes)
+        self._generation = generation
+        # What the service would do on a server of its own.
+        handler: Any = self._built.service.rpc_handler()
+        self._behaviours = {
+            name: handler.service(_Method(f"/{SERVICE_NAME}/{name}")).unary_unary
+            for name in ("Score", "Explain", "ServerInfo")
+        }
+
+    async def Score(self, request: bytes, grpc_context: Any) -> Reply:
+        return await self._serve("Score", request, grpc_context)
+
+    async def Explain(self, request: bytes, grpc_context: Any) -> Reply:
+        return await self._serve("Explain", request, grpc_context)
+
+    async def ServerInfo(self, request: bytes, grpc_context: Any) -> Reply:
+        return await self._serve("ServerInfo", request, grpc_context)
+
+    async def Check(self, request: bytes, grpc_context: Any) -> Reply:
+        """Say that a request finds a replica, by being one."""
+        call = _ReplicaCall(grpc_context, self._generation)
+        asked = health_pb2.HealthCheckRequest.FromString(request).service
+        if asked not in ("", SERVICE_NAME):
+            call.set(grpc.StatusCode.NOT_FOUND, f"no service is called {asked!r}")
+        serving = health_pb2.HealthCheckResponse.SERVING
+        return Reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
+
+    async def _serve(self, method: str, request: bytes, context: Any) -> Reply:
+        call = _ReplicaCall(context, self._generation)
+        if call.wants_newer:
+            call.set(grpc.StatusCode.UNAVAILABLE, "a newer version of the service answers")
+            return Reply(b"")
+        if len(request) > self._max_message_bytes:
+            # Without a hint: it will not go away.
+            call.set(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the request has {len(request)} bytes; the limit is {self._max_message_bytes}",
+            )
+            return Reply(b"")
+        try:
+            return Reply(await self._behaviours[method](request, call))
+        except _Aborted:
+            return Reply(b"")
+
+    def __del__(self) -> None:
+        # Serve calls this when a replica ends; one that could not start has nothing to close.
+        if hasattr(self, "_built"):
+            self._built.close()
+
+
+class _Method:
+    """What names a method to a gRPC handler."""
+
+    invocation_metadata: Metadata = ()
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+
+class _Aborted(Exception):
+    """The RPC has its code."""
+
+
+class _ReplicaCall:
+    """The context of a call as the service sees it, over Serve's."""
+
+    def __init__(self, context: Any, generation: int) -> None:
+        metadata = context.invocation_metadata()
+        timeout_ms = number_in(metadata, TIMEOUT_KEY)
+        self._deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        self.wants_newer = generation < (number_in(metadata, AT_LEAST_KEY) or 0)
+        self._context = context
+        self._own: Metadata = ((GENERATION_KEY, str(generation)),)
+        context.set_trailing_metadata(list(self._own))
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the caller stops waiting, None where it never does."""
+        return None if self._deadline is None else self._deadline - time.monotonic()
+
+    def peer(self) -> str:
+        """Name nobody: all callers share the connection of Serve's proxy."""
+        return ""
+
+    def set(self, code: grpc.StatusCode, details: str, metadata: Metadata = ()) -> None:
+        """End the RPC with a code."""
+        self._context.set_code(code)
+        self._context.set_details(details)
+        self._context.set_trailing_metadata([*self._own, *metadata])
+
+    async def abort(self, code: grpc.StatusCode, details: str, metadata: Metadata) -> NoReturn:
+        """End the RPC with a code, as gRPC's own context does."""
+        self.set(code, details, metadata)
+        raise _Aborted

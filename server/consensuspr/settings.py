@@ -1,0 +1,287 @@
+"""Settings of a command or a server: named once, given in a file, the environment or options.
+
+A command shows the dozen options that people set.  Everything else that can be set stands, with
+the shown ones, in one :class:`Settings` value: names, defaults, ranges and meanings once.
+:func:`load_settings` fills it from a TOML file (``--config FILE``), then from environment
+variables, then from the command line, the later one winning; :func:`settings_template` writes it
+as a TOML file to start from (``--list-settings``).
+
+A setting that is misspelt is an error that names it, wherever it stands: what runs with a default
+where its user meant something else is found out at the worst time.  Environment variables of the
+prefix that belong to other parts of the product cannot be told from misspelt ones in general;
+those that nearly spell a setting are refused.
+
+A field may be a frozen dataclass or another model: its fields are settings too, in a TOML table
+of its name, in the environment with the name in front (``CONSENSUSBENCH_BUILD_REFINE_MIN_NODES``).
+Deeper nesting is not supported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from consensuspr.errors import InputError
+
+# Similar by this share of letters: a misspelling (WORKER), not another variable (SHARED).
+_NEAR = 0.8
+# What a plain type and "one of these types" have for an origin.
+_CHOICES = (None, Union, UnionType)
+
+
+class Settings(BaseModel):
+    """Base of all settings values: frozen, checked when made, no unknown names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One value and where it was given, as an error message calls it."""
+
+    value: Any
+    source: str
+
+
+class Setting(NamedTuple):
+    """One thing that can be set: its name (``"workers"``, ``"refine.min_nodes"``) and field."""
+
+    name: str
+    field: FieldInfo
+
+    @property
+    def default(self) -> Any:
+        """The default; None where there is none."""
+        value = self.field.get_default(call_default_factory=True)
+        return None if value is PydanticUndefined else value
+
+
+def all_settings(model: type[Settings]) -> dict[str, Setting]:
+    """Return everything that can be set in a model by name, in the order of its fields."""
+    return {setting.name: setting for setting in _walk(model)}
+
+
+def _walk(model: type[Settings]) -> Iterator[Setting]:
+    for name, field in model.model_fields.items():
+        nested = field.annotation
+        if isinstance(nested, type) and issubclass(nested, BaseModel):
+            for inner, inner_field in nested.model_fields.items():
+                yield Setting(f"{name}.{inner}", inner_field)
+        elif isinstance(nested, type) and dataclasses.is_dataclass(nested):
+            hints = get_type_hints(nested, include_extras=True)
+            for member in dataclasses.fields(nested):
+                yield Setting(f"{name}.{member.name}", _field_of(member, hints[member.name]))
+        else:
+            yield Setting(name, field)
+
+
+def _field_of(member: dataclasses.Field[Any], hint: Any) -> FieldInfo:
+    """Return a dataclass's field as pydantic describes one of a model."""
+    if member.default is not dataclasses.MISSING:
+        return FieldInfo.from_annotated_attribute(hint, member.default)
+    if member.default_factory is not dataclasses.MISSING:
+        field = FieldInfo.from_annotation(hint)
+        field.default_factory = member.default_factory
+        return field
+    return FieldInfo.from_annotation(hint)
+
+
+def environment_name(prefix: str, setting: str) -> str:
+    """Return the environment variable of a setting: ``CONSENSUSPR_WORKERS``."""
+    return f"{prefix}_{setting.upper().replace('.', '_')}"
+
+
+def load_settings(
+    model: type[SettingsT],
+    *,
+    prefix: str,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    read_text: Mapping[str, Callable[[str], object]] | None = None,
+) -> SettingsT:
+    """Merge the sources of settings, the later one winning, and check the result.
+
+    Args:
+        model: what can be set.
+        prefix: of environment variables, such as ``"CONSENSUSPR"`` or ``"CONSENSUSBENCH_BUILD"``.
+        file: TOML; relative paths in it are relative to its directory.
+        environment: variables by name; those of other programs are not looked at.
+        overrides: values by setting (``"refine.min_nodes"``), as the command line gave them;
+            None is "not given".
+        read_text: how the text of an environment variable is read, by setting, where the text
+            itself will not do.
+
+    Raises:
+        InputError: a setting is unknown, has a wrong type or value, or the file cannot be
+            read; names the setting and where it was given.
+    """
+    known = all_settings(model)
+    values: dict[str, _Value] = {}
+    if file is not None:
+        values |= _from_file(file, known)
+    values |= _from_environment(environment or {}, known, prefix, read_text or {})
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            _check_known(name, known, "the command line")
+            option = name.rpartition(".")[2].replace("_", "-")
+            values[name] = _Value(value, f"--{option}")
+    tree: dict[str, Any] = {}
+    for name, given in values.items():
+        group, dot, leaf = name.partition(".")
+        if dot:
+            tree.setdefault(group, {})[leaf] = given.value
+        else:
+            tree[group] = given.value
+    try:
+        return model(**tree)
+    except ValidationError as error:
+        raise InputError(_one_sentence(error, values)) from None
+
+
+def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, _Value]:
+    try:
+        with path.open("rb") as stream:
+            table = tomllib.load(stream)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+    groups = {name.partition(".")[0] for name in known if "." in name}
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in groups and isinstance(value, dict):
+            flat |= {f"{key}.{name}": item for name, item in value.items()}
+        else:
+            flat[key] = value
+    values = {}
+    for name, value in flat.items():
+        _check_known(name, known, str(path))
+        values[name] = _Value(
+            _relative_to(path.parent, value, known[name].field.annotation), f"in {path}"
+        )
+    return values
+
+
+def _relative_to(directory: Path, value: Any, annotation: Any) -> Any:
+    """Resolve a path, or those of a table or list; leave another shape to validation."""
+    parts = get_args(annotation)
+    origin = get_origin(annotation)
+    if isinstance(value, str):
+        return directory / value if Path in (annotation, *parts) and origin in _CHOICES else value
+    if isinstance(value, dict) and origin is dict:
+        return {name: _relative_to(directory, item, parts[1]) for name, item in value.items()}
+    if isinstance(value, list) and origin in (list, tuple):
+        return [_relative_to(directory, item, parts[0]) for item in value]
+    return value
+
+
+def _from_environment(
+    environment: Mapping[str, str],
+    known: Mapping[str, Setting],
+    prefix: str,
+    read_text: Mapping[str, Callable[[str], object]],
+) -> dict[str, _Value]:
+    settings = {environment_name(prefix, name): name for name in known}
+    values = {}
+    for variable, text in environment.items():
+        if not variable.startswith(f"{prefix}_"):
+            continue
+        name = settings.get(variable)
+        if name is None:
+            near = difflib.get_close_matches(variable, settings, n=1, cutoff=_NEAR)
+            # Alike but for the prefix does not count.
+            if near and _alike(variable, near[0], prefix):
+                raise InputError(
+                    f"unknown setting in the environment: {variable}; did you mean {near[0]}?"
+                )
+            continue
+        value = read_text[name](text) if name in read_text else text
+        values[name] = _Value(value, f"environment variable {variable}")
+    return values
+
+
+def _alike(variable: str, name: str, prefix: str) -> bool:
+    cut = len(prefix) + 1
+    return difflib.SequenceMatcher(None, variable[cut:], name[cut:]).ratio() >= _NEAR
+
+
+def _check_known(name: str, known: Mapping[str, Setting], source: str) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(known)}"
+    raise InputError(f"unknown setting {name!r} in {source}; {hint}")
+
+
+def _one_sentence(error: ValidationError, values: Mapping[str, _Value]) -> str:
+    """Return the first thing that is wrong, with its setting, value and source."""
+    first = error.errors(include_url=False)[0]
+    reason = first["msg"].removeprefix("Value error, ")
+    location = [str(part) for part in first["loc"]]
+    if not location:  # how several settings fit together
+        return reason
+    given = values.get(".".join(location[:2])) or values.get(location[0])
+    source = f" ({given.source})" if given else ""
+    # Checks of our own name the value in their sentence, pydantic's do not.
+    value = "" if first["type"] == "value_error" else f", got {first['input']!r}"
+    return f"{'.'.join(location)}{source}: {reason}{value}"
+
+
+def settings_template(model: type[Settings], *, prefix: str) -> str:
+    """Return a TOML file of all settings: each with its meaning and its default, commented out."""
+    lines = [
+        "# Every setting with its default: take the # away and change what you need.",
+        f"# Each can also be an environment variable, its name in capitals after {prefix}_.",
+    ]
+    table = ""
+    for name, setting in all_settings(model).items():
+        group, dot, leaf = name.rpartition(".")
+        if dot and group != table:
+            table = group
+            lines += ["", f"[{table}]"]
+        lines.append("")
+        lines += [f"# {line}" for line in (setting.field.description or "").splitlines()]
+        lines.append(f"# {leaf} = {_toml(setting)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(setting: Setting) -> str:
+    """Return a default as TOML, or what kind of value there could be."""
+    value = setting.default
+    if value is None:
+        return f"({_kind(setting.field.annotation)}; not set)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, dict):
+        return json.dumps(value) if not value else "(table)"
+    return json.dumps(list(value) if isinstance(value, tuple | set | frozenset) else str(value))
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return " or ".join(_kind(part) for part in get_args(annotation) if part is not NoneType)
+    plain = {str: "text", int: "number", float: "number", bool: "true or false", Path: "path"}
+    return plain.get(annotation, getattr(origin or annotation, "__name__", "value"))
