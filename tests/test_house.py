@@ -212,7 +212,8 @@ def test_readme_names_only_commands_that_exist(repository: Path) -> None:
 def test_ci_runs_what_the_readme_says(repository: Path) -> None:
     steps = (repository / ".ci/run").read_text(encoding="utf-8").splitlines()
     made = [line for line in readme_commands(repository) if line.startswith("make ")]
-    assert [line for line in made if line not in steps] == []
+    # All tests are also those that a newcomer runs.
+    assert [line for line in made if line not in steps and f"{line}-all" not in steps] == []
     assert any("readme_commands.py | grep --invert-match '^make '" in step for step in steps)
 
 

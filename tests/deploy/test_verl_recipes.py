@@ -286,7 +286,7 @@ def test_the_groups_that_verl_has_left_behind_are_known() -> None:
 def test_the_page_on_training_says_where_old_keys_went(
     old: str, now: str, repository: Path
 ) -> None:
-    page = (repository / "docs/training.md").read_text(encoding="utf-8")
+    page = (repository / "docs/train.md").read_text(encoding="utf-8")
     assert old.rpartition(".")[0] in page and now.rpartition(".")[2] in page
     for key in (old, now):
         config = composed([f"{key}=x"])

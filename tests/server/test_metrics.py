@@ -75,7 +75,7 @@ def test_totals_of_others_are_counted_once() -> None:
 
 
 def test_every_metric_is_documented(repository: Path) -> None:
-    text = (repository / "docs/operations.md").read_text()
+    text = (repository / "docs/serve.md").read_text()
     table = text.partition("## Metrics")[2].partition("what to watch")[0]
     documented = set(re.findall(r"`consensuspr_(\w+?)(?:_total)?`", table))
     counted = {family.name.removeprefix("consensuspr_") for family in Metrics().registry.collect()}

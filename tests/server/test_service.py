@@ -504,7 +504,7 @@ def test_every_code_that_is_sent_is_documented(repository: Path) -> None:
         for source in sources
         for name in re.findall(r"StatusCode\.([A-Z_]+)", source.read_text())
     }
-    text = (repository / "docs/protocol.md").read_text()
+    text = (repository / "docs/serve.md").read_text()
     documented = set(re.findall(r"^\| `([A-Z_]+)` \|", text, flags=re.MULTILINE))
     # gRPC itself answers for methods that are not there.
     assert documented == sent | {"UNIMPLEMENTED"}

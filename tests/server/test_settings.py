@@ -144,7 +144,7 @@ def test_threads_are_what_the_workers_leave(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_setting_is_documented_with_its_default(repository: Path) -> None:
-    text = (repository / "docs/operations.md").read_text()
+    text = (repository / "docs/serve.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, flags=re.MULTILINE))
     for name, field in ServerConfig.model_fields.items():
         assert name in rows, f"{name} is not in the table of settings"

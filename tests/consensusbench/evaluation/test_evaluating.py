@@ -142,7 +142,7 @@ def test_the_json_form_is_complete_and_has_no_nan() -> None:
 
 
 def test_the_documentation_names_every_key(repository: Path) -> None:
-    text = (repository / "docs/evaluation.md").read_text(encoding="utf-8")
+    text = (repository / "docs/evaluate.md").read_text(encoding="utf-8")
     said = evaluate(example()).to_json()
     assert SCHEMA in text
     assert [key for key in keys(said) if f"`{key}`" not in text] == []

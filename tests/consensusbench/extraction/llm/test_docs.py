@@ -16,7 +16,8 @@ from consensuspr.data import Problem
 
 @pytest.fixture
 def page(repository: Path) -> str:
-    return (repository / "docs/extraction-llm.md").read_text(encoding="utf-8")
+    text = (repository / "docs/build-datasets.md").read_text(encoding="utf-8")
+    return text.partition("\n## Nodes by a model\n")[2].partition("\n## ")[0]
 
 
 def test_every_setting_stands_there_with_its_default(page: str) -> None:
