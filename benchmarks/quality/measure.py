@@ -27,8 +27,7 @@ from sklearn.metrics import roc_auc_score
 
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import Hit, Matcher, derive_forms, normalize
-from consensuspr.core.expressions.evaluate import evaluate
-from consensuspr.core.expressions.statement import parse_statement
+from consensuspr.core.expressions import evaluate, parse_statement
 from consensuspr.data import Node, Problem, open_writer, problem_to_row
 from consensuspr.scoring import Score, Status
 from consensuspr.wire.server_info import DatasetInfo

@@ -37,8 +37,7 @@ from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, 
 from consensusbench.llm import ChatModel, Journal, Message, Reply, ask_key, ask_once
 from consensusbench.llm.types import likely_tokens
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher
-from consensuspr.core.expressions.evaluate import Number
-from consensuspr.core.expressions.statement import parse_statement
+from consensuspr.core.expressions import Number, parse_statement
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError, ModelRefused, UnusableReply
 from consensuspr.scoring.answers import ANSWER_VERSION

@@ -11,9 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from consensusbench.extraction.support import find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
 from consensuspr.core import Matcher, normalize
-from consensuspr.core.expressions.derive import value_in_lowest_terms
-from consensuspr.core.expressions.evaluate import Expression, Number, Power, Product, Sum
-from consensuspr.core.expressions.statement import parse_statement
+from consensuspr.core.expressions import (
+    Expression,
+    Number,
+    Power,
+    Product,
+    Sum,
+    parse_statement,
+    value_in_lowest_terms,
+)
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
 

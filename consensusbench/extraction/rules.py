@@ -22,18 +22,19 @@ from consensusbench.extraction.statements import (
 from consensusbench.extraction.support import find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
 from consensuspr.core import Matcher, normalize
-from consensuspr.core.expressions.derive import value_in_lowest_terms
-from consensuspr.core.expressions.evaluate import (
+from consensuspr.core.expressions import (
     Call,
     Expression,
     Number,
+    Statement,
     Symbol,
+    TokenKind,
     evaluate,
     is_constant,
+    parse_statement,
+    tokenize,
+    value_in_lowest_terms,
 )
-from consensuspr.core.expressions.parser import Kind as TokenKind
-from consensuspr.core.expressions.parser import tokenize
-from consensuspr.core.expressions.statement import Statement, parse_statement
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
 

@@ -13,20 +13,23 @@ from fractions import Fraction
 from itertools import pairwise, zip_longest
 
 from consensuspr.core import derive_forms, normalize
-from consensuspr.core.expressions.derive import value_in_lowest_terms
-from consensuspr.core.expressions.evaluate import (
+from consensuspr.core.expressions import (
+    MAX_DIGITS,
     Call,
     Expression,
     Number,
     Power,
     Product,
     Spelling,
+    Statement,
     Sum,
     Symbol,
+    TokenKind,
     evaluate,
+    parse_statement,
+    tokenize,
+    value_in_lowest_terms,
 )
-from consensuspr.core.expressions.parser import MAX_DIGITS, Kind, tokenize
-from consensuspr.core.expressions.statement import Statement, parse_statement
 from consensuspr.scoring.answers.compare import Form, compare, form_of
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
@@ -46,7 +49,7 @@ def stated_values(text: str) -> frozenset[Fraction]:
     if statement is not None:
         values = [evaluate(side) for side in statement.sides]
         return frozenset(value for value in values if value is not None)
-    numbers = [token.text for token in tokenize(text) if token.kind is Kind.NUMBER]
+    numbers = [token.text for token in tokenize(text) if token.kind is TokenKind.NUMBER]
     return frozenset(Fraction(number) for number in numbers if len(number) <= MAX_DIGITS)
 
 
@@ -246,7 +249,7 @@ def truth_of(expression: str) -> Truth:
         return truth
     if statement.dropped_units:
         return Truth.UNCHECKED  # a word that was taken for a unit may be a dozen
-    if any(token.kind is Kind.PERCENT for token in tokenize(expression)):
+    if any(token.kind is TokenKind.PERCENT for token in tokenize(expression)):
         # 30/120*100=25%: the sign is a unit there, not a division by 100.
         plain = parse_statement(expression.replace("\\%", "").replace("%", ""))
         if plain is not None and plain.relations:
@@ -384,11 +387,11 @@ def _sides(text: str) -> list[str]:
     sides = [text]
     start = depth = 0
     for token in tokenize(text):
-        if token.kind is Kind.OPEN:
+        if token.kind is TokenKind.OPEN:
             depth += 1
-        elif token.kind is Kind.CLOSE:
+        elif token.kind is TokenKind.CLOSE:
             depth -= 1
-        elif token.kind is Kind.RELATION and depth == 0:
+        elif token.kind is TokenKind.RELATION and depth == 0:
             if token.text not in _EQUALITIES:
                 return [text]
             sides.append(text[start : token.start].strip())

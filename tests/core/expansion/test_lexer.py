@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.core.expressions.parser import Kind, tokenize
+from consensuspr.core.expressions.parser import TokenKind, tokenize
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
     """Return kind and text of every token before END."""
     tokens = tokenize(text)
-    assert tokens[-1].kind is Kind.END
+    assert tokens[-1].kind is TokenKind.END
     return [(token.kind.name, token.text) for token in tokens[:-1]]
 
 

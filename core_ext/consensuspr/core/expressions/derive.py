@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import permutations
 from math import gcd
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from consensuspr.core.expressions.evaluate import (
     Call,
@@ -605,6 +605,10 @@ def _steps_literal(value: Fraction) -> Number | None:
     written = decimal(value)
     return None if written is None else Number(value, written, Spelling.DECIMAL)
 
+
+# Raised whenever any expression can get other forms, or the same ones in another order; a
+# dataset prepared with other forms is refused.
+EXPANSION_VERSION: Final = "1"
 
 # MERGED Derive the equal forms of a node expression.
 #

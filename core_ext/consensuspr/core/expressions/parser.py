@@ -27,7 +27,7 @@ from consensuspr.core.expressions.evaluate import (
 )
 
 
-class Kind(IntEnum):
+class TokenKind(IntEnum):
     """What a token is."""
 
     NUMBER = 0
@@ -58,7 +58,7 @@ class Kind(IntEnum):
 class Token(NamedTuple):
     """A token at the half-open place [start, end) of the text."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -88,31 +88,31 @@ _DROPPED_COMMANDS = frozenset(
 )
 
 # Every relation has one canonical sign; the normal form knows all of their spellings.
-_SIGNS: dict[str, tuple[Kind, str]] = {
-    **dict.fromkeys(("+", "plus"), (Kind.ADD, "+")),
-    **dict.fromkeys(("-", "−", "–", "minus"), (Kind.SUBTRACT, "-")),
+_SIGNS: dict[str, tuple[TokenKind, str]] = {
+    **dict.fromkeys(("+", "plus"), (TokenKind.ADD, "+")),
+    **dict.fromkeys(("-", "−", "–", "minus"), (TokenKind.SUBTRACT, "-")),
     **dict.fromkeys(
-        ("*", "×", "·", "⋅", "∗", "\\cdot", "\\times", "\\ast", "times"), (Kind.MULTIPLY, "*")
+        ("*", "×", "·", "⋅", "∗", "\\cdot", "\\times", "\\ast", "times"), (TokenKind.MULTIPLY, "*")
     ),
-    **dict.fromkeys(("/", "÷", "\\div", "divided by"), (Kind.DIVIDE, "/")),
-    **dict.fromkeys(("^", "**"), (Kind.POWER, "^")),
-    **dict.fromkeys(("%", "\\%", "percent"), (Kind.PERCENT, "%")),
-    **dict.fromkeys(("|", "\\vert"), (Kind.BAR, "|")),
-    "!": (Kind.FACTORIAL, "!"),
-    "(": (Kind.OPEN, "("), "[": (Kind.OPEN, "["), "{": (Kind.OPEN, "{"),
-    ")": (Kind.CLOSE, ")"), "]": (Kind.CLOSE, "]"), "}": (Kind.CLOSE, "}"),
-    "\\{": (Kind.OPEN, "\\{"), "\\}": (Kind.CLOSE, "\\}"),
-    **dict.fromkeys(("=", "==", "equals", "is equal to"), (Kind.RELATION, "=")),
-    **dict.fromkeys(("<", "\\lt"), (Kind.RELATION, "<")),
-    **dict.fromkeys((">", "\\gt"), (Kind.RELATION, ">")),
-    **dict.fromkeys(("<=", "≤", "⩽", "\\le", "\\leq", "\\leqslant"), (Kind.RELATION, "<=")),
-    **dict.fromkeys((">=", "≥", "⩾", "\\ge", "\\geq", "\\geqslant"), (Kind.RELATION, ">=")),
-    **dict.fromkeys(("!=", "≠", "\\ne", "\\neq"), (Kind.RELATION, "≠")),
-    **dict.fromkeys(("≈", "\\approx"), (Kind.RELATION, "≈")),
-    **dict.fromkeys(("≡", "\\equiv"), (Kind.RELATION, "≡")),
-    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), (Kind.FRACTION, "\\frac")),
-    **dict.fromkeys(("\\sqrt", "√", "sqrt"), (Kind.ROOT, "\\sqrt")),
-    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), (Kind.BINOMIAL, "\\binom")),
+    **dict.fromkeys(("/", "÷", "\\div", "divided by"), (TokenKind.DIVIDE, "/")),
+    **dict.fromkeys(("^", "**"), (TokenKind.POWER, "^")),
+    **dict.fromkeys(("%", "\\%", "percent"), (TokenKind.PERCENT, "%")),
+    **dict.fromkeys(("|", "\\vert"), (TokenKind.BAR, "|")),
+    "!": (TokenKind.FACTORIAL, "!"),
+    "(": (TokenKind.OPEN, "("), "[": (TokenKind.OPEN, "["), "{": (TokenKind.OPEN, "{"),
+    ")": (TokenKind.CLOSE, ")"), "]": (TokenKind.CLOSE, "]"), "}": (TokenKind.CLOSE, "}"),
+    "\\{": (TokenKind.OPEN, "\\{"), "\\}": (TokenKind.CLOSE, "\\}"),
+    **dict.fromkeys(("=", "==", "equals", "is equal to"), (TokenKind.RELATION, "=")),
+    **dict.fromkeys(("<", "\\lt"), (TokenKind.RELATION, "<")),
+    **dict.fromkeys((">", "\\gt"), (TokenKind.RELATION, ">")),
+    **dict.fromkeys(("<=", "≤", "⩽", "\\le", "\\leq", "\\leqslant"), (TokenKind.RELATION, "<=")),
+    **dict.fromkeys((">=", "≥", "⩾", "\\ge", "\\geq", "\\geqslant"), (TokenKind.RELATION, ">=")),
+    **dict.fromkeys(("!=", "≠", "\\ne", "\\neq"), (TokenKind.RELATION, "≠")),
+    **dict.fromkeys(("≈", "\\approx"), (TokenKind.RELATION, "≈")),
+    **dict.fromkeys(("≡", "\\equiv"), (TokenKind.RELATION, "≡")),
+    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), (TokenKind.FRACTION, "\\frac")),
+    **dict.fromkeys(("\\sqrt", "√", "sqrt"), (TokenKind.ROOT, "\\sqrt")),
+    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), (TokenKind.BINOMIAL, "\\binom")),
 }  # fmt: skip
 
 # \w also holds characters such as ² and ½, which are no letters.
@@ -140,7 +140,7 @@ _TOKEN = re.compile(
 )  # fmt: skip
 
 
-_NUMBER = Kind.NUMBER
+_NUMBER = TokenKind.NUMBER
 
 
 def tokenize(text: str) -> list[Token]:
@@ -153,7 +153,7 @@ def tokenize(text: str) -> list[Token]:
             spaced = True
             continue
         start, end = match.span()
-        kind: Kind | None
+        kind: TokenKind | None
         if group == "number":
             kind, value = _NUMBER, _plain_number(match[0])
         elif group == "sign":
@@ -164,11 +164,11 @@ def tokenize(text: str) -> list[Token]:
         if kind is not None:
             tokens.append(Token(kind, value, start, end, spaced))
             spaced = False
-    tokens.append(Token(Kind.END, "", len(text), len(text), spaced))
+    tokens.append(Token(TokenKind.END, "", len(text), len(text), spaced))
     return tokens
 
 
-def _classify(group: str | None, match: re.Match[str]) -> tuple[Kind | None, str]:
+def _classify(group: str | None, match: re.Match[str]) -> tuple[TokenKind | None, str]:
     """Return the kind and canonical text of a match that is neither a number nor a sign.
 
     The kind is None where it is dropped.
@@ -178,21 +178,21 @@ def _classify(group: str | None, match: re.Match[str]) -> tuple[Kind | None, str
         case "phrase":
             return _SIGNS[text]
         case "name":
-            return Kind.NAME, text
+            return TokenKind.NAME, text
         case "word":
             return _word(text)
         case "command":
             return _command(text)
         case "text":
             words = match["inner"].strip()
-            return (Kind.NAME if len(words) == 1 else Kind.WORD), words + match["index"]
+            return (TokenKind.NAME if len(words) == 1 else TokenKind.WORD), words + match["index"]
         case "exponent":
-            return Kind.SUPERSCRIPT, text
+            return TokenKind.SUPERSCRIPT, text
         case "vulgar":
-            return Kind.VULGAR, text
+            return TokenKind.VULGAR, text
         case "modulo":
-            return Kind.MODULO, text
-    return Kind.OTHER, text
+            return TokenKind.MODULO, text
+    return TokenKind.OTHER, text
 
 
 def _plain_number(text: str) -> str:
@@ -203,24 +203,24 @@ def _plain_number(text: str) -> str:
     return "0" + plain if plain[0] == "." else plain
 
 
-def _word(text: str) -> tuple[Kind, str]:
+def _word(text: str) -> tuple[TokenKind, str]:
     lowered = text.lower()
     if lowered in _FUNCTIONS:
-        return Kind.FUNCTION, lowered
-    return _SIGNS.get(lowered, (Kind.WORD, text))
+        return TokenKind.FUNCTION, lowered
+    return _SIGNS.get(lowered, (TokenKind.WORD, text))
 
 
-def _command(text: str) -> tuple[Kind | None, str]:
+def _command(text: str) -> tuple[TokenKind | None, str]:
     name = text[1:].rstrip("'").partition("_")[0]
     if name in _GREEK:
-        return Kind.NAME, text
+        return TokenKind.NAME, text
     if text[1:] != name:
-        return Kind.OTHER, text
+        return TokenKind.OTHER, text
     if name in _FUNCTIONS:
-        return Kind.FUNCTION, text
+        return TokenKind.FUNCTION, text
     if name in _DROPPED_COMMANDS:
         return None, ""
-    return _SIGNS.get(text, (Kind.OTHER, text))
+    return _SIGNS.get(text, (TokenKind.OTHER, text))
 
 
 # MERGED Read the words among the tokens: units go, ``x`` between numbers and ``of`` are products.
@@ -252,12 +252,20 @@ _TIGHT_UNITS = frozenset(
 )
 
 _OPERATORS = frozenset(
-    (Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE, Kind.RELATION, Kind.CLOSE, Kind.END)
+    (
+        TokenKind.ADD,
+        TokenKind.SUBTRACT,
+        TokenKind.MULTIPLY,
+        TokenKind.DIVIDE,
+        TokenKind.RELATION,
+        TokenKind.CLOSE,
+        TokenKind.END,
+    )
 )
 
 
-_LETTERS = (Kind.WORD, Kind.NAME)
-_COUNTED = (Kind.NUMBER, Kind.PERCENT, Kind.VULGAR)
+_LETTERS = (TokenKind.WORD, TokenKind.NAME)
+_COUNTED = (TokenKind.NUMBER, TokenKind.PERCENT, TokenKind.VULGAR)
 
 
 def read_words(tokens: list[Token]) -> tuple[list[Token], bool]:
@@ -280,7 +288,7 @@ def read_words(tokens: list[Token]) -> tuple[list[Token], bool]:
                 index = after
                 continue
         if token.kind in _LETTERS and _is_product(token, kept, tokens[index + 1]):
-            token = Token(Kind.MULTIPLY, "*", token.start, token.end, token.spaced)
+            token = Token(TokenKind.MULTIPLY, "*", token.start, token.end, token.spaced)
         kept.append(token)
         index += 1
     return kept, dropped_units
@@ -297,10 +305,10 @@ def _skip_unit(tokens: list[Token], start: int) -> int:
     words = 0
     while words < MAX_UNIT_WORDS:
         token = tokens[index]
-        if token.kind is Kind.DIVIDE and tokens[index + 1].kind is Kind.WORD:
+        if token.kind is TokenKind.DIVIDE and tokens[index + 1].kind is TokenKind.WORD:
             index += 1
             token = tokens[index]
-        elif token.kind is not Kind.WORD:
+        elif token.kind is not TokenKind.WORD:
             break
         if is_sentence_word(token.text) or token.text.lower() in _NO_UNIT_WORDS:
             return start
@@ -324,25 +332,25 @@ def _is_variable(token: Token) -> bool:
 
 def _is_product(token: Token, kept: list[Token], following: Token) -> bool:
     """Tell whether ``x`` or ``of`` stands for a product between what is around it."""
-    if not kept or following.kind not in (Kind.NUMBER, Kind.VULGAR, Kind.FRACTION):
+    if not kept or following.kind not in (TokenKind.NUMBER, TokenKind.VULGAR, TokenKind.FRACTION):
         return False
     if _is_times_letter(token):
-        return kept[-1].kind in (Kind.NUMBER, Kind.CLOSE, Kind.PERCENT)
+        return kept[-1].kind in (TokenKind.NUMBER, TokenKind.CLOSE, TokenKind.PERCENT)
     return token.text == "of" and _is_share(kept)
 
 
 def _is_times_letter(token: Token) -> bool:
-    return token.kind is Kind.NAME and token.text in ("x", "X")
+    return token.kind is TokenKind.NAME and token.text in ("x", "X")
 
 
 def _is_share(kept: list[Token]) -> bool:
     """Tell whether the tokens end with a share that may precede "of": ``25%``, ``1/2``, ½."""
     last = kept[-1].kind
-    if last in (Kind.PERCENT, Kind.VULGAR):
+    if last in (TokenKind.PERCENT, TokenKind.VULGAR):
         return True
-    if last is Kind.CLOSE:
-        return any(token.kind is Kind.FRACTION for token in kept)
-    return last is Kind.NUMBER and len(kept) > 1 and kept[-2].kind is Kind.DIVIDE
+    if last is TokenKind.CLOSE:
+        return any(token.kind is TokenKind.FRACTION for token in kept)
+    return last is TokenKind.NUMBER and len(kept) > 1 and kept[-2].kind is TokenKind.DIVIDE
 
 
 # MERGED Parse the tokens of one side of a statement into an expression tree.
@@ -362,13 +370,24 @@ CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 # What multiplies by standing behind an operand; a number never does.
-_JUXTAPOSED = (Kind.NAME, Kind.FRACTION, Kind.ROOT, Kind.BINOMIAL, Kind.OPEN)
+_JUXTAPOSED = (
+    TokenKind.NAME,
+    TokenKind.FRACTION,
+    TokenKind.ROOT,
+    TokenKind.BINOMIAL,
+    TokenKind.OPEN,
+)
 
 # Looked up once: a member of an enumeration costs more than most of what is done with it.
-_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = Kind.ADD, Kind.SUBTRACT, Kind.MULTIPLY, Kind.DIVIDE
-_POWER, _SUPERSCRIPT, _PERCENT = Kind.POWER, Kind.SUPERSCRIPT, Kind.PERCENT
-_FACTORIAL, _STARTS_NUMBER, _END = Kind.FACTORIAL, Kind.NUMBER, Kind.END
-_FRACTION, _VULGAR = Kind.FRACTION, Kind.VULGAR
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = (
+    TokenKind.ADD,
+    TokenKind.SUBTRACT,
+    TokenKind.MULTIPLY,
+    TokenKind.DIVIDE,
+)
+_POWER, _SUPERSCRIPT, _PERCENT = TokenKind.POWER, TokenKind.SUPERSCRIPT, TokenKind.PERCENT
+_FACTORIAL, _STARTS_NUMBER, _END = TokenKind.FACTORIAL, TokenKind.NUMBER, TokenKind.END
+_FRACTION, _VULGAR = TokenKind.FRACTION, TokenKind.VULGAR
 _INTEGER = Spelling.INTEGER
 
 
@@ -383,7 +402,7 @@ def parse_side(tokens: list[Token]) -> Expression:
         NotArithmeticError: they are not one expression within the limits.
     """
     last = tokens[-1].end if tokens else 0
-    return _Parser([*tokens, Token(Kind.END, "", last, last, False)]).parse()
+    return _Parser([*tokens, Token(TokenKind.END, "", last, last, False)]).parse()
 
 
 class _Parser:
@@ -396,14 +415,14 @@ class _Parser:
         self._leaves = 0
 
     def parse(self) -> Expression:
-        if self._tokens[0].kind is Kind.WORD:
+        if self._tokens[0].kind is TokenKind.WORD:
             return self._quantity()
         tree = self._sum()
         if self._peek() is not _END:
             raise NotArithmeticError
         return tree
 
-    def _peek(self) -> Kind:
+    def _peek(self) -> TokenKind:
         return self._tokens[self._position].kind
 
     def _take(self) -> Token:
@@ -417,7 +436,7 @@ class _Parser:
         """Read a side of words, such as ``total cost``."""
         tokens = self._tokens[:-1]
         for token in tokens:
-            if token.kind not in (Kind.WORD, Kind.NAME) or is_sentence_word(token.text):
+            if token.kind not in (TokenKind.WORD, TokenKind.NAME) or is_sentence_word(token.text):
                 raise NotArithmeticError
         return Symbol(" ".join(token.text for token in tokens))
 
@@ -498,27 +517,27 @@ class _Parser:
         if token.kind is _STARTS_NUMBER:
             return self._number_or_mixed(token)
         match token.kind:
-            case Kind.VULGAR:
+            case TokenKind.VULGAR:
                 return self._quotient(*VULGAR_FRACTIONS[token.text])
-            case Kind.NAME:
+            case TokenKind.NAME:
                 return self._name(token.text)
-            case Kind.OPEN:
+            case TokenKind.OPEN:
                 return self._bracketed(token)
-            case Kind.FRACTION:
+            case TokenKind.FRACTION:
                 return self._fraction()
-            case Kind.ROOT:
+            case TokenKind.ROOT:
                 return self._root()
-            case Kind.BINOMIAL:
+            case TokenKind.BINOMIAL:
                 upper, lower = self._braced(), self._braced()
                 return Call(("\\binom{", "}{", "}"), [upper, lower])
-            case Kind.FUNCTION:
+            case TokenKind.FUNCTION:
                 opening = self._take()
                 if opening.text != "(":
                     raise NotArithmeticError
                 return Call((token.text + "(", ")"), [self._bracketed(opening)])
-            case Kind.BAR:
+            case TokenKind.BAR:
                 inside = self._sum()
-                self._close(Kind.BAR, "|")
+                self._close(TokenKind.BAR, "|")
                 return Call(("|", "|"), [inside])
         raise NotArithmeticError
 
@@ -561,10 +580,10 @@ class _Parser:
         if opening.text == "\\{":
             raise NotArithmeticError  # a set
         tree = self._sum()
-        self._close(Kind.CLOSE, CLOSING[opening.text])
+        self._close(TokenKind.CLOSE, CLOSING[opening.text])
         return tree
 
-    def _close(self, kind: Kind, text: str) -> None:
+    def _close(self, kind: TokenKind, text: str) -> None:
         token = self._take()
         if token.kind is not kind or token.text != text:
             raise NotArithmeticError
@@ -578,14 +597,14 @@ class _Parser:
     def _fraction(self) -> Expression:
         """Read what follows \\frac: ``{a}{b}``, ``12`` or ``{72}5``."""
         token = self._tokens[self._position]
-        if token.kind is Kind.NUMBER and len(token.text) == 2 and token.text.isdigit():
+        if token.kind is TokenKind.NUMBER and len(token.text) == 2 and token.text.isdigit():
             self._take()
             return self._quotient(int(token.text[0]), int(token.text[1]))
         return multiply(self._fraction_part(), True, self._fraction_part())
 
     def _fraction_part(self) -> Expression:
         token = self._tokens[self._position]
-        if token.kind is Kind.NUMBER and len(token.text) == 1:
+        if token.kind is TokenKind.NUMBER and len(token.text) == 1:
             self._take()
             return self._number(token.text)
         return self._braced()
@@ -595,16 +614,16 @@ class _Parser:
         index = ""
         if token.text == "[":
             number = self._take()
-            if number.kind is not Kind.NUMBER:
+            if number.kind is not TokenKind.NUMBER:
                 raise NotArithmeticError
-            self._close(Kind.CLOSE, "]")
+            self._close(TokenKind.CLOSE, "]")
             index = f"[{number.text}]"
             token = self._take()
-        if token.kind is Kind.OPEN:
+        if token.kind is TokenKind.OPEN:
             inside = self._bracketed(token)
-        elif token.kind is Kind.NUMBER:
+        elif token.kind is TokenKind.NUMBER:
             inside = self._number(token.text)
-        elif token.kind is Kind.NAME:
+        elif token.kind is TokenKind.NAME:
             inside = Symbol(token.text)
         else:
             raise NotArithmeticError

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from consensuspr.core.expressions.evaluate import Expression, Symbol
 from consensuspr.core.expressions.parser import (
     CLOSING,
-    Kind,
     NotArithmeticError,
     Token,
+    TokenKind,
     is_sentence_word,
     parse_side,
     read_words,
@@ -37,7 +37,7 @@ _MOVABLE = re.compile(
 
 
 # Looked up once: a member of an enumeration costs more than all that is done with it.
-_OPEN, _CLOSE, _RELATION = Kind.OPEN, Kind.CLOSE, Kind.RELATION
+_OPEN, _CLOSE, _RELATION = TokenKind.OPEN, TokenKind.CLOSE, TokenKind.RELATION
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ def parse_statement(text: str) -> Statement | None:
         return None
     all_tokens = tokenize(text)
     tail = ""
-    if len(all_tokens) > 1 and all_tokens[-2].kind is Kind.MODULO:
+    if len(all_tokens) > 1 and all_tokens[-2].kind is TokenKind.MODULO:
         tail = " " + all_tokens.pop(-2).text
     tokens, dropped_units = read_words(all_tokens)
     pieces, relations = _split(tokens)
@@ -90,7 +90,7 @@ def parse_statement(text: str) -> Statement | None:
         if side is None:
             return None
         sides.append(side)
-    numbers = (token.text for token in tokens if token.kind is Kind.NUMBER)
+    numbers = (token.text for token in tokens if token.kind is TokenKind.NUMBER)
     digits = sum(len(number.replace(".", "").lstrip("0")) for number in numbers)
     return Statement(sides, relations, tail, dropped_units, digits)
 
@@ -120,9 +120,9 @@ def _opaque(tokens: list[Token], text: str) -> Symbol | None:
     """Return the tokens' text as one symbol, or None where moving it could change its meaning."""
     expected: list[str] = []
     for token in tokens:
-        if token.kind is Kind.OPEN:
+        if token.kind is TokenKind.OPEN:
             expected.append(CLOSING[token.text])
-        elif token.kind is Kind.CLOSE:
+        elif token.kind is TokenKind.CLOSE:
             if not expected or expected.pop() != token.text:
                 return None
         elif not _is_movable(token, inside=bool(expected)):
@@ -135,8 +135,8 @@ def _opaque(tokens: list[Token], text: str) -> Symbol | None:
 def _is_movable(token: Token, inside: bool) -> bool:
     """Tell whether a token, inside brackets or not, is sure not to join two statements."""
     match token.kind:
-        case Kind.OTHER:
+        case TokenKind.OTHER:
             return (inside and token.text in ",:") or _MOVABLE.match(token.text) is not None
-        case Kind.WORD:
+        case TokenKind.WORD:
             return not is_sentence_word(token.text)
-    return token.kind is not Kind.MODULO
+    return token.kind is not TokenKind.MODULO
