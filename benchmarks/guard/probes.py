@@ -192,7 +192,7 @@ def _serving(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
     options = ScoreOptions(reward=RewardSpec.linear(0.5))
 
     def score(_: int = 0) -> tuple[list[Score], Identity]:
-        return scorer.score(rollouts, reward=options.reward)
+        return scorer.score(rollouts, options)
 
     def encode_request(_: int = 0) -> bytes:
         return encode_score_request(map(encode_rollout, rollouts), options).SerializeToString()

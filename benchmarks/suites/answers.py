@@ -25,7 +25,7 @@ from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, WrongAnswerError, interleaved
 from benchmarks.harness.results import Check, Figure, Series, SuiteResult
 from benchmarks.suites.verl_python import MAKE, interpreter
-from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, Scorer
+from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
 from consensuspr.scoring.answers import verifier as dapo
 from consensuspr.scoring.answers.compare import compare, form_of
@@ -529,9 +529,9 @@ def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult)
     rollouts = [
         Rollout(row["problem_id"], response) for row, response in zip(rows, responses, strict=True)
     ]
-    reward = RewardSpec(RewardKind.MAX)
+    options = ScoreOptions(RewardSpec(RewardKind.MAX))
     scorer = Scorer({"default": DatasetIndex.load(path)}, verifier=verifier, threads=1)
-    scores, _ = scorer.score(rollouts, reward=reward)
+    scores, _ = scorer.score(rollouts, options)
     if [score.acc for score in scores] != [int(row["correct"]) for row in rows]:
         raise ValueError("the scorer's answers are not those that the generator wrote")
 
@@ -547,7 +547,7 @@ def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult)
     odd = [case.response.encode() for case in odd_cases]
     timings = interleaved(
         {
-            "all of scoring": lambda: scorer.score(rollouts, reward=reward),
+            "all of scoring": lambda: scorer.score(rollouts, options),
             "answers, warm": lambda: verifier.verify_batch(truths, responses),
             "answers, cold": cold,
         },

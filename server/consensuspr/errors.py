@@ -17,7 +17,8 @@
         ├── Unavailable             no connection, or the server went away; retried
         ├── Overloaded              the server refused for load, with a retry hint; retried
         ├── DeadlineExceeded        the caller's timeout passed
-        ├── InvalidRequest          the server rejected the request (also: unknown dataset)
+        ├── InvalidRequest          the server rejected the request
+        │   └── UnknownDataset      ... for a dataset that it does not have
         ├── IncompatibleServer      another protocol version, or not a reward server at all
         └── ServerFault             a defect of the server
 
@@ -114,7 +115,11 @@ class DeadlineExceeded(RewardServiceError):
 
 
 class InvalidRequest(RewardServiceError):
-    """The server rejected the request, for example for a dataset that it does not have."""
+    """The server rejected the request; sent again, it would be rejected again."""
+
+
+class UnknownDataset(InvalidRequest):
+    """There is no dataset of the name that the request gives."""
 
 
 class IncompatibleServer(RewardServiceError):

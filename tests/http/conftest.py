@@ -136,10 +136,10 @@ class HeldScorer(Scorer):
         super().__init__(*args, **kwargs)
         self.pieces: list[int] = []
 
-    def score(self, rollouts: Sequence[Rollout], **options: Any) -> tuple[list[Score], Identity]:
+    def score(self, rollouts: Sequence[Rollout], *how: Any) -> tuple[list[Score], Identity]:
         self.pieces.append(len(rollouts))
         self.hook(rollouts)
-        return super().score(rollouts, **options)
+        return super().score(rollouts, *how)
 
 
 class InProcessServer:

@@ -232,9 +232,9 @@ def test_an_answer_that_others_kept_from_being_checked_is_asked_for_again(
     monkeypatch.setattr(adapters, "BUSY_PAUSES_S", (0.01, 0.01))
     score, busy_times = server.scorer.score, 1
 
-    def busy_once(rollouts: Sequence[Rollout], **options: Any) -> Any:
+    def busy_once(rollouts: Sequence[Rollout], *how: Any) -> Any:
         nonlocal busy_times
-        scores, identity = score(rollouts, **options)
+        scores, identity = score(rollouts, *how)
         if busy_times:
             busy_times -= 1
             scores[0] = Score(

@@ -259,10 +259,10 @@ def test_which_of_several_datasets(serve: Serve) -> None:
     assert server.post("/openrlhf?dataset=b", request).body["rewards"] == [1.0]
     unnamed = server.post("/openrlhf", request)
     assert unnamed.code == 400
-    assert unnamed.body["error"] == "dataset must be named, this server has several: a, b"
+    assert unnamed.body["error"] == "dataset must be named, there are several: a, b"
     unknown = server.post("/openrlhf?dataset=c", request)
     assert unknown.code == 404
-    assert unknown.body["error"] == "no dataset is called 'c'; this server has: a, b"
+    assert unknown.body["error"] == "no dataset is called 'c'; there is: a, b"
 
 
 def test_a_whole_step_at_once(server: InProcessServer, index: DatasetIndex) -> None:

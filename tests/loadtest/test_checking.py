@@ -90,7 +90,7 @@ def test_what_nobody_can_decide_is_not_held_against_the_server(
     def undecided(local: LocalClient, rollouts: list[Rollout], *_: Any, **__: Any) -> list[Score]:
         return [replace(samples[0].score, **UNDECIDED) for _ in rollouts]
 
-    monkeypatch.setattr(LocalClient, "score", undecided)
+    monkeypatch.setattr(LocalClient, "score_with", undecided)
     checked = check([Sample(0, replace(samples[0].score, **UNDECIDED)), samples[0]], dataset)
     assert (checked.wrong, checked.undecided, checked.unanswered) == (0, 2, 0)
 

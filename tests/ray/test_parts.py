@@ -114,8 +114,8 @@ def test_answers_for_which_the_machine_was_too_busy_are_checked_again(
     real = Scorer.score
     calls: list[int] = []
 
-    def busy_twice(self: Scorer, rollouts: list[Rollout], **options: Any) -> Any:
-        scores, identity = real(self, rollouts, **options)
+    def busy_twice(self: Scorer, rollouts: list[Rollout], *how: Any) -> Any:
+        scores, identity = real(self, rollouts, *how)
         calls.append(len(rollouts))
         if len(calls) <= 2:
             scores[:3] = [undecided(score) for score in scores[:3]]

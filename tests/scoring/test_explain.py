@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from consensuspr.core import normalize
-from consensuspr.scoring import InlineNode, NodeExplanation, RewardSpec, Rollout, Scorer, Status
-
-LINEAR = RewardSpec.linear()
+from consensuspr.scoring import (
+    InlineNode,
+    NodeExplanation,
+    RewardSpec,
+    Rollout,
+    ScoreOptions,
+    Scorer,
+    Status,
+)
 
 
 def test_nodes_with_their_hits(real_scorer: Scorer) -> None:
     response = "α: 16 - 3 - 4 = 9, then $2 \\cdot 9 = 18$. Answer: 18"
-    explanation = real_scorer.explain(Rollout("duck", response), reward=LINEAR)
+    explanation = real_scorer.explain(Rollout("duck", response))
     left, money, never = explanation.nodes
     assert left == NodeExplanation(
         "left", "eggs left", True, False, left.span, "16-3-4=9", ("16-3-4=9",)
@@ -44,10 +50,12 @@ def test_nodes_with_their_hits(real_scorer: Scorer) -> None:
     ],
 )
 def test_the_score_is_that_of_score(scorer: Scorer, rollout: Rollout) -> None:
-    for kwargs in ({}, {"epoch": 1, "answer_rule": "boxed", "on_undecided": "mask"}):
-        arguments: dict[str, Any] = {"reward": RewardSpec.curriculum(), **kwargs}
-        explanation = scorer.explain(rollout, **arguments)
-        (score,), identity = scorer.score([rollout], include_spans=True, **arguments)
+    for options in (
+        ScoreOptions(RewardSpec.curriculum()),
+        ScoreOptions.checked(RewardSpec.curriculum(), 1, answer_rule="boxed", on_undecided="mask"),
+    ):
+        explanation = scorer.explain(rollout, options)
+        (score,), identity = scorer.score([rollout], replace(options, include_spans=True))
         assert explanation.score == score
         assert explanation.identity == identity
         assert [node.matched for node in explanation.nodes] == list(score.matched)
@@ -56,19 +64,19 @@ def test_the_score_is_that_of_score(scorer: Scorer, rollout: Rollout) -> None:
 
 def test_inline_nodes_are_explained_by_name(scorer: Scorer) -> None:
     nodes: list[InlineNode | list[str]] = [InlineNode(["x=55"], "mine", derived=["55=x"]), ["y=66"]]
-    explanation = scorer.explain(Rollout("duck", "so 55 = x", nodes=nodes), reward=LINEAR)
+    explanation = scorer.explain(Rollout("duck", "so 55 = x", nodes=nodes))
     found = [(n.node_id, n.matched, n.expression, n.expressions) for n in explanation.nodes]
     assert found == [("mine", True, "55=x", ("x=55",)), ("n2", False, "", ("y=66",))]
 
 
 def test_what_has_no_nodes_still_shows_its_normal_form(scorer: Scorer) -> None:
     for rollout in (Rollout("bare", "x = 5"), Rollout("absent", "x = 5")):
-        explanation = scorer.explain(rollout, reward=LINEAR)
+        explanation = scorer.explain(rollout)
         assert (explanation.nodes, explanation.normal_form) == ((), "x=5")
 
 
 def test_an_oversize_response_is_not_even_normalised(scorer: Scorer) -> None:
     rollout = Rollout("duck", b"7" * (17 << 20))
-    explanation = scorer.explain(rollout, reward=LINEAR)
+    explanation = scorer.explain(rollout)
     assert explanation.score.status is Status.OVERSIZE
     assert (explanation.nodes, explanation.normal_form) == ((), "")

@@ -11,7 +11,6 @@ import pytest
 from consensuspr.data import open_writer, read_rollouts
 from consensuspr.scoring import (
     SCORED_TYPES,
-    RewardSpec,
     Rollout,
     Scorer,
     Status,
@@ -36,7 +35,7 @@ def test_a_row_becomes_the_rollout_that_it_describes() -> None:
 def test_scored_rows_carry_the_columns_of_the_rollouts(
     tmp_path: Path, scorer: Scorer, name: str
 ) -> None:
-    scores, _ = scorer.score([rollout_from_row(row) for row in ROWS], reward=RewardSpec.linear())
+    scores, _ = scorer.score([rollout_from_row(row) for row in ROWS])
     with open_writer(tmp_path / name, SCORED_TYPES) as out:
         for row, score in zip(ROWS, scores, strict=True):
             out.write(scored_row(row, score))
@@ -55,7 +54,7 @@ def test_scored_rows_carry_the_columns_of_the_rollouts(
 def test_the_parquet_types_do_not_depend_on_the_scores(tmp_path: Path, scorer: Scorer) -> None:
     schemas = []
     for number, row in enumerate(ROWS):
-        scores, _ = scorer.score([rollout_from_row(row)], reward=RewardSpec.linear())
+        scores, _ = scorer.score([rollout_from_row(row)])
         with open_writer(tmp_path / f"{number}.parquet", SCORED_TYPES) as out:
             out.write(scored_row(row, scores[0]))
         schema = pq.read_schema(tmp_path / f"{number}.parquet")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensuspr.core import NORMAL_FORM_VERSION, match_batch
-from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
+from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
 from consensuspr.scoring import (
     ANSWER_VERSION,
     AnswerRule,
@@ -23,6 +23,7 @@ from consensuspr.scoring import (
     RewardSpec,
     Rollout,
     Score,
+    ScoreOptions,
     Scorer,
     Status,
 )
@@ -34,7 +35,7 @@ GOOD = "She has 16 - 3 - 4 = 9 eggs and makes 9 * 2 = $18. The answer is \\boxed
 
 def score_one(scorer: Scorer, rollout: Rollout, **kwargs: Any) -> Score:
     kwargs.setdefault("reward", LINEAR)
-    (score,), _ = scorer.score([rollout], **kwargs)
+    (score,), _ = scorer.score([rollout], ScoreOptions(**kwargs))
     return score
 
 
@@ -92,7 +93,7 @@ def test_bytes_and_text_score_alike(real_scorer: Scorer) -> None:
 def test_order_is_kept_and_equal_counts_give_equal_floats(scorer: Scorer) -> None:
     texts = ["9*2=18 RIGHT", "", "16-3-4=9", "y=777 WRONG", "16-3-4=9, 2*9=18, y=777"]
     batch = [Rollout("duck", texts[number % 5], rollout_id=str(number)) for number in range(500)]
-    scores, _ = scorer.score(batch, reward=LINEAR)
+    scores, _ = scorer.score(batch)
     assert [score.num_matched for score in scores] == [1, 0, 1, 1, 3] * 100
     assert {score.ncr for score in scores} == {0.0, 1 / 3, 1.0}
     assert np.std([score.ncr or 0.0 for score in scores if score.num_matched == 1]) == 0.0
@@ -106,7 +107,7 @@ def test_a_batch_scores_as_its_rollouts_do_alone(real_scorer: Scorer) -> None:
         Rollout("absent", "x=55"),
         Rollout("absent", "x=55 so 5", ground_truth="5", nodes=[["x=55"]]),
     ]
-    scores, _ = real_scorer.score(batch, reward=LINEAR, include_spans=True)
+    scores, _ = real_scorer.score(batch, ScoreOptions(include_spans=True))
     assert scores == [score_one(real_scorer, r, include_spans=True) for r in batch]
 
 
@@ -130,7 +131,7 @@ def test_any_batch_is_scored_consistently(
     real_scorer: Scorer, batch: list[Rollout], epoch: int
 ) -> None:
     for spec in (LINEAR, RewardSpec.maximum(), RewardSpec.curriculum(), RewardSpec.outcome()):
-        scores, _ = real_scorer.score(batch, reward=spec, epoch=epoch, include_spans=True)
+        scores, _ = real_scorer.score(batch, ScoreOptions(spec, epoch, include_spans=True))
         assert len(scores) == len(batch)
         for rollout, score in zip(batch, scores, strict=True):
             assert score == score_one(
@@ -151,7 +152,7 @@ def test_any_batch_is_scored_consistently(
 
 
 def test_an_empty_batch_gives_no_scores(scorer: Scorer) -> None:
-    scores, identity = scorer.score([], reward=LINEAR)
+    scores, identity = scorer.score([])
     assert scores == []
     assert identity.dataset == "default"
 
@@ -197,7 +198,7 @@ def test_inline_nodes_sent_again_are_compiled_once(dataset: DatasetIndex, scorer
     dataset.cache.clear()
     before = dataset.cache.stats().misses
     batch = [Rollout(f"new-{n}", "x=55", nodes=[InlineNode(["x=55"], f"id{n}")]) for n in range(50)]
-    scorer.score(batch, reward=LINEAR)
+    scorer.score(batch)
     assert dataset.cache.stats().misses == before + 1
 
 
@@ -206,7 +207,7 @@ def test_inline_nodes_sent_again_are_compiled_once(dataset: DatasetIndex, scorer
 
 def test_the_identity_says_all_that_a_replay_needs(scorer: Scorer, dataset: DatasetIndex) -> None:
     spec = RewardSpec.curriculum(switch_epoch=2)
-    _, identity = scorer.score([], reward=spec, epoch=1)
+    _, identity = scorer.score([], ScoreOptions(spec, 1))
     assert identity == Identity(
         dataset="default",
         dataset_digest=dataset.digest,
@@ -228,14 +229,14 @@ def test_the_rule_is_that_of_the_request_else_of_the_dataset(
     scorer = Scorer({"ruled": ruled, "free": dataset}, verifier=scripted)
     cases = [
         ("ruled", None, AnswerRule.GSM8K),
-        ("ruled", "boxed", AnswerRule.BOXED),
+        ("ruled", AnswerRule.BOXED, AnswerRule.BOXED),
         ("ruled", AnswerRule.AUTO, AnswerRule.AUTO),
         ("free", None, AnswerRule.AUTO),
-        ("free", "dapo", AnswerRule.DAPO),
+        ("free", AnswerRule.DAPO, AnswerRule.DAPO),
     ]
     for name, asked, applied in cases:
         rollout = Rollout("p", "r", ground_truth="1")
-        _, identity = scorer.score([rollout], reward=LINEAR, dataset=name, answer_rule=asked)
+        _, identity = scorer.score([rollout], ScoreOptions(dataset=name, answer_rule=asked))
         assert identity.answer_rule is applied
         assert scripted.seen[-1] == ("1", applied.value)
         assert identity.dataset == name
@@ -256,19 +257,19 @@ def test_several_datasets_keep_apart(tmp_path: Any, scripted: Any, dataset: Data
 
 def test_an_unknown_dataset_names_those_that_exist(dataset: DatasetIndex, scripted: Any) -> None:
     scorer = Scorer({"b": dataset, "a": dataset}, verifier=scripted)
-    with pytest.raises(InvalidRequest) as caught:
-        scorer.score([], reward=LINEAR, dataset="c")
-    assert str(caught.value) == "there is no dataset 'c'; there is a, b"
-    with pytest.raises(InvalidRequest) as caught:
-        scorer.score([], reward=LINEAR)
-    assert str(caught.value) == "the request must name one of the datasets a, b"
+    with pytest.raises(UnknownDataset) as caught:
+        scorer.score([], ScoreOptions(dataset="c"))
+    assert str(caught.value) == "no dataset is called 'c'; there is: a, b"
+    with pytest.raises(InvalidRequest) as refused:
+        scorer.score([])
+    assert str(refused.value) == "dataset must be named, there are several: a, b"
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"reward": "linear"}, "reward must be a RewardSpec, got str"),
     (
         {"reward": RewardSpec.curriculum(), "epoch": -1},
-        "epoch must be a whole number of 0 or more, got -1",
+        "epoch must be a number in [0, 4294967295], got -1",
     ),
     ({"answer_rule": "exact"}, "answer_rule must be one of auto, dapo, boxed, gsm8k, got 'exact'"),
     ({"on_undecided": "drop"}, "on_undecided must be one of count_wrong, mask, got 'drop'"),
@@ -276,11 +277,9 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), BAD_ARGUMENTS)
-def test_a_bad_argument_is_refused(
-    scorer: Scorer, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_bad_option_is_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        scorer.score([], **{"reward": LINEAR, **arguments})
+        ScoreOptions.checked(**{"reward": LINEAR, **arguments})
     assert str(caught.value) == sentence
 
 
@@ -299,7 +298,7 @@ def test_a_field_of_a_wrong_type_is_the_callers_error(
 ) -> None:
     bad = Rollout(**{"problem_id": "duck", "response": "", **fields})
     with pytest.raises(InputError) as caught:
-        scorer.score([Rollout("duck", ""), bad], reward=LINEAR)
+        scorer.score([Rollout("duck", ""), bad])
     assert str(caught.value) == sentence
 
 
@@ -315,15 +314,15 @@ def test_a_scorer_needs_a_dataset(scripted: Any, dataset: DatasetIndex) -> None:
 
 def test_a_deadline_that_has_passed_starts_no_work(scorer: Scorer, scripted: Any) -> None:
     with pytest.raises(DeadlineExceeded) as caught:
-        scorer.score([Rollout("duck", "")] * 3, reward=LINEAR, deadline=time.monotonic() - 1)
+        scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() - 1)
     assert "of 3 rollouts" in str(caught.value)
     assert scripted.seen == []
 
 
 def test_a_deadline_far_away_changes_nothing(scorer: Scorer) -> None:
     batch = [Rollout("duck", GOOD)] * 10
-    with_deadline = scorer.score(batch, reward=LINEAR, deadline=time.monotonic() + 60)
-    assert with_deadline == scorer.score(batch, reward=LINEAR)
+    with_deadline = scorer.score(batch, deadline=time.monotonic() + 60)
+    assert with_deadline == scorer.score(batch)
 
 
 def test_the_deadline_is_looked_at_between_portions(
@@ -341,7 +340,7 @@ def test_the_deadline_is_looked_at_between_portions(
     monkeypatch.setattr("consensuspr.scoring.matching.MAX_THREADS_COUNTED", 1)
     batch = [Rollout("duck", "x" * 50)] * 100
     with pytest.raises(DeadlineExceeded, match="before the node matching"):
-        scorer.score(batch, reward=LINEAR, deadline=time.monotonic() + 0.12)
+        scorer.score(batch, deadline=time.monotonic() + 0.12)
     assert 1 <= len(portions) < 10
     assert set(portions) == {2}
     assert scripted.seen == []
@@ -358,19 +357,19 @@ def test_a_deadline_during_the_answer_check_raises(
 
     monkeypatch.setattr(scripted, "verify_batch", slow)
     with pytest.raises(DeadlineExceeded, match="the answer check"):
-        scorer.score([Rollout("duck", "")], reward=LINEAR, deadline=time.monotonic() + 0.05)
+        scorer.score([Rollout("duck", "")], deadline=time.monotonic() + 0.05)
 
 
 def test_portions_and_threads_change_no_score(
     dataset: DatasetIndex, scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = [Rollout("duck", f"{n} " * (n % 50) + "9*2=18") for n in range(200)]
-    expected, _ = Scorer({"d": dataset}, verifier=scripted).score(batch, reward=LINEAR)
+    expected, _ = Scorer({"d": dataset}, verifier=scripted).score(batch)
     monkeypatch.setattr("consensuspr.scoring.matching.PORTION_BYTES", 64)
     monkeypatch.setattr("consensuspr.scoring.matching.MATCHER_BYTES", 1)
     for threads in (0, 1, 3):
         scorer = Scorer({"d": dataset}, verifier=scripted, threads=threads)
-        assert scorer.score(batch, reward=LINEAR)[0] == expected
+        assert scorer.score(batch)[0] == expected
 
 
 def test_large_matchers_are_not_held_all_at_once(
@@ -384,11 +383,11 @@ def test_large_matchers_are_not_held_all_at_once(
 
     monkeypatch.setattr("consensuspr.scoring.matching.match_batch", watch)
     batch = [Rollout("p", "x", nodes=[[f"{n}+{k}=9" for k in range(40)]]) for n in range(40)]
-    scorer.score(batch, reward=LINEAR)
+    scorer.score(batch)
     together = sum(held)
     monkeypatch.setattr("consensuspr.scoring.matching.MATCHER_BYTES", together // 8)
     held.clear()
-    scorer.score(batch, reward=LINEAR)
+    scorer.score(batch)
     assert sum(held) == together
     assert max(held) <= together // 8 + together // 40 + 1
 
@@ -412,7 +411,7 @@ def test_limits_are_those_given(dataset: DatasetIndex, scripted: Any) -> None:
 def test_a_100_mb_response_hurts_nobody(scorer: Scorer) -> None:
     batch = [Rollout("duck", "9*2=18 RIGHT"), Rollout("duck", b"7" * 100_000_000)]
     start = time.monotonic()
-    (good, bad), _ = scorer.score(batch, reward=LINEAR)
+    (good, bad), _ = scorer.score(batch)
     assert time.monotonic() - start < 1.0
     assert good.reward == 0.5 + 0.5 / 3
     assert bad.status is Status.OVERSIZE

@@ -17,6 +17,7 @@ from consensuspr.scoring import (
     RewardSpec,
     Rollout,
     Score,
+    ScoreOptions,
     Scorer,
     Status,
 )
@@ -139,7 +140,7 @@ def scorer(dataset: DatasetIndex, scripted: Any) -> Scorer:
 
 
 def score(scorer: Scorer, rollouts: Sequence[Rollout], **kwargs: Any) -> list[Score]:
-    return scorer.score(rollouts, **{"reward": RewardSpec.linear(), **kwargs})[0]
+    return scorer.score(rollouts, ScoreOptions(**kwargs))[0]
 
 
 @pytest.mark.parametrize("column", range(len(REWARDS)), ids=[name for name, _, _ in REWARDS])
@@ -175,7 +176,7 @@ def test_a_real_answer_past_its_budget_is_undecided(real_scorer: Scorer) -> None
     assert (found.status, found.acc, found.ncr) == (Status.ANSWER_UNDECIDED, 0.0, 1 / 3)
     assert (found.reward, found.answer) == (0.5 / 3, "10^{10^{10}}")
     assert found.message.startswith("the answer stayed undecided (")
-    (masked,) = score(real_scorer, [rollout], on_undecided="mask")
+    (masked,) = score(real_scorer, [rollout], on_undecided=OnUndecided.MASK)
     assert (masked.status, masked.reward) == (Status.ANSWER_UNDECIDED, None)
 
 

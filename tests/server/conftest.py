@@ -69,10 +69,10 @@ class HeldScorer(Scorer):
         super().__init__(*args, **kwargs)
         self.pieces: list[list[str]] = []
 
-    def score(self, rollouts: Sequence[Rollout], **options: Any) -> tuple[list[Score], Identity]:
+    def score(self, rollouts: Sequence[Rollout], *how: Any) -> tuple[list[Score], Identity]:
         self.pieces.append([rollout.problem_id for rollout in rollouts])
         self.hook(rollouts)
-        return super().score(rollouts, **options)
+        return super().score(rollouts, *how)
 
 
 class InProcessServer:

@@ -116,13 +116,13 @@ def test_not_found_names_the_dataset_and_those_that_there_are(
     server = serve(names=["math", "gsm8k"])
     error = failure(lambda: server.stub.Score(request_for(RIGHT, dataset="aime")))
     assert error.code() is Code.NOT_FOUND
-    assert error.details() == "no dataset is called 'aime'; this server has: gsm8k, math"
+    assert error.details() == "no dataset is called 'aime'; there is: gsm8k, math"
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({}, "dataset must be named, this server has several: a, b"),
+        ({}, "dataset must be named, there are several: a, b"),
         ({"dataset": "a", "reward": pb.RewardSpec(alpha=1.5)}, "alpha must be .*, got 1.5"),
         ({"dataset": "a", "answer_rule": 42}, "answer_rule must be one of .*, got 42"),
         ({"dataset": "a", "on_undecided": 42}, "on_undecided must be one of .*, got 42"),

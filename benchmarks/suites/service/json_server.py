@@ -13,7 +13,6 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Scorer
-from consensuspr.scoring.rewards import RewardSpec
 
 
 class Item(BaseModel):
@@ -47,7 +46,7 @@ def application(dataset: str) -> FastAPI:
 
     def score(batch: Batch) -> list[Scored]:
         rollouts = [Rollout(item.problem_id, item.response) for item in batch.rollouts]
-        scores, _ = scorer.score(rollouts, reward=RewardSpec.linear())
+        scores, _ = scorer.score(rollouts)
         return [
             Scored(
                 status=score.status,

@@ -18,7 +18,7 @@ import ray
 from benchmarks.harness.measure import interleaved
 from benchmarks.suites.service.work import REWARD, check
 from consensuspr.client import RewardClient
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, Scorer
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 
 ACTOR = "Ray actor call"
 SERVER = "server, RewardClient"
@@ -34,7 +34,7 @@ class ScoringActor:
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
         """Score a batch."""
-        return self._scorer.score(rollouts, reward=REWARD)[0]
+        return self._scorer.score(rollouts, ScoreOptions(REWARD))[0]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, Scorer
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Identity
 
@@ -53,7 +53,7 @@ class Work:
 
     def score(self, count: int) -> tuple[list[Score], Identity]:
         """Score the first ``count`` rollouts in this thread."""
-        return self.scorer.score(self.rollouts[:count], reward=REWARD)
+        return self.scorer.score(self.rollouts[:count], ScoreOptions(REWARD))
 
     def close(self) -> None:
         """End the answer processes."""

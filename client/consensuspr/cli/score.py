@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -201,14 +201,14 @@ def score(
     if output.exists() and rollouts.exists() and output.samefile(rollouts):
         raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
     spec = reward_spec(reward, alpha, switch_epoch)
+    options = ScoreOptions.checked(spec, epoch, None, answer_rule, on_undecided, spans)
     read = ReadReport()
     columns = SCORED_TYPES | (SPANS_TYPE if spans else {})
     if engine is Engine.RAY:
         if address is not None or timeout is not None:
             raise InputError("--address and --timeout are for a server, not for --engine ray")
-        how = ScoreOptions.checked(spec, epoch, None, answer_rule, on_undecided, spans)
         with (
-            open_parts(rollouts, dataset, how, on_error.value, output) as parts,
+            open_parts(rollouts, dataset, options, on_error.value, output) as parts,
             open_writer(output, columns) as out,
             count_progress("scoring", None, "rollouts", hidden=no_progress) as advance_to,
         ):
@@ -227,13 +227,8 @@ def score(
             scores = score_file(
                 read_rollouts(rollouts, on_error.value, read),
                 partial(
-                    connection.client.score,
-                    reward=spec,
-                    epoch=epoch,
-                    dataset=connection.dataset,
-                    answer_rule=answer_rule,
-                    on_undecided=on_undecided,
-                    include_spans=spans,
+                    connection.client.score_with,
+                    options=replace(options, dataset=connection.dataset),
                 ),
                 out,
                 connection.data_source,

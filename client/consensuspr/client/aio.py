@@ -95,6 +95,17 @@ class AsyncRewardClient:
         options = ScoreOptions.checked(
             reward, epoch, dataset, answer_rule, on_undecided, include_spans
         )
+        return await self.score_with(rollouts, options, timeout_s=timeout_s, progress=progress)
+
+    async def score_with(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredBatch:
+        """Score a batch as :meth:`score` does, with options that were made before."""
         deadline = self._calls.deadline(timeout_s)
         plan = ScorePlan(rollouts, options, await self._server_limits(deadline), progress)
         return await self._score(plan, deadline)
@@ -119,6 +130,12 @@ class AsyncRewardClient:
         options = ScoreOptions.checked(
             reward, epoch, dataset, answer_rule, on_undecided, include_spans
         )
+        return await self.score_one_with(rollout, options, timeout_s=timeout_s)
+
+    async def score_one_with(
+        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
+    ) -> Score:
+        """Score one rollout as :meth:`score_one` does, with options that were made before."""
         self._open_channel()  # a closed client or another loop is found before anything waits
         return await self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
 

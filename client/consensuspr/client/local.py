@@ -20,7 +20,6 @@ from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
     AnswerRule,
-    Identity,
     OnUndecided,
     Rollout,
     Score,
@@ -106,17 +105,28 @@ class LocalClient:
 
         Arguments, result and errors are those of :meth:`RewardClient.score`.
         """
-        self._check_open()
         options = ScoreOptions.checked(
             reward, epoch, dataset, answer_rule, on_undecided, include_spans
         )
+        return self.score_with(rollouts, options, timeout_s=timeout_s, progress=progress)
+
+    def score_with(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredBatch:
+        """Score a batch as :meth:`score` does, with options that were made before."""
+        self._check_open()
         deadline = self._deadline(timeout_s)
         sent = [_as_sent(position, rollout) for position, rollout in enumerate(rollouts)]
         if progress is None:
-            return ScoredBatch(*self._score(sent, options, deadline))
+            return ScoredBatch(*self._scorer.score(sent, options, deadline))
         scores: list[Score] = []
         for piece in cut(sent, _size, _PIECE_BYTES, _PIECE_ROLLOUTS):
-            part, identity = self._score(piece, options, deadline)
+            part, identity = self._scorer.score(piece, options, deadline)
             scores += part
             progress(len(scores), len(rollouts))
         return ScoredBatch(scores, identity)
@@ -138,15 +148,7 @@ class LocalClient:
         """
         self._check_open()
         options = ScoreOptions.checked(reward, epoch, dataset, answer_rule, on_undecided, True)
-        return self._scorer.explain(
-            _as_sent(0, rollout),
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            deadline=self._deadline(timeout_s),
-        )
+        return self._scorer.explain(_as_sent(0, rollout), options, self._deadline(timeout_s))
 
     def server_info(self, timeout_s: float | None = None) -> ServerInfo:
         """Return versions, limits and datasets; limits on messages are 0, there are none."""
@@ -178,20 +180,6 @@ class LocalClient:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _score(
-        self, rollouts: Sequence[Rollout], options: ScoreOptions, deadline: float | None
-    ) -> tuple[list[Score], Identity]:
-        return self._scorer.score(
-            rollouts,
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            include_spans=options.include_spans,
-            deadline=deadline,
-        )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -109,6 +109,17 @@ class RewardClient:
         options = ScoreOptions.checked(
             reward, epoch, dataset, answer_rule, on_undecided, include_spans
         )
+        return self.score_with(rollouts, options, timeout_s=timeout_s, progress=progress)
+
+    def score_with(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredBatch:
+        """Score a batch as :meth:`score` does, with options that were made before."""
         deadline = self._calls.deadline(timeout_s)
         plan = ScorePlan(rollouts, options, self._server_limits(deadline), progress)
         while True:

@@ -13,7 +13,7 @@ import contextlib
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -127,13 +127,8 @@ def check_samples(
     )
     with LocalClient(dataset, answer_budget_s=_ANSWER_BUDGET_S, limits=limits) as local:
         positions = sorted({sample.position for sample in samples})
-        scored = local.score(
-            [rollouts[position] for position in positions],
-            options.reward,
-            options.epoch,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            include_spans=options.include_spans,
+        scored = local.score_with(
+            [rollouts[position] for position in positions], replace(options, dataset=None)
         )
     right = dict(zip(positions, scored, strict=True))
     compared = wrong = undecided = unanswered = skipped = 0

@@ -287,16 +287,9 @@ class SampleSender:
     async def send(self, number: int, timeout_s: float) -> Outcome:
         position = number % len(self._rollouts)
         place = number % len(self._clients)
-        options = self._options
         try:
-            score = await self._clients[place].score_one(
-                self._rollouts[position],
-                options.reward,
-                options.epoch,
-                options.dataset,
-                answer_rule=options.answer_rule,
-                on_undecided=options.on_undecided,
-                timeout_s=timeout_s,
+            score = await self._clients[place].score_one_with(
+                self._rollouts[position], self._options, timeout_s=timeout_s
             )
         except RewardServiceError as error:
             return self._failed(error)

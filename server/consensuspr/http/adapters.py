@@ -35,7 +35,7 @@ from consensuspr.scoring.types import (
     Status,
 )
 from consensuspr.server.metrics import MeteredScorer
-from consensuspr.server.service import Abort, Call, check_dataset
+from consensuspr.server.service import Abort, Call
 from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, cut, encode_response
 
 _COMMON = (
@@ -472,13 +472,9 @@ class Batches:
         self._scorer = scorer
         self._namers = dict(namers)
 
-    def check_dataset(self, options: ScoreOptions) -> None:
-        """Return where the dataset that is to be scored against is clear.
-
-        Raises:
-            Abort: it is not.
-        """
-        check_dataset(options.dataset, list(self._namers))
+    def check_dataset(self, name: str | None) -> None:
+        """Return where a request's dataset is clear; errors are those of :meth:`Scorer.dataset`."""
+        self._scorer.check_dataset(name)
 
     def item(self, prompt: str, response: str | None, label: Label, options: ScoreOptions) -> Item:
         """Put one rollout together."""

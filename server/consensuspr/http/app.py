@@ -38,7 +38,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.errors import ConsensusPRError, InputError, InvalidRequest, UnknownDataset
 from consensuspr.http import adapters
 from consensuspr.http.adapters import Batches, Settings, Unscorable, read_settings
 from consensuspr.http.json_body import Receiver, TooLarge
@@ -131,7 +131,9 @@ class Endpoint:
             return "UNSCORABLE", _json(422, {"error": str(error), "unscorable": error.told})
         except TooLarge as error:
             return "RESOURCE_EXHAUSTED", _json(413, {"error": str(error)})
-        except InputError as error:
+        except UnknownDataset as error:
+            return "NOT_FOUND", _json(404, {"error": str(error)})
+        except (InputError, InvalidRequest) as error:
             return "INVALID_ARGUMENT", _json(400, {"error": str(error)})
         except Abort as abort:
             return abort.code.name, _refusal(abort)
@@ -143,7 +145,7 @@ class Endpoint:
     async def _answer(self, shape: str, request: Request) -> object:
         answer, choices = SHAPES[shape]
         settings = read_settings(request.query_params.multi_items(), choices)
-        self._batches.check_dataset(settings.options)
+        self._batches.check_dataset(settings.options.dataset)
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
         body = await _unless(self._receiver.receive(request), closing)
 

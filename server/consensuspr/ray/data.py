@@ -295,15 +295,7 @@ class PartScorer:
 
     def _score(self, rollouts: list[Rollout]) -> tuple[list[Score], Identity]:
         options = self._how.options
-        return self._scorer.score(
-            rollouts,
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            include_spans=options.include_spans,
-        )
+        return self._scorer.score(rollouts, options)
 
     def _source(self, row: Row) -> str | None:
         source: str | None = row.get("data_source")

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import TypeVar
+from dataclasses import replace
 
 import numpy as np
 
 from consensuspr.core import NORMAL_FORM_VERSION
-from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest
+from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
 from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier, Verdict
 from consensuspr.scoring.dataset_index import DatasetIndex
 from consensuspr.scoring.explain import Explanation, explain_nodes
 from consensuspr.scoring.matching import Batch, match_nodes
-from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
     DEFAULT_LIMITS,
     AnswerRule,
@@ -29,6 +27,7 @@ from consensuspr.scoring.types import (
     OnUndecided,
     Rollout,
     Score,
+    ScoreOptions,
     Status,
 )
 from consensuspr.version import VERSION
@@ -88,13 +87,14 @@ _WITHOUT_REWARD = frozenset(
 )
 
 
-def combine(batch: Batch, reward: RewardSpec, epoch: int, policy: OnUndecided) -> list[Score]:
+def combine(batch: Batch, options: ScoreOptions) -> list[Score]:
     """Return the scores of a batch.
 
     NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that
     equal counts give equal floats.  Unknown values enter the reward as NaN and come out as
     None.
     """
+    policy = options.on_undecided
     acc = [_acc(batch, at, policy) for at in range(len(batch))]
     ncr = [
         matched / nodes if nodes and status is not Status.INTERNAL else math.nan
@@ -102,7 +102,7 @@ def combine(batch: Batch, reward: RewardSpec, epoch: int, policy: OnUndecided) -
             batch.num_matched, batch.num_nodes, batch.status, strict=True
         )
     ]
-    rewards = reward.compute(np.array(acc), np.array(ncr), epoch).tolist()
+    rewards = options.reward.compute(np.array(acc), np.array(ncr), options.epoch).tolist()
     return [_score(batch, at, acc[at], ncr[at], rewards[at], policy) for at in range(len(batch))]
 
 
@@ -191,7 +191,7 @@ def _score(
 # Not covered here: limits on the size of a batch, concurrency and queues, which belong to
 # the server.
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
+DEFAULT_OPTIONS = ScoreOptions()
 
 
 class Scorer:
@@ -228,109 +228,68 @@ class Scorer:
     def score(
         self,
         rollouts: Sequence[Rollout],
-        *,
-        reward: RewardSpec,
-        epoch: int = 0,
-        dataset: str | None = None,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
-        include_spans: bool = False,
+        options: ScoreOptions = DEFAULT_OPTIONS,
         deadline: float | None = None,
     ) -> tuple[list[Score], Identity]:
         """Score a batch.
 
         Args:
             rollouts: the batch; may be empty.
-            reward: how Acc and NCR are combined.
-            epoch: training epoch counted from 0, for the curriculum.
-            dataset: name; None where there is exactly one.
-            answer_rule: None for the dataset's own, else ``auto``.
-            on_undecided: what an undecided answer does to the reward.
-            include_spans: also tell where each node was first found; scans the text again.
+            options: how.
             deadline: :func:`time.monotonic` value after which no further work begins.
 
         Returns:
             One score for each rollout, in order, and what a replay needs to repeat them.
 
         Raises:
-            InvalidRequest: the dataset is unknown, or not named where there are several.
-            InputError: an argument or a field of a rollout has a wrong type or value.
+            UnknownDataset: there is no dataset of that name.
+            InvalidRequest: no dataset is named and there are several.
+            InputError: a field of a rollout has a wrong type.
             DeadlineExceeded: the deadline passed; no score is kept.
         """
-        name, index = self._dataset(dataset)
-        policy = _member(OnUndecided, on_undecided, "on_undecided")
-        identity = _identity(name, index, reward, epoch, answer_rule)
+        name, index = self.dataset(options.dataset)
+        identity = Identity(
+            dataset=name,
+            dataset_digest=index.digest,
+            normal_form_version=NORMAL_FORM_VERSION,
+            answer_version=ANSWER_VERSION,
+            reward=options.reward,
+            epoch=options.epoch,
+            answer_rule=options.answer_rule or index.answer_rule or AnswerRule.AUTO,
+            server_version=VERSION,
+        )
         batch = Batch(rollouts, self.limits, deadline)
-        match_nodes(batch, index, self._threads, include_spans=include_spans)
+        match_nodes(batch, index, self._threads, include_spans=options.include_spans)
         verify_answers(batch, self._verifier, identity.answer_rule)
-        return combine(batch, reward, identity.epoch, policy), identity
+        return combine(batch, options), identity
 
     def explain(
         self,
         rollout: Rollout,
-        *,
-        reward: RewardSpec,
-        epoch: int = 0,
-        dataset: str | None = None,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        options: ScoreOptions = DEFAULT_OPTIONS,
         deadline: float | None = None,
     ) -> Explanation:
         """Score one rollout and tell which expression of which node was found where.
 
-        Arguments and errors are those of :meth:`score`.
+        Arguments and errors are those of :meth:`score`; the score always has spans.
         """
-        scores, identity = self.score(
-            [rollout],
-            reward=reward,
-            epoch=epoch,
-            dataset=dataset,
-            answer_rule=answer_rule,
-            on_undecided=on_undecided,
-            include_spans=True,
-            deadline=deadline,
-        )
-        index = self._dataset(dataset)[1]
-        return explain_nodes(rollout, scores[0], identity, index, self.limits)
+        [score], identity = self.score([rollout], replace(options, include_spans=True), deadline)
+        index = self.datasets[identity.dataset]
+        return explain_nodes(rollout, score, identity, index, self.limits)
 
-    def _dataset(self, name: str | None) -> tuple[str, DatasetIndex]:
+    def dataset(self, name: str | None) -> tuple[str, DatasetIndex]:
+        """Return the dataset that a request means, with its name.
+
+        Raises:
+            UnknownDataset: there is none of that name.
+            InvalidRequest: none is named and there are several.
+        """
         known = ", ".join(sorted(self.datasets))
         if not name:
             if len(self.datasets) > 1:
-                raise InvalidRequest(f"the request must name one of the datasets {known}")
+                raise InvalidRequest(f"dataset must be named, there are several: {known}")
             return next(iter(self.datasets.items()))
         index = self.datasets.get(name)
         if index is None:
-            raise InvalidRequest(f"there is no dataset {name!r}; there is {known}")
+            raise UnknownDataset(f"no dataset is called {name!r}; there is: {known}")
         return name, index
-
-
-def _identity(
-    name: str,
-    index: DatasetIndex,
-    reward: RewardSpec,
-    epoch: int,
-    answer_rule: AnswerRule | str | None,
-) -> Identity:
-    if not isinstance(reward, RewardSpec):
-        raise InputError(f"reward must be a RewardSpec, got {type(reward).__name__}")
-    reward.compute([], [], epoch)  # refuses a wrong epoch before any work
-    rule = answer_rule or index.answer_rule or AnswerRule.AUTO
-    return Identity(
-        dataset=name,
-        dataset_digest=index.digest,
-        normal_form_version=NORMAL_FORM_VERSION,
-        answer_version=ANSWER_VERSION,
-        reward=reward,
-        epoch=int(epoch),
-        answer_rule=_member(AnswerRule, rule, "answer_rule"),
-        server_version=VERSION,
-    )
-
-
-def _member(kind: type[_Choice], value: str, name: str) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise InputError(f"{name} must be one of {known}, got {value!r}") from None

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
-from typing import Final, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
 
-from consensuspr.data import Row
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardSpec
+
+if TYPE_CHECKING:
+    from consensuspr.data import Row
 
 
 class Status(StrEnum):
@@ -151,7 +153,10 @@ class ScoreOptions:
         dataset: name of the dataset; None where the server has exactly one.
         answer_rule: how answers are found and compared; None for the dataset's own rule.
         on_undecided: what an undecided answer does to the reward.
-        include_spans: whether to say where each node was first hit.
+        include_spans: whether to say where each node was first hit; scans the text again.
+
+    Raises:
+        InputError: a value has a wrong type, or does not fit the protocol's uint32.
     """
 
     reward: RewardSpec = field(default_factory=RewardSpec.linear)
@@ -160,6 +165,18 @@ class ScoreOptions:
     answer_rule: AnswerRule | None = None
     on_undecided: OnUndecided = OnUndecided.COUNT_WRONG
     include_spans: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reward, RewardSpec):
+            raise InputError(f"reward must be a RewardSpec, got {type(self.reward).__name__}")
+        for name, value in (("epoch", self.epoch), ("switch_epoch", self.reward.switch_epoch)):
+            # The type first: to ask for a protocol takes longer than all the rest, and a trainer
+            # asks for every sample.
+            whole = type(value) is int or isinstance(value, SupportsIndex)
+            if not whole or not 0 <= index(value) <= MAX_UINT32:
+                raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
+        if type(self.epoch) is not int:
+            object.__setattr__(self, "epoch", index(self.epoch))
 
     @classmethod
     def checked(
@@ -174,33 +191,24 @@ class ScoreOptions:
         """Return the options that a caller gave, names turned into members.
 
         Raises:
-            InputError: a value has a wrong type, names no member, or does not fit the
-                protocol's uint32.
+            InputError: a value names no member.
         """
-        if not isinstance(reward, RewardSpec):
-            raise InputError(f"reward must be a RewardSpec, got {type(reward).__name__}")
-        for name, value in (("epoch", epoch), ("switch_epoch", reward.switch_epoch)):
-            # The type first: to ask for a protocol takes longer than all the rest, and a trainer
-            # asks for every sample.
-            whole = type(value) is int or isinstance(value, SupportsIndex)
-            if not whole or not 0 <= index(value) <= MAX_UINT32:
-                raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
         return cls(
-            reward=reward,
-            epoch=index(epoch),
-            dataset=dataset or None,
-            answer_rule=None if answer_rule is None else _member(AnswerRule, answer_rule),
-            on_undecided=_member(OnUndecided, on_undecided),
-            include_spans=include_spans,
+            reward,
+            epoch,
+            dataset or None,
+            None if answer_rule is None else _member("answer_rule", AnswerRule, answer_rule),
+            _member("on_undecided", OnUndecided, on_undecided),
+            include_spans,
         )
 
 
-def _member(members: type[E], value: str) -> E:
+def _member(name: str, members: type[E], value: str) -> E:
     try:
         return members(value)
     except ValueError:
-        names = ", ".join(members)
-        raise InputError(f"{members.__name__} must be one of {names}, got {value!r}") from None
+        known = ", ".join(members)
+        raise InputError(f"{name} must be one of {known}, got {value!r}") from None
 
 
 # MERGED What one rollout may ask of the scorer.

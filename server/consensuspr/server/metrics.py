@@ -271,16 +271,7 @@ class MeteredScorer:
         """Score a batch; arguments and errors are those of :meth:`Scorer.score`."""
         self._verifier.take_seconds()
         start = time.perf_counter()
-        scores, identity = self._scorer.score(
-            rollouts,
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            include_spans=options.include_spans,
-            deadline=deadline,
-        )
+        scores, identity = self._scorer.score(rollouts, options, deadline)
         took = StageSeconds(time.perf_counter() - start, self._verifier.take_seconds())
         if rollouts:
             sources = [self._source(rollout, identity.dataset) for rollout in rollouts]
@@ -292,15 +283,11 @@ class MeteredScorer:
         self, rollout: Rollout, options: ScoreOptions, deadline: float | None
     ) -> Explanation:
         """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
-        return self._scorer.explain(
-            rollout,
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-            deadline=deadline,
-        )
+        return self._scorer.explain(rollout, options, deadline)
+
+    def check_dataset(self, name: str | None) -> None:
+        """Return where a request's dataset is clear; errors are those of :meth:`Scorer.dataset`."""
+        self._scorer.dataset(name)
 
     def _count_totals(self) -> None:
         caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -22,7 +22,13 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from consensuspr.errors import ConsensusPRError, DeadlineExceeded, InputError, InvalidRequest
+from consensuspr.errors import (
+    ConsensusPRError,
+    DeadlineExceeded,
+    InputError,
+    InvalidRequest,
+    UnknownDataset,
+)
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
 from consensuspr.scoring.types import Score, ScoreOptions
 from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES, Admission, Refusal
@@ -282,7 +288,6 @@ class Handlers:
     def __init__(self, scorer: MeteredScorer, info: ServerInfo) -> None:
         self._scorer = scorer
         self._info = info
-        self._names = [dataset.name for dataset in info.datasets]
         self._info_reply = encode_server_info(info).SerializeToString()
 
     def score(self, raw: bytes, call: Call) -> bytes:
@@ -346,30 +351,9 @@ class Handlers:
                 f"the client speaks protocol version {version},"
                 f" this server speaks version {PROTOCOL_VERSION}",
             )
-        try:
-            options = decode_options(request)
-        except InputError as error:
-            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-        check_dataset(options.dataset, self._names)
+        options = decode_options(request)
+        self._scorer.check_dataset(options.dataset)
         return options
-
-
-def check_dataset(name: str | None, names: Sequence[str]) -> None:
-    """Return where a request names one of the datasets, or may leave it out.
-
-    Raises:
-        Abort: there are several and none is named, or there is none of that name.
-    """
-    known = ", ".join(names)
-    if name is None and len(names) > 1:
-        raise Abort(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"dataset must be named, this server has several: {known}",
-        )
-    if name is not None and name not in names:
-        raise Abort(
-            grpc.StatusCode.NOT_FOUND, f"no dataset is called {name!r}; this server has: {known}"
-        )
 
 
 def _parse(message: type[M], raw: bytes) -> M:
@@ -577,6 +561,8 @@ class ScoringService:
                 raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
             call.abandon()
             raise
+        except UnknownDataset as error:
+            raise Abort(grpc.StatusCode.NOT_FOUND, str(error)) from None
         except (InputError, InvalidRequest) as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         except DeadlineExceeded as error:

@@ -370,14 +370,7 @@ class LocalFallback:
 
     def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> Sequence[Score]:
         client = self._loaded()
-        return client.score(
-            rollouts,
-            options.reward,
-            options.epoch,
-            options.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-        )
+        return client.score_with(rollouts, options)
 
     def _loaded(self) -> LocalClient:
         """Return the scorer, on data that are the server's as far as anybody knows."""
@@ -552,15 +545,7 @@ class RewardSource:
                 meeting = self._meeting()
                 if not meeting.done():
                     await asyncio.shield(meeting)
-                score = await self._client.score_one(
-                    rollout,
-                    options.reward,
-                    options.epoch,
-                    options.dataset,
-                    answer_rule=options.answer_rule,
-                    on_undecided=options.on_undecided,
-                    timeout_s=patience_s,
-                )
+                score = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
             except _AWAY as error:
                 self._loud.count("server away", f"{error}; {self._what_next()}")
                 if self._fallback is not None:
