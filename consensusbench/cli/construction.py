@@ -33,7 +33,6 @@ from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S
 from consensusbench.extraction.types import AsyncExtractor, Extractor
 from consensuspr.cli.options import Color, Json, OnErrorChoice
 from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
-from consensuspr.data import Row
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import AnswerRule
@@ -503,13 +502,11 @@ def _by_model(
     if options.max_cost is not None and not model_settings.is_priced:
         raise InputError("--max-cost needs --price-in and --price-out")
     budget = Budget(options.max_cost, options.max_requests)
-
-    def charge(key: str, record: Row) -> None:
-        budget.charge_earlier(spent_on(Reply.from_row(record)))
-
     model = ChatModel(model_settings, budget)
-    journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies", {}, charge)
+    journal = Journal(Path(f"{output}{JOURNAL_SUFFIX}"), "extraction-replies", {})
     stack.callback(_close, journal)
+    for _, record in journal.items():
+        budget.charge_earlier(spent_on(Reply.from_row(record)))
     extractor = LlmExtractor(
         model,
         LlmSettings(

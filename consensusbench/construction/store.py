@@ -21,7 +21,7 @@ import numpy as np
 
 from consensusbench.construction.types import Excluded, Group
 from consensusbench.extraction.types import Candidate, Dropped, Extraction
-from consensusbench.llm.store import Journal, digest
+from consensusbench.store import Journal, digest
 from consensuspr.data import NODE_TYPES, DataError, OnError, Problem, ReadReport, Row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
 
@@ -391,7 +391,7 @@ class Workspace:
             self._journal.close()
             if not kept:
                 self._journal.path.unlink(missing_ok=True)
-        others = any(self.folder.glob(f"{_PREFIX}*"))
+        others = any(self.folder.glob(f"{_PREFIX}*.jsonl"))
         if self._done or not others:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
@@ -411,7 +411,7 @@ class Workspace:
             DataError: it is damaged.
         """
         path = self.folder / f"{_PREFIX}{digest(extractor)}.jsonl"
-        others = any(one != path for one in self.folder.glob(f"{_PREFIX}*"))
+        others = any(one != path for one in self.folder.glob(f"{_PREFIX}*.jsonl"))
         self._journal = Journal(path, "extraction", {"extractor": extractor})
         return ExtractionJournal(self._journal, others)
 

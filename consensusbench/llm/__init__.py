@@ -8,7 +8,7 @@ was killed goes on where it was.  What is asked, and what a reply means, is the 
 from __future__ import annotations
 
 from consensusbench.llm.client import ChatModel
-from consensusbench.llm.store import Journal, ask_key, ask_once, digest, write_down
+from consensusbench.llm.store import ask_key, ask_once
 from consensusbench.llm.types import (
     Budget,
     Message,
@@ -18,6 +18,7 @@ from consensusbench.llm.types import (
     read_models,
     spent_on,
 )
+from consensusbench.store import Journal, digest, write_down
 from consensuspr.errors import (
     BudgetSpent,
     ModelError,

@@ -230,14 +230,14 @@ class Records:
         self.answered: set[str] = set()
         self._indices: dict[str, list[int]] = {}
         self._journal = (
-            None
-            if path is None
-            else Journal(path, KIND, settings.identity(), self._visit, read_only=read_only)
+            None if path is None else Journal(path, KIND, settings.identity(), read_only=read_only)
         )
         try:
             if self._journal is not None:
                 for model in settings.models:
                     self._journal.check(_model_setting(model))
+                for key, record in self._journal.items():
+                    self._visit(key, record)
         except InputError:
             self.close()
             raise

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,3 +52,17 @@ def openai_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with OpenAIServer() as server:
         yield server
+
+
+def journal_records(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what a journal holds by key, also while a process writes it or after its kill."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (path.name, f"{path.name}-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(path.with_name(name), folder)
+        with contextlib.closing(sqlite3.connect(f"{folder}/{path.name}")) as database:
+            try:
+                rows = database.execute("SELECT key, record FROM records").fetchall()
+            except sqlite3.OperationalError:  # not begun yet
+                return {}
+    return {key: json.loads(record) for key, record in rows}

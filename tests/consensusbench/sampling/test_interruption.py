@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.data import read_rollouts
+from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
 from tests.consensusbench.sampling.conftest import right
 
@@ -73,13 +73,11 @@ def question(asked: Asked) -> tuple[str, str, int | None]:
 
 
 def recorded(problems: Path) -> set[tuple[str, str, int]]:
-    """Return model, problem and number of every reply whose line in the journal is whole."""
-    text = (problems.parent / "rollouts.jsonl.journal").read_text(encoding="utf-8")
-    entries = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+    """Return model, problem and number of every reply in the journal."""
     return {
-        (entry["record"]["model"], entry["record"]["problem_id"], int(entry["key"][33:]))
-        for entry in entries
-        if "reply" in entry.get("record", {})
+        (record["model"], record["problem_id"], int(key[33:]))
+        for key, record in journal_records(problems.parent / "rollouts.jsonl.journal").items()
+        if "reply" in record
     }
 
 

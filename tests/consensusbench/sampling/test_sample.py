@@ -338,8 +338,8 @@ def test_no_file_ever_holds_a_key(
         Refuse(400, "sk-of-the-tests is not for you") if asked.number == 0 else answer_right(asked)
     )
     assert sample(write_problems(2)) == 0
-    written = [path.read_text() for path in tmp_path.iterdir()]
-    assert len(written) == 4 and not any("sk-of-the-tests" in text for text in written)
+    written = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert len(written) == 4 and not any(b"sk-of-the-tests" in content for content in written)
 
 
 def test_a_model_that_is_gone_is_given_up_and_the_others_go_on(

@@ -15,6 +15,7 @@ from consensusbench.sampling.sampler import Checker, Records, Sampler
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
+from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Say
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     assert not (tmp_path / "rollouts.jsonl").exists()
     assert len(openai_server.asked) < 30
     first = len(openai_server.asked)
-    kept = (tmp_path / "rollouts.jsonl.journal").read_text().count('"reply"')
+    recorded = journal_records(tmp_path / "rollouts.jsonl.journal").values()
+    kept = sum("reply" in record for record in recorded)
     # Only replies that found no room are lost.
     assert kept == first if what == "verifier" else 6 <= kept < first
     monkeypatch.undo()
