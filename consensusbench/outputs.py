@@ -6,15 +6,11 @@ rollouts that were paid for by the table made of them, nor be found out when all
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from consensuspr.console import one_line
-from consensuspr.data import atomic_file
 from consensuspr.errors import InputError
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -69,60 +65,3 @@ def check_outputs(
             raise InputError(f"{path.parent} does not exist: make it first")
         if path.exists() and any(one.exists() and path.samefile(one) for one in read):
             raise InputError(f"{path} is read by this command; write elsewhere")
-
-
-# MERGED CSV files that a spreadsheet opens without running anything.
-#
-# A spreadsheet takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, quoted or
-# not, and names of models and sources are anybody's text.  Such a text gets an apostrophe in
-# front, which spreadsheets read as "this is text".  Numbers are left as they are.
-
-# The last ones are what some spreadsheets take off the front, or take for an equals sign.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-
-
-def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -> None:
-    """Write rows; the file appears complete or not at all.
-
-    Args:
-        rows: of text and numbers; None is an empty cell.
-        path: the file.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
-    with atomic_file(path) as stream:
-        stream.write(text.getvalue().encode("utf-8", "replace"))
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
-        return f"'{value}"
-    return value
-
-
-# MERGED Text from models and files inside LaTeX tables: shown as it is, never read as commands.
-
-MAX_CHARS: Final = 200
-
-# A row that begins with a star or a bracket would be read as an argument of the line break
-# before it, however much space stands between; in braces either is only a character.
-_ESCAPES: Final = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        **{character: f"{{{character}}}" for character in "[]*"},
-    }
-)
-
-
-def escaped(text: str) -> str:
-    """Return text for a cell, on one line and at most :data:`MAX_CHARS` characters of it."""
-    return one_line(text, MAX_CHARS).translate(_ESCAPES)

@@ -7,8 +7,6 @@ from collections.abc import Sequence, Set
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from consensusbench.cli.evaluate import (
     Confidence,
@@ -19,26 +17,13 @@ from consensusbench.cli.evaluate import (
     parse_dimensions,
     score_with_progress,
 )
-from consensusbench.evaluation.paired import (
-    Comparison,
-    Difference,
-    PairedGroup,
-    check_comparison,
-    compare,
-)
+from consensusbench.evaluation.paired import check_comparison, compare
 from consensusbench.evaluation.scored import columns_of, model_names
+from consensusbench.evaluation.tables import comparison_notes, comparison_tables
+from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, make_console, one_line
 from consensuspr.errors import InputError
-
-_HEADINGS = {
-    "acc": "Acc %",
-    "ncr": "NCR %",
-    "ncr_without_final": "NCR w/o final %",
-    "tpn": "TPN",
-    "tokens": "Tokens",
-}
-_IN_PERCENT = frozenset(("acc", "ncr", "ncr_without_final"))
 
 
 def compare_models(
@@ -119,8 +104,13 @@ def compare_models(
     )
     if as_json:
         print(json.dumps(comparison.to_json()))
-    else:
-        _print(comparison, color)
+        return
+    console = make_console(color)
+    sides_of = (
+        f"baseline {one_line(comparison.baseline)}, candidate {one_line(comparison.candidate)}"
+    )
+    console.print(sides_of, "", sep="\n", markup=False, soft_wrap=True)
+    print_result(console, comparison_tables(comparison), comparison_notes(comparison))
 
 
 def _check_models(named: Sequence[str], known: Set[str]) -> None:
@@ -129,83 +119,3 @@ def _check_models(named: Sequence[str], known: Set[str]) -> None:
         if model not in known:
             shown = ", ".join(one_line(name) for name in sorted(known)[:20])
             raise InputError(f"no rollout is of model {model!r}; there are {shown}")
-
-
-def _print(comparison: Comparison, color: ColorMode) -> None:
-    console = make_console(color)
-    console.print(
-        f"baseline {one_line(comparison.baseline)}, candidate {one_line(comparison.candidate)}",
-        markup=False,
-        soft_wrap=True,
-    )
-    for group in (comparison.overall, *comparison.groups):
-        console.print()
-        console.print(_table(group))
-    console.print()
-    for note in _notes(comparison):
-        console.print(note, markup=False, soft_wrap=True)
-
-
-def _table(group: PairedGroup) -> Table:
-    title = ", ".join(one_line(label) for label in group.key.values()) or "all"
-    table = Table(
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        title=Text(f"{title}: {group.num_problems:,} problems"),
-        title_justify="left",
-    )
-    table.add_column("Measure")
-    for heading in ("Baseline", "Candidate", "Difference", "Relative", "p", "Better/equal/worse"):
-        table.add_column(heading, justify="right")
-    for difference in group.differences:
-        if difference.delta.value is not None:
-            table.add_row(_HEADINGS[difference.measure], *_cells(difference))
-    return table
-
-
-def _cells(difference: Difference) -> list[str]:
-    scale = 100.0 if difference.measure in _IN_PERCENT else 1.0
-
-    def shown(value: float | None, sign: str = "") -> str:
-        return "–" if value is None else f"{scale * value:{sign},.1f}"
-
-    delta = difference.delta
-    interval = ""
-    if delta.low is not None and delta.high is not None:
-        interval = f" ({shown(delta.low, '+')} to {shown(delta.high, '+')})"
-    return [
-        shown(difference.baseline),
-        shown(difference.candidate),
-        shown(delta.value, "+") + interval,
-        "–" if difference.relative is None else f"{100 * difference.relative:+,.1f} %",
-        "–" if difference.p_value is None else f"{difference.p_value:.4f}",
-        f"{difference.wins:,}/{difference.ties:,}/{difference.losses:,}",
-    ]
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    notes = [
-        _left_out(comparison.num_only_baseline, comparison.only_baseline, "baseline"),
-        _left_out(comparison.num_only_candidate, comparison.only_candidate, "candidate"),
-    ]
-    for difference in comparison.overall.differences:
-        if 0 < difference.num_unpaired < comparison.overall.num_problems:
-            notes.append(
-                f"{_HEADINGS[difference.measure].removesuffix(' %')}: {difference.num_unpaired:,} "
-                "problems left out, one of the two has no value there"
-            )
-    if comparison.num_undecided:
-        notes.append(f"{comparison.num_undecided:,} answers stayed undecided and count as wrong")
-    notes.append(
-        f"in brackets: {100 * comparison.confidence:g} % intervals over problems; "
-        "of TPN and tokens, less counts as better"
-    )
-    return [note for note in notes if note]
-
-
-def _left_out(count: int, ids: Sequence[str], who: str) -> str:
-    if not count:
-        return ""
-    named = ", ".join(one_line(problem_id) for problem_id in ids[:3]) + (", …" if count > 3 else "")
-    return f"{count:,} problems that only the {who} answered are left out: {named}"

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from consensusbench.evaluation.metrics import DIMENSIONS, Evaluation, Settings, check, evaluate
+from consensusbench.evaluation.metrics import DIMENSIONS, EvaluationSettings, check, evaluate
 from consensusbench.evaluation.scored import ScoredSet, count_rollouts, dataset_warning, score_files
 from consensusbench.evaluation.tables import (
     evaluation_notes,
@@ -18,6 +18,7 @@ from consensusbench.evaluation.tables import (
     write_latex,
 )
 from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
 from consensuspr.errors import InputError
@@ -109,7 +110,7 @@ def evaluate_rollouts(
     Answers that could not be decided count as wrong and are counted; rollouts that could not be
     scored are in no mean.
     """
-    settings = Settings(parse_ks(k), confidence, seed)
+    settings = EvaluationSettings(parse_ks(k), confidence, seed)
     dimensions = parse_dimensions(by)
     check(dimensions, settings)
     check_row_outputs((scored_output,))
@@ -138,7 +139,8 @@ def evaluate_rollouts(
     if as_json:
         print(json.dumps(evaluation.to_json()))
     else:
-        _print(evaluation, [path for path in (csv, latex, scored_output) if path], color)
+        tables, notes = evaluation_tables(evaluation), evaluation_notes(evaluation)
+        print_result(make_console(color), tables, notes, (csv, latex, scored_output))
 
 
 def score_with_progress(
@@ -148,8 +150,9 @@ def score_with_progress(
     address: str | None,
     tokenizer: str | None,
     on_error: OnErrorChoice,
-    scored_output: Path | None = None,
     no_progress: bool,
+    spans: bool = False,
+    scored_output: Path | None = None,
 ) -> ScoredSet:
     """Score files of rollouts while a bar shows how far it is; warn of another dataset's."""
     # A bad row at the end of a long file is found before anything is scored.
@@ -159,6 +162,7 @@ def score_with_progress(
             rollouts,
             dataset,
             address=address,
+            spans=spans,
             tokenizer=tokenizer,
             on_error=on_error.value,
             scored_output=scored_output,
@@ -190,14 +194,3 @@ def parse_dimensions(text: str) -> tuple[str, ...]:
     if text.strip() == "none":
         return ()
     return tuple(part.strip() for part in text.split(","))
-
-
-def _print(evaluation: Evaluation, written: list[Path], color: ColorMode) -> None:
-    console = make_console(color)
-    for table in evaluation_tables(evaluation):
-        console.print(table)
-        console.print()
-    for note in evaluation_notes(evaluation):
-        console.print(note, markup=False, soft_wrap=True)
-    for path in written:
-        console.print(f"written: {path}", markup=False, soft_wrap=True)

@@ -74,7 +74,7 @@ def report(
     score, answers left undecided, rows passed over.
     """
     require("jinja2", "writing a report")
-    from consensusbench.evaluation.metrics import DIMENSIONS, Settings, check
+    from consensusbench.evaluation.metrics import DIMENSIONS, EvaluationSettings, check
     from consensusbench.evaluation.scored import count_rollouts, dataset_warning, score_files
     from consensusbench.report.page import ReportSettings, write_report
 
@@ -84,7 +84,7 @@ def report(
         max_chars=max_chars,
         probes=not no_probes,
         answer_rule=answer_rule,
-        evaluation=Settings(parse_ks(k), confidence, seed),
+        evaluation=EvaluationSettings(parse_ks(k), confidence, seed),
     )
     check(DIMENSIONS, settings.evaluation)
     check_outputs((output,), (*rollouts, dataset))

@@ -22,13 +22,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from consensusbench.evaluation.estimates import Estimate, mean_estimate, ratio_estimate
+from consensusbench.evaluation.estimates import SHARE, Estimate, mean_estimate, ratio_estimate
 from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.require import require
+from consensusbench.tables import Result
 from consensuspr.core import Matcher, derive_forms
 from consensuspr.data import Node, Problem, read_problems
 from consensuspr.errors import InputError
@@ -39,7 +40,7 @@ SCHEMA: Final = "consensusbench.agreement/1"
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemAgreement:
+class ProblemAgreement(Result):
     """The two annotations of one problem.
 
     Attributes:
@@ -57,20 +58,9 @@ class ProblemAgreement:
     missed: tuple[tuple[str, str], ...]
     added: tuple[tuple[str, str], ...]
 
-    def to_json(self) -> dict[str, object]:
-        """Return the problem ready for ``json.dumps``."""
-        return {
-            "problem_id": self.problem_id,
-            "ours": self.ours,
-            "theirs": self.theirs,
-            "pairs": [list(pair) for pair in self.pairs],
-            "missed": [list(node) for node in self.missed],
-            "added": [list(node) for node in self.added],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Result):
     """A dataset against human annotation.
 
     Attributes:
@@ -98,27 +88,10 @@ class Agreement:
     num_only_theirs: int
     only_theirs: tuple[str, ...]
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
-        return {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "consistency": self.consistency.to_json(),
-            "recall": self.recall.to_json(),
-            "precision": self.precision.to_json(),
-            "consistency_by_problem": self.consistency_by_problem.to_json(),
-            "recall_by_problem": self.recall_by_problem.to_json(),
-            "precision_by_problem": self.precision_by_problem.to_json(),
-            "num_ours": self.num_ours,
-            "num_theirs": self.num_theirs,
-            "num_pairs": self.num_pairs,
-            "num_problems": len(self.problems),
-            "num_without_nodes": self.num_without_nodes,
-            "num_only_ours": self.num_only_ours,
-            "num_only_theirs": self.num_only_theirs,
-            "only_theirs": list(self.only_theirs),
-            "problems": [problem.to_json() for problem in self.problems],
-        }
+        about = {"schema": SCHEMA, "version": VERSION, "num_problems": len(self.problems)}
+        return about | Result.to_json(self)
 
 
 def agreement_of_files(
@@ -224,14 +197,22 @@ def _agreement(
     pairs = np.array([len(problem.pairs) for problem in compared], dtype=np.float64)
     ours = np.array([problem.ours for problem in compared], dtype=np.float64)
     theirs = np.array([problem.theirs for problem in compared], dtype=np.float64)
-    either = ours + theirs - pairs
+    numbers = np.arange(len(compared))
+
+    def pooled(whole: Floats) -> Estimate:
+        return ratio_estimate(pairs, whole, numbers, confidence, bounds=SHARE)
+
+    def by_problem(whole: Floats) -> Estimate:
+        shares = np.divide(pairs, whole, out=np.full(len(pairs), np.nan), where=whole > 0)
+        return mean_estimate(shares, numbers, confidence, bounds=SHARE)
+
     return Agreement(
-        consistency=_pooled(pairs, either, confidence),
-        recall=_pooled(pairs, theirs, confidence),
-        precision=_pooled(pairs, ours, confidence),
-        consistency_by_problem=_by_problem(pairs, either, confidence),
-        recall_by_problem=_by_problem(pairs, theirs, confidence),
-        precision_by_problem=_by_problem(pairs, ours, confidence),
+        consistency=pooled(ours + theirs - pairs),
+        recall=pooled(theirs),
+        precision=pooled(ours),
+        consistency_by_problem=by_problem(ours + theirs - pairs),
+        recall_by_problem=by_problem(theirs),
+        precision_by_problem=by_problem(ours),
         num_ours=int(ours.sum()),
         num_theirs=int(theirs.sum()),
         num_pairs=int(pairs.sum()),
@@ -241,12 +222,3 @@ def _agreement(
         num_only_theirs=len(only_theirs),
         only_theirs=only_theirs[:MAX_NAMED],
     )
-
-
-def _pooled(part: Floats, whole: Floats, confidence: float) -> Estimate:
-    return ratio_estimate(part, whole, np.arange(len(part)), confidence, lies="in [0, 1]")
-
-
-def _by_problem(part: Floats, whole: Floats, confidence: float) -> Estimate:
-    shares: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    return mean_estimate(shares, np.arange(len(part)), confidence, lies="in [0, 1]")

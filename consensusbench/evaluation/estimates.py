@@ -1,7 +1,31 @@
-"""Resampling problems with replacement, many times at once.
+"""Figures with intervals that respect that rollouts share problems.
 
-A replicate is how often each problem was drawn; a figure of a replicate is that figure with its
-rollouts weighted so.  Seeded, so that a report made twice says the same.
+Sixteen rollouts of one problem are far from sixteen independent observations.  What is drawn at
+random is the problem, so every interval here is clustered by problem, with Student's t of one
+degree of freedom fewer than there are problems.
+
+=====================  ==========================================================================
+what                   interval
+=====================  ==========================================================================
+ratio of two sums      linearised variance with clusters (Cochran 1977, section 9A; "CR1"):
+                       ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; of lengths cut at 0
+mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
+share, in [0, 1]       Wilson's score interval for the effective number of observations
+                       ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
+                       [0, 1] and does not shrink to a point where all problems are alike
+median                 Woodruff (1952): the interval of the share below it, read off the sample
+anything else          percentiles over replicates: problems drawn again with replacement, each
+                       figure with its rollouts weighted by how often their problem was drawn
+=====================  ==========================================================================
+
+One problem alone says nothing about problems: no interval is given, and the estimate says so.
+
+Whether a mean difference over paired problems is chance says the sign-flip permutation test: if it
+does not matter which of two models answered, each problem's difference may as well have the other
+sign.  The p-value is the share of sign patterns whose mean is at least as far from 0 as the one
+that was seen, both sides counted (Fisher 1935).  It assumes no distribution.
+
+All that is drawn at random is seeded, so that a report made twice says the same.
 """
 
 from __future__ import annotations
@@ -9,84 +33,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from consensusbench.evaluation.scored import Floats, Ints
 from consensusbench.require import require
+from consensusbench.tables import Result
 
-REPLICATES: Final = 1000
-
-# Weights that are held at a time: 32 MB.
-_MAX_WEIGHTS: Final = 4_000_000
-
-# An interval from fewer replicates than this share of all would hide why the others have no
-# value, and lean towards the samples that happen to have one.
-MIN_DEFINED: Final = 0.9
-
-
-def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> Iterator[Floats]:
-    """Yield how often each problem was drawn, in blocks of replicates.
-
-    Args:
-        problems: how many there are, and are drawn each time.
-        seed: equal seeds give equal draws.
-        replicates: in all blocks together.
-
-    Yields:
-        (b, problems) counts; each row sums to ``problems``.
-    """
-    generator = np.random.default_rng(seed)
-    block = max(1, min(replicates, _MAX_WEIGHTS // max(problems, 1)))
-    for first in range(0, replicates, block):
-        size = min(block, replicates - first)
-        drawn = generator.integers(0, problems, (size, problems))
-        drawn += np.arange(size)[:, None] * problems
-        counts = np.bincount(drawn.ravel(), minlength=size * problems)
-        yield counts.reshape(size, problems).astype(np.float64)
-
-
-def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, float] | None:
-    """Return the percentile interval of a figure.
-
-    Args:
-        replicates: (r,) its value in each replicate, NaN where it has none.
-        confidence: in (0, 1).
-
-    Returns:
-        Both ends; None where under :data:`MIN_DEFINED` of the replicates have a value.
-    """
-    defined = replicates[~np.isnan(replicates)]
-    if len(defined) < max(2, MIN_DEFINED * len(replicates)):
-        return None
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-# MERGED Means, ratios and medians with intervals that respect that rollouts share problems.
-#
-# Sixteen rollouts of one problem are far from sixteen independent observations.  What is drawn at
-# random is the problem, so every interval here is clustered by problem, with Student's t of one
-# degree of freedom fewer than there are problems.
-#
-# =====================  ==========================================================================
-# what                   interval
-# =====================  ==========================================================================
-# ratio of two sums      linearised variance with clusters (Cochran 1977, section 9A; "CR1"):
-#                        ``G/(G-1) · Σ_g (Σ_{i∈g} (x_i - R y_i))² / (Σ y)²``; of lengths cut at 0
-# mean                   the same with ``y_i = 1``; with one rollout a problem it is the usual one
-# share, in [0, 1]       Wilson's score interval for the effective number of observations
-#                        ``p(1-p)/SE²`` (Kott and Carr 1997, Korn and Graubard 1998): it stays in
-#                        [0, 1] and does not shrink to a point where all problems are alike
-# median                 Woodruff (1952): the interval of the share below it, read off the sample
-# =====================  ==========================================================================
-#
-# One problem alone says nothing about problems: no interval is given, and the estimate says so.
-
-# Where a figure can lie at all: a difference anywhere, a length from 0, a share in [0, 1].
-Lies: TypeAlias = Literal["anywhere", "from 0", "in [0, 1]"]
+# Where a figure can lie, and so shall its interval: a difference anywhere, a length from 0, a share
+# in [0, 1].
+Bounds: TypeAlias = tuple[float, float]
+ANYWHERE: Final[Bounds] = (-math.inf, math.inf)
+LENGTH: Final[Bounds] = (0.0, math.inf)
+SHARE: Final[Bounds] = (0.0, 1.0)
 
 NO_VALUE: Final = "no rollout has a value"
 ONE_PROBLEM: Final = "a single problem"
@@ -94,9 +54,23 @@ ONE_PROBLEM: Final = "a single problem"
 # A standard error of a share that is rounding and nothing else.
 _NO_SPREAD: Final = 1e-12
 
+REPLICATES: Final = 1000
+# An interval from fewer replicates than this share of all would hide why the others have no
+# value, and lean towards the samples that happen to have one.
+MIN_DEFINED: Final = 0.9
+
+# All 2^k sign patterns of so many differences are fewer than the random ones.
+EXACT_UP_TO: Final = 13
+PATTERNS: Final = 10_000
+# Patterns that are equal but for rounding count as equal.
+_TOLERANCE: Final = 1e-12
+
+# Weights or signs that are held at a time: 32 MB.
+_BLOCK: Final = 4_000_000
+
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Result):
     """A figure and how far to trust it.
 
     Attributes:
@@ -117,17 +91,10 @@ class Estimate:
     problems: int = 0
     no_interval: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """Return the estimate ready for ``json.dumps``; ``no_interval`` only where it says why."""
-        found: dict[str, object] = {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "std_error": self.std_error,
-            "count": self.count,
-            "problems": self.problems,
-        }
-        return found | ({"no_interval": self.no_interval} if self.no_interval else {})
+    def to_json(self) -> dict[str, Any]:
+        """Return every field; ``no_interval`` only where it says why there is none."""
+        said = Result.to_json(self)
+        return said if self.no_interval else {k: v for k, v in said.items() if k != "no_interval"}
 
 
 def t_quantile(confidence: float, problems: int) -> float:
@@ -142,7 +109,7 @@ def t_quantile(confidence: float, problems: int) -> float:
 
 
 def mean_estimate(
-    values: Floats, problem: Ints, confidence: float, *, lies: Lies = "anywhere"
+    values: Floats, problem: Ints, confidence: float, *, bounds: Bounds = ANYWHERE
 ) -> Estimate:
     """Return the mean over rollouts.
 
@@ -150,15 +117,15 @@ def mean_estimate(
         values: (n,) one per rollout; NaN counts as absent.
         problem: (n,) the problem of each.
         confidence: in (0, 1).
-        lies: where values can lie, and so shall the interval.
+        bounds: where values can lie.
     """
     known = ~np.isnan(values)
     values, problem = values[known], problem[known]
-    return ratio_estimate(values, np.ones(len(values)), problem, confidence, lies=lies)
+    return ratio_estimate(values, np.ones(len(values)), problem, confidence, bounds=bounds)
 
 
 def problem_mean_estimate(
-    values: Floats, problem: Ints, confidence: float, *, lies: Lies = "anywhere"
+    values: Floats, problem: Ints, confidence: float, *, bounds: Bounds = ANYWHERE
 ) -> Estimate:
     """Return the mean over problems of each problem's mean: every problem weighs the same.
 
@@ -167,7 +134,7 @@ def problem_mean_estimate(
     known = ~np.isnan(values)
     values, problem = values[known], problem[known]
     numbers, means = problem_means(values, problem)
-    estimate = mean_estimate(means, numbers, confidence, lies=lies)
+    estimate = mean_estimate(means, numbers, confidence, bounds=bounds)
     return replace(estimate, count=len(values))
 
 
@@ -184,7 +151,7 @@ def ratio_estimate(
     problem: Ints,
     confidence: float,
     *,
-    lies: Lies = "anywhere",
+    bounds: Bounds = ANYWHERE,
 ) -> Estimate:
     """Return the sum of the numerators over the sum of the denominators.
 
@@ -193,7 +160,7 @@ def ratio_estimate(
         denominator: (n,) of 0 or more.
         problem: (n,) the problem of each.
         confidence: in (0, 1).
-        lies: where the ratio can lie, and so shall the interval.
+        bounds: where the ratio can lie.
     """
     numbers, at = np.unique(problem, return_inverse=True)
     whole = float(denominator.sum())
@@ -208,11 +175,10 @@ def ratio_estimate(
     variance = problems / (problems - 1) * float((residuals**2).sum()) / whole**2
     error = math.sqrt(variance)
     t = t_quantile(confidence, problems)
-    low, high = value - t * error, value + t * error
-    if lies == "in [0, 1]":
+    if bounds == SHARE:
         low, high = _wilson(value, error, problems, t)
-    elif lies == "from 0":
-        low = max(0.0, low)
+    else:
+        low, high = max(bounds[0], value - t * error), value + t * error
     return Estimate(value, low, high, error, count, problems)
 
 
@@ -251,20 +217,43 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
     return max(0.0, min(p, middle - reach)), min(1.0, max(p, middle + reach))
 
 
-# MERGED Is a mean difference chance?  The sign-flip permutation test over paired problems.
-#
-# If it does not matter which of two models answered, each problem's difference may as well have
-# the other sign.  The p-value is the share of sign patterns whose mean is at least as far from 0
-# as the one that was seen, both sides counted (Fisher 1935).  It assumes no distribution.
+def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> Iterator[Floats]:
+    """Yield how often each problem was drawn, in blocks of replicates.
 
-# All 2^k patterns of so many differences are fewer than the random ones.
-EXACT_UP_TO: Final = 13
-PATTERNS: Final = 10_000
+    Args:
+        problems: how many there are, and are drawn each time.
+        seed: equal seeds give equal draws.
+        replicates: in all blocks together.
 
-_BLOCK_SIGNS: Final = 4_000_000
+    Yields:
+        (b, problems) counts; each row sums to ``problems``.
+    """
+    generator = np.random.default_rng(seed)
+    block = max(1, min(replicates, _BLOCK // max(problems, 1)))
+    for first in range(0, replicates, block):
+        size = min(block, replicates - first)
+        drawn = generator.integers(0, problems, (size, problems))
+        drawn += np.arange(size)[:, None] * problems
+        counts = np.bincount(drawn.ravel(), minlength=size * problems)
+        yield counts.reshape(size, problems).astype(np.float64)
 
-# Patterns that are equal but for rounding count as equal.
-_TOLERANCE: Final = 1e-12
+
+def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, float] | None:
+    """Return the percentile interval of a figure.
+
+    Args:
+        replicates: (r,) its value in each replicate, NaN where it has none.
+        confidence: in (0, 1).
+
+    Returns:
+        Both ends; None where under :data:`MIN_DEFINED` of the replicates have a value.
+    """
+    defined = replicates[~np.isnan(replicates)]
+    if len(defined) < max(2, MIN_DEFINED * len(replicates)):
+        return None
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def sign_flip_p_value(differences: Floats, seed: int) -> float:
@@ -287,7 +276,7 @@ def sign_flip_p_value(differences: Floats, seed: int) -> float:
         patterns = np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1
         return float((np.abs((1.0 - 2.0 * patterns) @ moving) >= seen).mean())
     generator = np.random.default_rng(seed)
-    block = max(1, _BLOCK_SIGNS // len(moving))
+    block = max(1, _BLOCK // len(moving))
     as_far = 0
     for first in range(0, PATTERNS, block):
         size = min(block, PATTERNS - first)

@@ -1,13 +1,33 @@
-"""pass@k: the chance that at least one of k samples is right.
+"""The figures of scored rollouts: Acc, pass@k, NCR, TPN, and how well NCR tells right from wrong.
 
-The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1): of n samples of a
-problem c are right, and ``1 - C(n-c, k) / C(n, k)`` is the share of the sets of k of them that
-hold a right one.  The figure is the mean over problems.  pass@1 is the mean over problems of the
-share of right samples; it differs from Acc, the mean over rollouts, only where problems have
-unequal numbers of samples.
+:func:`evaluate` gives an :class:`Evaluation`, which the terminal, JSON, CSV, LaTeX and the report
+read: figures of all rollouts, and of groups by model, source and difficulty.
 
-A problem with fewer than k samples has no pass@k.  It is left out, counted and named: a smaller
-set of samples put in its place would make the figure too low.
+**Means.**  Headline figures are means over rollouts, as the paper's (equations 1 and 2, averaged).
+Where problems have unequal numbers of rollouts, the mean over problems of each problem's mean
+stands beside them (``by_problem``, and pass@1 for Acc); with equal numbers the two are the same.
+
+**pass@k** is the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, equation 1): of n
+samples of a problem c are right, and ``1 - C(n-c, k) / C(n, k)`` is the share of the sets of k of
+them that hold a right one; the figure is the mean over problems.  A problem with fewer than k
+samples is left out, counted and named: a smaller set of samples in its place would make the figure
+too low.
+
+**Consistency** (paper, section 3.4, which names three figures and defines only the first):
+
+- *D_NCR*: mean NCR of right rollouts minus mean NCR of wrong ones.
+- *AUROC*: the chance that a right rollout has the higher NCR of a right and a wrong one, ties
+  counting half; scikit-learn's ``roc_auc_score``.
+- *AUCPR*: average precision, scikit-learn's ``average_precision_score``, the right rollouts being
+  the positive ones.  The trapezoids of ``auc(precision_recall_curve)`` are not used: a straight
+  line between two points of a precision-recall curve is no achievable curve, and NCR has so few
+  distinct values that those lines would be most of the area.  A score that knows nothing reaches
+  the prevalence, the share of right rollouts, which therefore stands beside it.
+
+Rollouts whose Acc or NCR is unknown are left out.  Intervals of these three are percentiles over
+resampled problems; a replicate without right or without wrong rollouts has no value.  Under ten
+problems there is no interval: of those from 2, 3 and 5 simulated problems that were called 95 %,
+44, 65 and 83 % held the true AUROC, of those from ten 90 %.
 """
 
 from __future__ import annotations
@@ -19,8 +39,10 @@ from typing import Any, Final
 import numpy as np
 
 from consensusbench.evaluation.estimates import (
+    LENGTH,
     ONE_PROBLEM,
     REPLICATES,
+    SHARE,
     Estimate,
     mean_estimate,
     median_estimate,
@@ -31,6 +53,7 @@ from consensusbench.evaluation.estimates import (
 )
 from consensusbench.evaluation.scored import (
     UNKNOWN,
+    Bools,
     Columns,
     Floats,
     Ints,
@@ -42,15 +65,43 @@ from consensusbench.evaluation.scored import (
     tpn_of,
 )
 from consensusbench.require import require
+from consensusbench.tables import Result
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
+# Changes when a key of the JSON form is renamed, removed or gets another meaning.
+SCHEMA: Final = "consensusbench.evaluation/1"
+DIMENSIONS: Final = ("model", "source", "difficulty")
+
 # Of the problems with too few samples, as many are named as a person reads.
-MAX_NAMED = 20
+MAX_NAMED: Final = 20
+
+# Fewer problems cannot be resampled; the module's docstring has the figures.
+MIN_PROBLEMS: Final = 10
+# Why a figure of consistency has no interval.
+ONE_CLASS: Final = "no right or no wrong rollouts"
+TOO_FEW: Final = "too few right or wrong rollouts for resampling"
+FEW_PROBLEMS: Final = "fewer than 10 problems, too few for resampling"
+ALL_ALIKE: Final = "all resamples give the same value"
 
 
 @dataclass(frozen=True, slots=True)
-class PassAtK:
+class EvaluationSettings:
+    """How figures are made.
+
+    Attributes:
+        ks: of pass@k, ascending and distinct.
+        confidence: of the intervals, in (0, 1).
+        seed: of resampling.
+    """
+
+    ks: tuple[int, ...] = (1,)
+    confidence: float = 0.95
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PassAtK(Result):
     """pass@k of some rollouts.
 
     Attributes:
@@ -65,13 +116,10 @@ class PassAtK:
     num_left_out: int
     left_out: tuple[str, ...]
 
-    def to_json(self) -> dict[str, object]:
-        """Return the figure ready for ``json.dumps``."""
-        return {
-            **self.estimate.to_json(),
-            "num_left_out": self.num_left_out,
-            "left_out": list(self.left_out),
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return the estimate's keys and those of the problems that are left out."""
+        left_out = {"num_left_out": self.num_left_out, "left_out": list(self.left_out)}
+        return self.estimate.to_json() | left_out
 
 
 def pass_at_k(samples: Ints, right: Ints, k: int) -> Floats:
@@ -115,7 +163,7 @@ def pass_at_k_estimate(
     right = np.bincount(at[known], weights=acc[known], minlength=len(numbers)).astype(np.int64)
     values = pass_at_k(samples, right, k)
     few = numbers[samples < k]
-    estimate = mean_estimate(values, numbers, confidence, lies="in [0, 1]")
+    estimate = mean_estimate(values, numbers, confidence, bounds=SHARE)
     return PassAtK(
         k,
         replace(estimate, count=int(samples[samples >= k].sum())),
@@ -124,34 +172,8 @@ def pass_at_k_estimate(
     )
 
 
-# MERGED Does NCR tell right rollouts from wrong ones?  D_NCR, AUROC and AUCPR (paper, section 3.4).
-#
-# The paper names the three and defines only the first.  Here:
-#
-# - **D_NCR**: mean NCR of right rollouts minus mean NCR of wrong ones.
-# - **AUROC**: the chance that a right rollout has the higher NCR of a right and a wrong one, ties
-#   counting half; scikit-learn's ``roc_auc_score``.
-# - **AUCPR**: average precision, scikit-learn's ``average_precision_score``, the right rollouts
-#   being the positive ones.  The trapezoids of ``auc(precision_recall_curve)`` are not used: a
-#   straight line between two points of a precision-recall curve is no achievable curve, and NCR
-#   has so few distinct values that those lines would be most of the area.  A score that knows
-#   nothing reaches the prevalence, the share of right rollouts, which therefore stands beside it.
-#
-# Rollouts whose Acc or NCR is unknown are left out.  Intervals are percentiles over resampled
-# problems; a replicate without right or without wrong rollouts has no value.  Under ten problems
-# there is no interval: of those from 2, 3 and 5 simulated problems that were called 95 %, 44, 65
-# and 83 % held the true AUROC, of those from ten 90 %.
-
-ONE_CLASS: Final = "no right or no wrong rollouts"
-TOO_FEW: Final = "too few right or wrong rollouts for resampling"
-FEW_PROBLEMS: Final = "fewer than 10 problems, too few for resampling"
-ALL_ALIKE: Final = "all resamples give the same value"
-
-MIN_PROBLEMS: Final = 10
-
-
 @dataclass(frozen=True, slots=True)
-class Consistency:
+class Consistency(Result):
     """How NCR and Acc go together.
 
     Attributes:
@@ -171,19 +193,6 @@ class Consistency:
     ncr_wrong: float | None
     num_right: int
     num_wrong: int
-
-    def to_json(self) -> dict[str, object]:
-        """Return the figures ready for ``json.dumps``."""
-        return {
-            "d_ncr": self.d_ncr.to_json(),
-            "auroc": self.auroc.to_json(),
-            "aucpr": self.aucpr.to_json(),
-            "prevalence": self.prevalence,
-            "ncr_right": self.ncr_right,
-            "ncr_wrong": self.ncr_wrong,
-            "num_right": self.num_right,
-            "num_wrong": self.num_wrong,
-        }
 
 
 def consistency_of(
@@ -233,16 +242,14 @@ def _resampled(
     value: float, replicates: Floats, confidence: float, count: int, problems: int
 ) -> Estimate:
     interval = percentile_interval(replicates, confidence)
-    if interval is None:
-        return Estimate(value, count=count, problems=problems, no_interval=TOO_FEW)
-    if interval[0] == interval[1]:  # as of an AUROC of 1: resampling cannot say how far from it
-        return Estimate(value, count=count, problems=problems, no_interval=ALL_ALIKE)
-    return Estimate(value, *interval, None, count, problems)
+    if interval is not None and interval[0] < interval[1]:
+        return Estimate(value, *interval, None, count, problems)
+    # Equal ends, as of an AUROC of 1: resampling cannot say how far from it.
+    reason = TOO_FEW if interval is None else ALL_ALIKE
+    return Estimate(value, count=count, problems=problems, no_interval=reason)
 
 
-def _replicates(
-    ncr: Floats, right: np.ndarray[Any, np.dtype[np.bool_]], cluster: Ints, problems: int, seed: int
-) -> list[Floats]:
+def _replicates(ncr: Floats, right: Bools, cluster: Ints, problems: int, seed: int) -> list[Floats]:
     """Return (r,) values of D_NCR, AUROC and AUCPR over resampled problems.
 
     All three follow from how many right and wrong rollouts have which NCR.  These counts are
@@ -291,30 +298,8 @@ def weighted_figures(levels: Floats, right: Floats, wrong: Floats) -> tuple[Floa
     return d_ncr, auroc, aucpr
 
 
-# MERGED All figures of one group of rollouts.
-#
-# Headline figures are means over rollouts, as the paper's (equations 1 and 2, averaged).  Where
-# problems have unequal numbers of rollouts, the mean over problems of each problem's mean stands
-# beside them (``by_problem``, and pass@1 for Acc); with equal numbers the two are the same.
-
-
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How figures are made.
-
-    Attributes:
-        ks: of pass@k, ascending and distinct.
-        confidence: of the intervals, in (0, 1).
-        seed: of resampling.
-    """
-
-    ks: tuple[int, ...] = (1,)
-    confidence: float = 0.95
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFigures:
+class NodeFigures(Result):
     """What follows from node hits: over all nodes, or over those that are not final.
 
     Attributes:
@@ -336,21 +321,9 @@ class NodeFigures:
     num_without_match: int
     consistency: Consistency
 
-    def to_json(self) -> dict[str, object]:
-        """Return the figures ready for ``json.dumps``."""
-        return {
-            "ncr": self.ncr.to_json(),
-            "ncr_by_problem": self.ncr_by_problem.to_json(),
-            "tpn": self.tpn.to_json(),
-            "tpn_pooled": self.tpn_pooled.to_json(),
-            "tpn_median": self.tpn_median.to_json(),
-            "num_without_match": self.num_without_match,
-            "consistency": self.consistency.to_json(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupMetrics(Result):
     """All figures of one group of rollouts.
 
     Attributes:
@@ -391,28 +364,20 @@ class Group:
             return None
         return self.acc.value + self.num_undecided / self.acc.count
 
-    def to_json(self) -> dict[str, object]:
-        """Return the figures ready for ``json.dumps``."""
-        return {
-            "key": self.key,
-            "num_rollouts": self.num_rollouts,
-            "num_problems": self.num_problems,
-            "statuses": self.statuses,
-            "num_undecided": self.num_undecided,
-            "num_undecided_by_load": self.num_undecided_by_load,
-            "acc": self.acc.to_json(),
+    def to_json(self) -> dict[str, Any]:
+        """Return every figure; those of pass@k by k."""
+        return Result.to_json(self) | {
             "acc_if_undecided_were_right": self.acc_if_undecided_were_right,
             "pass_at": {str(one.k): one.to_json() for one in self.pass_at},
-            "nodes": self.nodes.to_json(),
-            "nodes_without_final": self.nodes_without_final.to_json(),
-            "tokens": self.tokens.to_json(),
-            "chars": self.chars.to_json(),
         }
 
 
 def measure(
-    columns: Columns, problem_ids: tuple[str, ...], key: dict[str, str], settings: Settings
-) -> Group:
+    columns: Columns,
+    problem_ids: tuple[str, ...],
+    key: dict[str, str],
+    settings: EvaluationSettings,
+) -> GroupMetrics:
     """Return all figures of some rollouts.
 
     Args:
@@ -422,14 +387,14 @@ def measure(
         settings: how figures are made.
     """
     problem, confidence = columns.problem, settings.confidence
-    return Group(
+    return GroupMetrics(
         key=key,
         num_rollouts=len(columns),
         num_problems=len(np.unique(problem)),
         statuses=statuses_of(columns),
         num_undecided=int(columns.undecided.sum()),
         num_undecided_by_load=int(columns.undecided_by_load.sum()),
-        acc=mean_estimate(columns.acc, problem, confidence, lies="in [0, 1]"),
+        acc=mean_estimate(columns.acc, problem, confidence, bounds=SHARE),
         pass_at=tuple(
             pass_at_k_estimate(columns.acc, problem, k, confidence, problem_ids)
             for k in settings.ks
@@ -438,51 +403,31 @@ def measure(
         nodes_without_final=_node_figures(
             columns, columns.nodes_without_final, columns.hits_without_final, settings
         ),
-        tokens=mean_estimate(columns.tokens, problem, confidence, lies="from 0"),
-        chars=mean_estimate(columns.chars.astype(np.float64), problem, confidence, lies="from 0"),
+        tokens=mean_estimate(columns.tokens, problem, confidence, bounds=LENGTH),
+        chars=mean_estimate(columns.chars.astype(np.float64), problem, confidence, bounds=LENGTH),
     )
 
 
-def _node_figures(columns: Columns, nodes: Ints, hits: Ints, settings: Settings) -> NodeFigures:
-    problem, confidence = columns.problem, settings.confidence
-    ncr, tpn = ncr_of(hits, nodes), tpn_of(columns.tokens, hits)
+def _node_figures(
+    columns: Columns, nodes: Ints, hits: Ints, settings: EvaluationSettings
+) -> NodeFigures:
+    problem, confidence, tokens = columns.problem, settings.confidence, columns.tokens
+    ncr, tpn = ncr_of(hits, nodes), tpn_of(tokens, hits)
+    counted = ~np.isnan(tokens) & (nodes > 0)
+    pooled = (tokens[counted], hits[counted].astype(np.float64), problem[counted])
     return NodeFigures(
-        ncr=mean_estimate(ncr, problem, confidence, lies="in [0, 1]"),
-        ncr_by_problem=problem_mean_estimate(ncr, problem, confidence, lies="in [0, 1]"),
-        tpn=mean_estimate(tpn, problem, confidence, lies="from 0"),
-        tpn_pooled=_pooled_tpn(columns.tokens, nodes, hits, problem, confidence),
+        ncr=mean_estimate(ncr, problem, confidence, bounds=SHARE),
+        ncr_by_problem=problem_mean_estimate(ncr, problem, confidence, bounds=SHARE),
+        tpn=mean_estimate(tpn, problem, confidence, bounds=LENGTH),
+        tpn_pooled=ratio_estimate(*pooled, confidence, bounds=LENGTH),
         tpn_median=median_estimate(tpn, problem, confidence),
         num_without_match=int(((nodes > 0) & (hits == 0)).sum()),
         consistency=consistency_of(ncr, columns.acc, problem, confidence, settings.seed),
     )
 
 
-def _pooled_tpn(
-    tokens: Floats, nodes: Ints, hits: Ints, problem: Ints, confidence: float
-) -> Estimate:
-    counted = ~np.isnan(tokens) & (nodes > 0)
-    return ratio_estimate(
-        tokens[counted],
-        hits[counted].astype(np.float64),
-        problem[counted],
-        confidence,
-        lies="from 0",
-    )
-
-
-# MERGED The evaluation of scored rollouts: one group of all, and groups by model, source, difficulty.
-#
-# The values are made to be shown: the terminal's tables, JSON, CSV, LaTeX and the report read the
-# same :class:`Evaluation`.
-
-DIMENSIONS: Final = ("model", "source", "difficulty")
-
-# Changes when a key of the JSON form is renamed, removed or gets another meaning.
-SCHEMA: Final = "consensusbench.evaluation/1"
-
-
 @dataclass(frozen=True, slots=True)
-class Breakdown:
+class Breakdown(Result):
     """Groups of one kind.
 
     Attributes:
@@ -491,15 +436,11 @@ class Breakdown:
     """
 
     by: tuple[str, ...]
-    groups: tuple[Group, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """Return the groups ready for ``json.dumps``."""
-        return {"by": list(self.by), "groups": [group.to_json() for group in self.groups]}
+    groups: tuple[GroupMetrics, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Result):
     """What some rollouts are worth on a dataset.
 
     Attributes:
@@ -517,8 +458,8 @@ class Evaluation:
         messages: what the first rollout of each status other than OK was told.
     """
 
-    settings: Settings
-    overall: Group
+    settings: EvaluationSettings
+    overall: GroupMetrics
     breakdowns: tuple[Breakdown, ...]
     dataset: str
     files: tuple[str, ...]
@@ -534,27 +475,12 @@ class Evaluation:
         """Return the groups by exactly these dimensions; None where there are none."""
         return next((one for one in self.breakdowns if one.by == by), None)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
-        return {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "dataset": self.dataset,
-            "files": list(self.files),
-            "identity": self.identity,
-            "num_stored": self.num_stored,
-            "skipped_rows": self.skipped_rows,
-            "num_problems_without_rollouts": self.num_problems_without_rollouts,
-            "tokenizer": self.tokenizer,
-            "num_tokenized": self.num_tokenized,
-            "messages": self.messages,
-            "ks": list(self.settings.ks),
-            "confidence": self.settings.confidence,
-            "seed": self.settings.seed,
-            "replicates": REPLICATES,
-            "overall": self.overall.to_json(),
-            "breakdowns": [one.to_json() for one in self.breakdowns],
-        }
+        said = Result.to_json(self)
+        settings: dict[str, Any] = said.pop("settings")
+        about = {"schema": SCHEMA, "version": VERSION, "replicates": REPLICATES}
+        return about | settings | said
 
 
 def evaluate(
@@ -562,7 +488,7 @@ def evaluate(
     *,
     dataset: str = "",
     by: Sequence[str] = DIMENSIONS,
-    settings: Settings | None = None,
+    settings: EvaluationSettings | None = None,
 ) -> Evaluation:
     """Evaluate scored rollouts.
 
@@ -576,7 +502,7 @@ def evaluate(
     Raises:
         InputError: a dimension is unknown or a setting is out of its range.
     """
-    settings = settings or Settings()
+    settings = settings or EvaluationSettings()
     check(by, settings)
     columns, problem_ids = columns_of(scored)
     return Evaluation(
@@ -599,7 +525,7 @@ def evaluate(
     )
 
 
-def check(by: Sequence[str], settings: Settings) -> None:
+def check(by: Sequence[str], settings: EvaluationSettings) -> None:
     """Refuse settings that are out of their range, before anything is scored for them.
 
     Raises:
@@ -627,8 +553,11 @@ def _breakdowns(columns: Columns, by: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _groups(
-    columns: Columns, problem_ids: tuple[str, ...], by: tuple[str, ...], settings: Settings
-) -> tuple[Group, ...]:
+    columns: Columns,
+    problem_ids: tuple[str, ...],
+    by: tuple[str, ...],
+    settings: EvaluationSettings,
+) -> tuple[GroupMetrics, ...]:
     """Return the groups of one kind; none where no rollout has a label to group by."""
     labels = [getattr(columns, dimension) for dimension in by]
     if all((column == UNKNOWN).all() for column in labels[-1:]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from consensusbench.evaluation.estimates import (
 )
 from consensusbench.evaluation.scored import (
     UNKNOWN,
-    Bools,
     Columns,
     Floats,
     Ints,
@@ -31,6 +30,7 @@ from consensusbench.evaluation.scored import (
     ncr_of,
     tpn_of,
 )
+from consensusbench.tables import Result
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
@@ -43,7 +43,7 @@ SCHEMA: Final = "consensusbench.comparison/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference(Result):
     """One measure of two models, paired by problem.
 
     Attributes:
@@ -68,24 +68,9 @@ class Difference:
     losses: int
     num_unpaired: int
 
-    def to_json(self) -> dict[str, object]:
-        """Return the difference ready for ``json.dumps``."""
-        return {
-            "measure": self.measure,
-            "baseline": self.baseline,
-            "candidate": self.candidate,
-            "delta": self.delta.to_json(),
-            "relative": self.relative,
-            "p_value": self.p_value,
-            "wins": self.wins,
-            "ties": self.ties,
-            "losses": self.losses,
-            "num_unpaired": self.num_unpaired,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class PairedGroup:
+class PairedGroup(Result):
     """All differences over one group of problems.
 
     Attributes:
@@ -96,19 +81,11 @@ class PairedGroup:
 
     key: dict[str, str]
     num_problems: int
-    differences: tuple[Difference, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """Return the group ready for ``json.dumps``."""
-        return {
-            "key": self.key,
-            "num_problems": self.num_problems,
-            "differences": [one.to_json() for one in self.differences],
-        }
+    differences: tuple[PairedDifference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Result):
     """A candidate against a baseline.
 
     Attributes:
@@ -133,23 +110,9 @@ class Comparison:
     confidence: float
     seed: int
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
-        return {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "baseline": self.baseline,
-            "candidate": self.candidate,
-            "confidence": self.confidence,
-            "seed": self.seed,
-            "num_only_baseline": self.num_only_baseline,
-            "num_only_candidate": self.num_only_candidate,
-            "only_baseline": list(self.only_baseline),
-            "only_candidate": list(self.only_candidate),
-            "num_undecided": self.num_undecided,
-            "overall": self.overall.to_json(),
-            "groups": [group.to_json() for group in self.groups],
-        }
+        return {"schema": SCHEMA, "version": VERSION} | Result.to_json(self)
 
 
 def compare(
@@ -226,13 +189,9 @@ def _labelled(
     found = []
     for label in sorted(set(labels.tolist()) - {UNKNOWN}, key=label_order):
         problems = np.unique(first.problem[labels == label])
-        found.append((label, (_of_problems(first, problems), _of_problems(second, problems))))
+        sides = [one.where(np.isin(one.problem, problems)) for one in (first, second)]
+        found.append((label, (sides[0], sides[1])))
     return found
-
-
-def _of_problems(columns: Columns, problems: Ints) -> Columns:
-    wanted: Bools = np.isin(columns.problem, problems)
-    return columns.where(wanted)
 
 
 def _group(
@@ -260,7 +219,7 @@ def paired_difference(
     candidate: tuple[Floats, Ints],
     confidence: float,
     seed: int,
-) -> Difference:
+) -> PairedDifference:
     """Return the difference of one measure.
 
     Args:
@@ -282,7 +241,7 @@ def paired_difference(
     better = -deltas if measure in LOWER_IS_BETTER else deltas
     base = float(left.mean()) if len(paired) else None
     delta = mean_estimate(deltas, paired, confidence)
-    return Difference(
+    return PairedDifference(
         measure=measure,
         baseline=base,
         candidate=float(right.mean()) if len(paired) else None,

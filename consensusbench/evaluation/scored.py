@@ -1,8 +1,14 @@
-"""How hard a problem is, in the paper's three groups.
+"""Rollouts with their scores, as metrics, reports and diagnosis read them.
 
-The paper (section 5, RQ2) divides MATH-500 into easy, medium and hard "according to its
-difficulty labels" and does not say how.  Its accuracies are exact multiples of 1/43, 1/323 and
-1/134, which are the sizes of level 1, levels 2 to 4 and level 5: that fixes the groups.
+:func:`score_files` reads files of rollouts, scores what brings no scores, and forgets the texts: of
+each rollout about half a kilobyte is kept.  Whoever shows a response reads it again
+(:meth:`ScoredSet.responses`).  :func:`columns_of` lays a set out as columns, which is what metrics
+compute on.
+
+A value that is not known is None (NaN in a column) and stays so: a rollout that could not be scored
+has neither Acc nor NCR, and no metric turns it into a 0.  An undecided answer has acc 0, as
+everywhere, and says that it is undecided, so that whoever counts it as wrong can also say how many
+there are.
 """
 
 from __future__ import annotations
@@ -43,9 +49,22 @@ from consensuspr.scoring.types import Identity, Rollout, Score, Status
 if TYPE_CHECKING:
     from consensuspr.client import ScoredBatch
 
+AnyPath: TypeAlias = str | os.PathLike[str]
 
+# Methods of an answer check that came to no verdict (docs/answers.md).
+UNDECIDED_METHODS: Final = frozenset(
+    ("budget", "memory", "crash", "screened", "length", "load", "deadline", "no-ground-truth")
+)
+# Those of them that a calmer machine would decide.
+LOAD_METHODS: Final = frozenset(("load", "deadline"))
+
+# A label that a rollout or a problem does not have.
+UNKNOWN: Final = "(none)"
 DIFFICULTIES: Final = ("easy", "medium", "hard")
 
+# The paper (section 5, RQ2) divides MATH-500 "according to its difficulty labels" and does not say
+# how.  Its accuracies are exact multiples of 1/43, 1/323 and 1/134, which are the sizes of level 1,
+# of levels 2 to 4 and of level 5: that fixes the groups.
 _GROUP_OF_LEVEL: Final = {1: "easy", 2: "medium", 3: "medium", 4: "medium", 5: "hard"}
 _LEVEL: Final = re.compile(r"(?:level\s*)?([1-5])(?:\.0)?", re.IGNORECASE)
 
@@ -65,24 +84,6 @@ def difficulty_of(metadata: Row) -> str | None:
         return None
     found = _LEVEL.fullmatch(str(level).strip())
     return _GROUP_OF_LEVEL[int(found[1])] if found else None
-
-
-# MERGED Rollouts with their scores, as metrics, reports and diagnosis read them.
-#
-# Of each rollout is kept what metrics need: about half a kilobyte, and never the response.  Whoever
-# shows a response asks for it again (:meth:`ScoredSet.responses`), one more pass over the file.
-# Made by :func:`consensusbench.evaluation.scored.score_files`.
-#
-# A value that is not known is None and stays None: a rollout that could not be scored has neither
-# Acc nor NCR, and no metric turns it into a 0.  An undecided answer has acc 0, as everywhere, and
-# says that it is undecided, so that whoever counts it as wrong can also say how many there are.
-
-# Methods of an answer check that came to no verdict (docs/answers.md).
-UNDECIDED_METHODS: Final = frozenset(
-    ("budget", "memory", "crash", "screened", "length", "load", "deadline", "no-ground-truth")
-)
-# Those of them that a calmer machine would decide.
-LOAD_METHODS: Final = frozenset(("load", "deadline"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,38 +215,6 @@ class ScoredRollout:
         hits = self.matched_without_final(facts)
         return sum(hits) / len(hits) if hits else None
 
-    @classmethod
-    def of(
-        cls,
-        score: Score,
-        *,
-        problem_id: str,
-        rollout_id: str,
-        model: str,
-        data_source: str,
-        num_tokens: int | None,
-        num_chars: int,
-        file: int,
-        row: int,
-    ) -> ScoredRollout:
-        """Return a rollout with its score."""
-        return cls(
-            problem_id=problem_id,
-            rollout_id=rollout_id,
-            model=model,
-            data_source=data_source,
-            status=score.status,
-            acc=score.acc,
-            matched=tuple(score.matched),
-            spans=score.spans,
-            num_tokens=num_tokens if num_tokens and num_tokens > 0 else None,
-            num_chars=num_chars,
-            answer=score.answer,
-            answer_method=score.answer_method,
-            file=file,
-            row=row,
-        )
-
 
 @dataclass(slots=True)
 class ScoredSet:
@@ -287,7 +256,7 @@ class ScoredSet:
         return Counter(rollout.status for rollout in self.rollouts)
 
     def responses(self, rollouts: Iterable[ScoredRollout]) -> dict[tuple[int, int], str]:
-        """Read the responses of some rollouts again, in one pass over each of their files.
+        """Read the responses of some rollouts again, in one more pass over the files.
 
         Args:
             rollouts: of this set; few enough that their texts fit into memory.
@@ -298,48 +267,49 @@ class ScoredSet:
         Raises:
             DataError: a file cannot be read any more, or holds something else by now.
         """
-        wanted: dict[int, dict[int, ScoredRollout]] = {}
-        for rollout in rollouts:
-            wanted.setdefault(rollout.file, {})[rollout.row] = rollout
-        return {
-            (file, row): response
-            for file, rows in sorted(wanted.items())
-            for row, response in _responses(self.files[file], rows, self.on_error)
-        }
+        wanted = {(rollout.file, rollout.row) for rollout in rollouts}
+        found: dict[tuple[int, int], str] = {}
+        if wanted:
+            for rollout, row in self.rows():
+                if (rollout.file, rollout.row) in wanted:
+                    found[rollout.file, rollout.row] = row["response"]
+                    if len(found) == len(wanted):
+                        break
+        return found
+
+    def rows(self) -> Iterator[tuple[ScoredRollout, Row]]:
+        """Yield every rollout with its row, which is read again.
+
+        Raises:
+            DataError: a file cannot be read any more, or holds something else by now.
+        """
+        expected = iter(self.rollouts)
+        path = ""
+        # Bad rows were named and counted when the files were read first.
+        for file, path in enumerate(self.files):
+            for row in read_rollouts(path, self.on_error, _Unsaid()):
+                rollout = next(expected, None)
+                if (
+                    rollout is None
+                    or (rollout.file, rollout.problem_id) != (file, row["problem_id"])
+                    or rollout.num_chars != len(row["response"])
+                ):
+                    raise DataError(path, None, "has changed since its rollouts were scored")
+                yield rollout, row
+        if next(expected, None) is not None:
+            raise DataError(path, None, "has changed since its rollouts were scored")
 
 
-class _Quiet(ReadReport):
-    """Skips bad rows without a word: they were named when the file was read first."""
+class _Unsaid(ReadReport):
+    """Skips bad rows without a word."""
 
     def skip(self, fault: DataError) -> None:
         self.skipped += 1
-        if not self.reasons:
-            self.reasons.append(fault)
 
 
-def _responses(
-    path: str | os.PathLike[str], wanted: dict[int, ScoredRollout], on_error: OnError
-) -> Sequence[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
-    last = max(wanted)
-    for at, row in enumerate(read_rollouts(path, on_error, _Quiet())):
-        rollout = wanted.get(at)
-        if rollout is not None:
-            response: str = row["response"]
-            if row["problem_id"] != rollout.problem_id or len(response) != rollout.num_chars:
-                break
-            found.append((at, response))
-        if at == last:
-            return found
-    raise DataError(os.fspath(path), None, "has changed since its rollouts were scored")
-
-
-# MERGED Scores that a rollouts file brings with it, checked against the dataset they claim to be of.
-#
-# A file written by ``consensuspr score`` is not scored again.  What it says is believed, but not
-# that it belongs to this dataset: a score with another number of nodes is refused, because it
-# would be counted under the wrong nodes.
-
+# Scores that a rollouts file brings with it.  What a file written by ``consensuspr score`` says is
+# believed, but not that it belongs to this dataset: a score with another number of nodes is
+# refused, because it would be counted under the wrong nodes.
 SCORE_COLUMNS: Final = ("acc", "ncr", "matched", "status")
 
 # Statuses under which a score says of every node whether it was found.
@@ -386,16 +356,16 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
             raise _Unusable(f"acc must be null under status {status}, got {acc}")
         return Score(
             status,
-            reward=_number(row.get("reward")),
+            reward=_number_or_none(row.get("reward")),
             acc=None if acc is None else float(acc),
             ncr=sum(matched) / len(matched) if matched else None,
             num_nodes=len(matched),
             num_matched=sum(matched),
             matched=matched,
-            tpn=_number(row.get("tpn")),
+            tpn=_number_or_none(row.get("tpn")),
             spans=_spans(row.get("spans"), matched, len(row["response"])),
-            answer=_text(row, "answer"),
-            answer_method=_text(row, "answer_method") or "",
+            answer=_text_or_none(row, "answer"),
+            answer_method=_text_or_none(row, "answer_method") or "",
         )
     except _Unusable as fault:
         raise DataError(path, None, f"rollout {name[:80]!r}: {fault}") from None
@@ -443,20 +413,18 @@ def _spans(
     return tuple(spans)
 
 
-def _number(value: object) -> float | None:
+def _number_or_none(value: object) -> float | None:
     """Return a figure that is only carried through, none where it holds something else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value)
 
 
-def _text(row: Row, column: str) -> str | None:
+def _text_or_none(row: Row, column: str) -> str | None:
     """Return a column that is not of the format, hence none where it holds something else."""
     value = row.get(column)
     return value if isinstance(value, str) else None
 
-
-# MERGED Lengths in tokens where the rollouts do not bring them.
 
 CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
 
@@ -522,13 +490,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-# MERGED Whether rollouts and dataset belong together, before a table of zeros and dashes is read.
-#
-# Nothing is refused here: a dataset may well lack nodes for most problems.  Whoever named the
-# wrong file learns it from the first line.
-
-
-def dataset_warning(scored: ScoredSet, dataset: str | os.PathLike[str]) -> str | None:
+def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
     """Return one sentence where fewer than half of the rollouts' problems have nodes.
 
     Args:
@@ -554,22 +516,20 @@ def dataset_warning(scored: ScoredSet, dataset: str | os.PathLike[str]) -> str |
     return f"{said}: is it the right dataset?"
 
 
-# MERGED Files of rollouts to scored rollouts: read, score what is not scored yet, forget the text.
-
 # What is written beyond the columns of scored rollouts, so that reading it back loses nothing.
 _OUTPUT_TYPES: Final = SCORED_TYPES | {"answer": "string", "answer_method": "string"}
 _SPANS_TYPE: Final = {"spans": "list<list<int64>>"}
 
 
 def score_files(
-    rollouts: Sequence[str | os.PathLike[str]],
-    dataset: str | os.PathLike[str],
+    rollouts: Sequence[AnyPath],
+    dataset: AnyPath,
     *,
     address: str | None = None,
     spans: bool = False,
     tokenizer: str | None = None,
     on_error: OnError = "stop",
-    scored_output: str | os.PathLike[str] | None = None,
+    scored_output: AnyPath | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> ScoredSet:
     """Score the rollouts of some files against a dataset.
@@ -614,7 +574,7 @@ def score_files(
     return found
 
 
-def count_rollouts(rollouts: Sequence[str | os.PathLike[str]]) -> int:
+def count_rollouts(rollouts: Sequence[AnyPath]) -> int:
     """Read files through, so that a bad row at the end stops the work at its beginning.
 
     Returns:
@@ -626,7 +586,7 @@ def count_rollouts(rollouts: Sequence[str | os.PathLike[str]]) -> int:
     return sum(scan_rollouts(path).rows for path in rollouts)
 
 
-def model_names(rollouts: Sequence[str | os.PathLike[str]], on_error: OnError) -> set[str]:
+def model_names(rollouts: Sequence[AnyPath], on_error: OnError) -> set[str]:
     """Read files through and return who wrote their rollouts, as the column model says.
 
     Raises:
@@ -641,9 +601,9 @@ def model_names(rollouts: Sequence[str | os.PathLike[str]], on_error: OnError) -
 
 
 def _distinct(
-    rollouts: Sequence[str | os.PathLike[str]],
-    dataset: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None,
+    rollouts: Sequence[AnyPath],
+    dataset: AnyPath,
+    output: AnyPath | None,
 ) -> tuple[str, ...]:
     if not rollouts:
         raise InputError("at least one file of rollouts is needed")
@@ -691,16 +651,21 @@ class _Run:
             if score.message and score.status is not Status.OK:
                 self._tell(score, facts is not None)
             self._found.rollouts.append(
-                ScoredRollout.of(
-                    score,
+                ScoredRollout(
                     problem_id=row["problem_id"] if facts is None else facts.problem_id,
                     rollout_id=names[at],
                     model=intern(row.get("model") or ""),
                     data_source=intern(
                         row.get("data_source") or ("" if facts is None else facts.data_source)
                     ),
+                    status=score.status,
+                    acc=score.acc,
+                    matched=tuple(score.matched),
+                    spans=score.spans,
                     num_tokens=tokens[at],
                     num_chars=len(row["response"]),
+                    answer=score.answer,
+                    answer_method=score.answer_method,
                     file=file,
                     row=first_row + at,
                 )
@@ -798,19 +763,11 @@ def _output_row(row: Row, score: Score, num_tokens: int | None) -> Row:
     }
 
 
-# MERGED Scored rollouts as columns, which is what metrics compute on.
-#
-# One array element per rollout; an unknown value is NaN in a float column.  Problems are numbered
-# in the order of their ids, not of the rollouts: a seeded resampling of problems then gives the
-# same result for the same rollouts in any order.
-
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 # Of Python strings: numpy's own give every row the width of the longest.
 Texts: TypeAlias = NDArray[np.object_]
-
-UNKNOWN: Final = "(none)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,186 +1,203 @@
-"""Figures as people read them: shares in percent with one decimal, as the paper's tables.
+"""What was measured, as people read it: tables, and the sentences that stand beside them.
 
-JSON and CSV keep fractions.
+Shares are in percent with one decimal, as in the paper's tables; JSON and CSV keep fractions.  The
+columns of figures stand here once, for the terminal, CSV, LaTeX and the report's page.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
-
-from rich.table import Table
-from rich.text import Text
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from consensusbench.evaluation.estimates import ONE_PROBLEM, Estimate
-from consensusbench.evaluation.metrics import DIMENSIONS, ONE_CLASS, Breakdown, Evaluation, Group
+from consensusbench.evaluation.metrics import (
+    DIMENSIONS,
+    ONE_CLASS,
+    Breakdown,
+    Evaluation,
+    GroupMetrics,
+    NodeFigures,
+)
+from consensusbench.evaluation.paired import Comparison, PairedDifference, PairedGroup
 from consensusbench.evaluation.scored import label_order
-from consensusbench.outputs import escaped, write_rows
+from consensusbench.tables import (
+    ABSENT,
+    Cell,
+    Column,
+    Row,
+    Table,
+    Value,
+    latex_table,
+    latex_text,
+    named,
+    number,
+    percent,
+    words,
+    write_rows,
+    write_text,
+)
 from consensuspr.console import one_line
-from consensuspr.data import atomic_file
 from consensuspr.scoring.types import Status
 
-ABSENT: Final = "–"
+if TYPE_CHECKING:  # at run time this would load the core, for --help too
+    from consensusbench.evaluation.agreement import Agreement
+
 ALL: Final = "all"
+
+# Groups past which only the first table has those of two dimensions.
+MAX_ROWS: Final = 24
+# Of the human nodes without a partner, as many as fit a screen; --json has all.
+_SHOWN_MISSED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One column of a table of groups.
+    """A column of a table of groups, and what takes its value out of a group."""
 
-    Attributes:
-        name: in CSV.
-        heading: in a terminal.
-        scale: what the fraction is multiplied by.
-        decimals: of the shown value.
-        pick: takes the estimate out of a group.
-    """
-
-    name: str
-    heading: str
-    scale: float
-    decimals: int
-    pick: Callable[[Group], Estimate]
-
-    def text(self, value: float | None) -> str:
-        """Return a value of this column as it is shown."""
-        return ABSENT if value is None else f"{self.scale * value:,.{self.decimals}f}"
-
-    def with_interval(self, group: Group) -> tuple[str, str]:
-        """Return the value of a group and its interval, the latter empty where there is none."""
-        estimate = self.pick(group)
-        if estimate.low is None or estimate.high is None:
-            return self.text(estimate.value), ""
-        return self.text(estimate.value), f"({self.text(estimate.low)}–{self.text(estimate.high)})"
+    column: Column
+    of: Callable[[GroupMetrics], Value]
 
 
-def share(name: str, heading: str, pick: Callable[[Group], Estimate]) -> Figure:
-    """Return a column of shares, in percent."""
-    return Figure(name, f"{heading} %", 100.0, 1, pick)
+def _share(key: str, heading: str, of: Callable[[GroupMetrics], Estimate]) -> Figure:
+    return Figure(replace(percent(heading, key), interval=True), of)
 
 
-def amount(name: str, heading: str, pick: Callable[[Group], Estimate]) -> Figure:
-    """Return a column of amounts."""
-    return Figure(name, heading, 1.0, 1, pick)
+def _amount(key: str, heading: str, of: Callable[[GroupMetrics], Estimate]) -> Figure:
+    return Figure(Column(heading, key, decimals=1, interval=True), of)
 
 
-ACC: Final = share("acc", "Acc", lambda group: group.acc)
-NCR: Final = share("ncr", "NCR", lambda group: group.nodes.ncr)
-NCR_WITHOUT_FINAL: Final = share(
+def _count(key: str, heading: str, of: Callable[[GroupMetrics], int], hint: str = "") -> Figure:
+    return Figure(number(heading, key, hint=hint), of)
+
+
+SIZES: Final = (
+    _count("num_rollouts", "Rollouts", lambda group: group.num_rollouts),
+    _count("num_problems", "Problems", lambda group: group.num_problems),
+)
+WITH_ACC: Final = _count(
+    "", "With Acc", lambda g: g.acc.count, "rollouts whose answer could be judged: what Acc is over"
+)
+WITH_NCR: Final = _count(
+    "",
+    "With NCR",
+    lambda g: g.nodes.ncr.count,
+    "rollouts whose problem has nodes: what NCR is over",
+)
+UNDECIDED: Final = _count("num_undecided", "Undecided", lambda group: group.num_undecided)
+NO_MATCH: Final = _count("", "No match", lambda group: group.nodes.num_without_match)
+
+ACC: Final = _share("acc", "Acc", lambda group: group.acc)
+NCR: Final = _share("ncr", "NCR", lambda group: group.nodes.ncr)
+NCR_BY_PROBLEM: Final = _share("ncr_by_problem", "NCR by problem", lambda g: g.nodes.ncr_by_problem)
+NCR_WITHOUT_FINAL: Final = _share(
     "ncr_without_final", "NCR w/o final", lambda group: group.nodes_without_final.ncr
 )
-TPN: Final = amount("tpn", "TPN", lambda group: group.nodes.tpn)
-TOKENS: Final = amount("tokens", "Tokens", lambda group: group.tokens)
-CHARS: Final = amount("chars", "Characters", lambda group: group.chars)
-
-CONSISTENCY: Final = (
-    share("d_ncr", "D_NCR", lambda group: group.nodes.consistency.d_ncr),
-    share("auroc", "AUROC", lambda group: group.nodes.consistency.auroc),
-    share("aucpr", "AUCPR", lambda group: group.nodes.consistency.aucpr),
-)
-CONSISTENCY_WITHOUT_FINAL: Final = (
-    share(
-        "d_ncr_without_final",
-        "D_NCR",
-        lambda group: group.nodes_without_final.consistency.d_ncr,
-    ),
-    share(
-        "auroc_without_final",
-        "AUROC",
-        lambda group: group.nodes_without_final.consistency.auroc,
-    ),
-    share(
-        "aucpr_without_final",
-        "AUCPR",
-        lambda group: group.nodes_without_final.consistency.aucpr,
-    ),
-)
-LENGTHS: Final = (
-    TPN,
-    amount("tpn_median", "TPN median", lambda group: group.nodes.tpn_median),
-    amount("tpn_pooled", "TPN pooled", lambda group: group.nodes.tpn_pooled),
-    TOKENS,
-    CHARS,
-)
-BY_PROBLEM: Final = share("ncr_by_problem", "NCR by problem", lambda g: g.nodes.ncr_by_problem)
-TPN_WITHOUT_FINAL: Final = amount(
+TPN: Final = _amount("tpn", "TPN", lambda group: group.nodes.tpn)
+TPN_MEDIAN: Final = _amount("tpn_median", "TPN median", lambda group: group.nodes.tpn_median)
+TPN_POOLED: Final = _amount("tpn_pooled", "TPN pooled", lambda group: group.nodes.tpn_pooled)
+TPN_WITHOUT_FINAL: Final = _amount(
     "tpn_without_final", "TPN w/o final", lambda group: group.nodes_without_final.tpn
 )
+TOKENS: Final = _amount("tokens", "Tokens", lambda group: group.tokens)
+CHARS: Final = _amount("chars", "Characters", lambda group: group.chars)
+LENGTHS: Final = (TPN, TPN_MEDIAN, TPN_POOLED, TOKENS, CHARS)
 
 
 def pass_figures(ks: tuple[int, ...]) -> tuple[Figure, ...]:
     """Return a column for each k of pass@k."""
 
-    def pick(at: int) -> Callable[[Group], Estimate]:
+    def pick(at: int) -> Callable[[GroupMetrics], Estimate]:
         return lambda group: group.pass_at[at].estimate
 
-    return tuple(share(f"pass@{k}", f"pass@{k}", pick(at)) for at, k in enumerate(ks))
+    return tuple(_share(f"pass@{k}", f"pass@{k}", pick(at)) for at, k in enumerate(ks))
 
 
-def all_figures(ks: tuple[int, ...]) -> tuple[Figure, ...]:
-    """Return every column, in the order of a CSV file."""
+def consistency_figures(
+    nodes: Callable[[GroupMetrics], NodeFigures], suffix: str = ""
+) -> tuple[Figure, ...]:
+    """Return D_NCR, AUROC and AUCPR over these nodes of a group."""
     return (
-        ACC,
-        *pass_figures(ks),
-        NCR,
-        BY_PROBLEM,
-        NCR_WITHOUT_FINAL,
-        *LENGTHS,
-        TPN_WITHOUT_FINAL,
-        *CONSISTENCY,
-        *CONSISTENCY_WITHOUT_FINAL,
+        _share(f"d_ncr{suffix}", "D_NCR", lambda group: nodes(group).consistency.d_ncr),
+        _share(f"auroc{suffix}", "AUROC", lambda group: nodes(group).consistency.auroc),
+        _share(f"aucpr{suffix}", "AUCPR", lambda group: nodes(group).consistency.aucpr),
     )
 
 
-# MERGED An evaluation for the terminal: three tables, and what a reader must know beside them.
+def class_figures(nodes: Callable[[GroupMetrics], NodeFigures]) -> tuple[Figure, ...]:
+    """Return how many rollouts are right and wrong, where NCR over these nodes is known."""
+    return (
+        _count("", "Right", lambda group: nodes(group).consistency.num_right),
+        _count("", "Wrong", lambda group: nodes(group).consistency.num_wrong),
+        Figure(percent("Prevalence"), lambda group: nodes(group).consistency.prevalence),
+    )
 
-# Groups past which only the first table has those of two dimensions.
-MAX_ROWS: Final = 24
 
-Count: TypeAlias = tuple[str, Callable[[Group], str]]
+def _all(group: GroupMetrics) -> NodeFigures:
+    return group.nodes
 
-_SIZES: Final[tuple[Count, ...]] = (
-    ("Rollouts", lambda group: f"{group.num_rollouts:,}"),
-    ("Problems", lambda group: f"{group.num_problems:,}"),
-)
-_POPULATIONS: Final[tuple[Count, ...]] = (
-    ("With Acc", lambda group: f"{group.acc.count:,}"),
-    ("With NCR", lambda group: f"{group.nodes.ncr.count:,}"),
-)
-_CLASSES: Final[tuple[Count, ...]] = (
-    ("Right", lambda group: f"{group.nodes.consistency.num_right:,}"),
-    ("Wrong", lambda group: f"{group.nodes.consistency.num_wrong:,}"),
-    ("Prevalence %", lambda group: _percent(group.nodes.consistency.prevalence)),
-)
-_CLASSES_WITHOUT_FINAL: Final[tuple[Count, ...]] = (
-    ("Right", lambda group: f"{group.nodes_without_final.consistency.num_right:,}"),
-    ("Wrong", lambda group: f"{group.nodes_without_final.consistency.num_wrong:,}"),
-    ("Prevalence %", lambda group: _percent(group.nodes_without_final.consistency.prevalence)),
-)
-_MATCHES: Final[tuple[Count, ...]] = (
-    ("No match", lambda group: f"{group.nodes.num_without_match:,}"),
-)
+
+def _without_final(group: GroupMetrics) -> NodeFigures:
+    return group.nodes_without_final
+
+
+def table_of_groups(
+    caption: str,
+    keys: Sequence[Figure],
+    sections: Sequence[Sequence[GroupMetrics]],
+    figures: Sequence[Figure],
+    *,
+    bold: int | None = None,
+    sortable: bool = False,
+) -> Table:
+    """Return a table with a row for each group.
+
+    Args:
+        caption: its title.
+        keys: the columns that name a group.
+        sections: the groups.
+        figures: the other columns.
+        bold: section of the totals.
+        sortable: whether a page lets its reader sort it.
+    """
+    columns = (*keys, *figures)
+    rows = [[[figure.of(group) for figure in columns] for group in groups] for groups in sections]
+    return Table(caption, [figure.column for figure in columns], rows, bold, sortable)
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """Return the tables: results, NCR against Acc with and without final nodes, and lengths."""
-    results = (ACC, *pass_figures(evaluation.settings.ks), NCR, NCR_WITHOUT_FINAL)
-    without = "NCR against Acc, without the nodes that state the final answer"
+    results = [*SIZES]
+    if evaluation.overall.has_populations:
+        results += [WITH_ACC, WITH_NCR]
+    results += [ACC, *pass_figures(evaluation.settings.ks), NCR, NCR_WITHOUT_FINAL]
     lengths = LENGTHS if evaluation.overall.tokens.count else (CHARS,)
-    sizes = (*_SIZES, *_POPULATIONS) if evaluation.overall.has_populations else _SIZES
-    every = list(_sections(evaluation, crossed=True))
-    main = list(_sections(evaluation, crossed=not _is_long(evaluation)))
+    every = [[evaluation.overall], *(one.groups for one in evaluation.breakdowns)]
+    main = every
+    if _is_long(evaluation):
+        plain = [one.groups for one in evaluation.breakdowns if len(one.by) == 1]
+        main = [[evaluation.overall], *plain]
+    name = [Figure(words("Group"), label_of)]
+    without = "NCR against Acc, without the nodes that state the final answer"
     return [
-        _table(every, "Answers and nodes", sizes, results),
-        _table(main, "NCR against Acc", _CLASSES, CONSISTENCY),
-        _table(main, without, _CLASSES_WITHOUT_FINAL, CONSISTENCY_WITHOUT_FINAL),
-        _table(main, "Tokens per node, and length", _MATCHES, lengths),
+        table_of_groups(caption, name, sections, figures, bold=0)
+        for caption, sections, figures in (
+            ("Answers and nodes", every, results),
+            ("NCR against Acc", main, [*class_figures(_all), *consistency_figures(_all)]),
+            (without, main, [*class_figures(_without_final), *consistency_figures(_without_final)]),
+            ("Tokens per node, and length", main, [NO_MATCH, *lengths]),
+        )
     ]
 
 
 def _is_long(evaluation: Evaluation) -> bool:
     return sum(len(one.groups) for one in evaluation.breakdowns) > MAX_ROWS
+
+
+def label_of(group: GroupMetrics) -> str:
+    """Return what a group is called."""
+    return " · ".join(one_line(label) for label in group.key.values()) or ALL
 
 
 def evaluation_notes(evaluation: Evaluation) -> list[str]:
@@ -191,52 +208,6 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     return notes
 
 
-def _table(
-    sections: Sequence[Sequence[Group]],
-    title: str,
-    counts: Sequence[Count],
-    figures: Sequence[Figure],
-) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    table.add_column("Group", no_wrap=True, overflow="fold")
-    for heading, _ in counts:
-        table.add_column(heading, justify="right")
-    for figure in figures:
-        table.add_column(figure.heading, justify="right")
-    for groups in sections:
-        for group in groups:
-            table.add_row(
-                Text(_label(group), style="" if group.key else "bold"),
-                *[count(group) for _, count in counts],
-                *[_cell(figure, group) for figure in figures],
-            )
-        table.add_section()
-    return table
-
-
-def _sections(evaluation: Evaluation, crossed: bool) -> Iterator[tuple[Group, ...]]:
-    yield (evaluation.overall,)
-    for breakdown in evaluation.breakdowns:
-        if crossed or len(breakdown.by) == 1:
-            yield breakdown.groups
-
-
-def _label(group: Group) -> str:
-    return " · ".join(one_line(label) for label in group.key.values()) or ALL
-
-
-def _cell(figure: Figure, group: Group) -> Text:
-    value, interval = figure.with_interval(group)
-    text = Text(value)
-    if interval:
-        text.append(f" {interval}", style="dim")
-    return text
-
-
-def _percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{100 * value:.1f}"
-
-
 def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
     overall = evaluation.overall
     for status, count in overall.statuses.items():
@@ -245,18 +216,16 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
             first = f"  (the first: {one_line(message, 200)})" if message else ""
             yield f"{status} {count:,}{first}"
     if overall.num_undecided:
-        limit = overall.acc_if_undecided_were_right
+        limit = ACC.column.show(overall.acc_if_undecided_were_right)
         by_load = overall.num_undecided_by_load
         load = f", {by_load:,} of them because the machine was busy," if by_load else ""
         yield (
             f"{overall.num_undecided:,} answers stayed undecided{load} and count as wrong; "
-            f"were all of them right, Acc would be {_percent(limit)} %"
+            f"were all of them right, Acc would be {limit} %"
         )
-    unjudged = overall.num_rollouts - overall.acc.count
-    if unjudged:
+    if unjudged := overall.num_rollouts - overall.acc.count:
         yield f"{unjudged:,} rollouts have no Acc and are in no mean of it: their status says why"
-    with_nodes = overall.nodes.ncr.count
-    if with_nodes < overall.acc.count:
+    if (with_nodes := overall.nodes.ncr.count) < overall.acc.count:
         yield (
             f"Acc is over {overall.acc.count:,} rollouts, NCR over the {with_nodes:,} whose "
             "problems have nodes"
@@ -279,37 +248,52 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
     for group in (overall,) if models is None else (overall, *models.groups):
         for one in group.pass_at:
             if one.num_left_out:
-                named = ", ".join(one_line(problem_id) for problem_id in one.left_out[:3])
                 yield (
-                    f"pass@{one.k} of {_label(group)} leaves out {one.num_left_out:,} of "
+                    f"pass@{one.k} of {label_of(group)} leaves out {one.num_left_out:,} of "
                     f"{group.num_problems:,} problems, which have fewer than {one.k} samples: "
-                    + named
-                    + (", …" if one.num_left_out > 3 else "")
+                    + named(one.left_out, one.num_left_out)
                 )
-    if overall.tokens.count < overall.num_rollouts:
-        missing = overall.num_rollouts - overall.tokens.count
+    if missing := overall.num_rollouts - overall.tokens.count:
         yield (
             f"{missing:,} rollouts have no length in tokens: give --tokenizer, or num_tokens in "
             "the rollouts"
         )
-    level = f"{100 * evaluation.settings.confidence:g} %"
     if overall.acc.no_interval == ONE_PROBLEM:
         yield "no intervals: a single problem says nothing about others"
-    else:
-        yield f"in brackets: {level} intervals, clustered by problem"
-        reason = overall.nodes.consistency.auroc.no_interval
-        if reason and reason != ONE_CLASS:
-            yield f"AUROC of {ALL} has no interval: {reason}"
+        return
+    level = f"{100 * evaluation.settings.confidence:g} %"
+    yield f"in brackets: {level} intervals, clustered by problem"
+    reason = overall.nodes.consistency.auroc.no_interval
+    if reason and reason != ONE_CLASS:
+        yield f"AUROC of {ALL} has no interval: {reason}"
 
 
-# MERGED An evaluation as LaTeX tables, in the shape of the paper's.
-#
-# Models are rows.  There is a table of Acc, pass@k, NCR and TPN, one of D_NCR, AUROC and AUCPR,
-# and where rollouts are grouped so, one by source and one by difficulty whose columns are the
-# groups and whose blocks are the measures.  The best value of a column is bold where there are
-# several models; of TPN the least, as in the paper.  Intervals are in the JSON and CSV forms.
+def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
+    """Write every group of an evaluation as CSV; the file appears complete or not at all.
 
-_HEADINGS: Final = {
+    Each figure has three columns, ``NAME``, ``NAME_low`` and ``NAME_high``, empty where there is
+    no value or no interval.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+
+    def label(dimension: str) -> Callable[[GroupMetrics], str]:
+        return lambda group: group.key.get(dimension, "")
+
+    figures = [
+        *SIZES, UNDECIDED, ACC, *pass_figures(evaluation.settings.ks), NCR, NCR_BY_PROBLEM,
+        NCR_WITHOUT_FINAL, *LENGTHS, TPN_WITHOUT_FINAL, *consistency_figures(_all),
+        *consistency_figures(_without_final, "_without_final"),
+        Figure(percent("", "prevalence"), lambda group: group.nodes.consistency.prevalence),
+    ]  # fmt: skip
+    sections = [[evaluation.overall], *(one.groups for one in evaluation.breakdowns)]
+    keys = [Figure(words(dimension, dimension), label(dimension)) for dimension in DIMENSIONS]
+    write_rows(table_of_groups("", keys, sections, figures).to_csv(), path)
+
+
+# Of LaTeX: the paper's own words for two columns, and what is best where it is not the most.
+_LATEX_HEADINGS: Final = {
     "d_ncr": r"$D_\text{NCR}$",
     "tokens": "Response Length (tokens)",
     "chars": "Response Length (characters)",
@@ -324,130 +308,190 @@ def write_latex(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    with atomic_file(path) as stream:
-        stream.write(latex_of(evaluation).encode("utf-8", "replace"))
+    write_text(latex_of(evaluation), path)
 
 
 def latex_of(evaluation: Evaluation) -> str:
-    """Return the tables of an evaluation as LaTeX that needs ``booktabs`` and ``amsmath``."""
+    """Return tables in the shape of the paper's, for LaTeX with ``booktabs`` and ``amsmath``.
+
+    Models are rows.  There is a table of Acc, pass@k, NCR and TPN, one of D_NCR, AUROC and AUCPR,
+    and where rollouts are grouped so, one by source and one by difficulty whose columns are the
+    groups and whose blocks are the measures.  The best value of a column is bold where there are
+    several models; of TPN the least, as in the paper.  Intervals are in the JSON and CSV forms.
+    """
     by_model = evaluation.breakdown("model")
     groups = (evaluation.overall,) if by_model is None else by_model.groups
     results = (ACC, *pass_figures(evaluation.settings.ks), NCR, TPN)
     tables = [
-        _latex_table("Acc, pass@k and NCR in percent, and tokens per node.", groups, results),
-        _latex_table("Consistency metrics between Acc and NCR, in percent.", groups, CONSISTENCY),
+        _latex_models("Acc, pass@k and NCR in percent, and tokens per node.", groups, results),
+        _latex_models(
+            "Consistency metrics between Acc and NCR, in percent.",
+            groups,
+            consistency_figures(_all),
+        ),
     ]
     length = TOKENS if evaluation.overall.tokens.count else CHARS
     for breakdown in evaluation.breakdowns:
-        dimension = breakdown.by[-1]
-        if dimension != "model":
-            caption = f"Results by {dimension}, in percent."
-            tables.append(_blocks(caption, breakdown, dimension, (ACC, NCR, length)))
+        if breakdown.by[-1] != "model":
+            tables.append(_latex_blocks(breakdown, breakdown.by[-1], (ACC, NCR, length)))
     return "% needs \\usepackage{booktabs,amsmath}\n\n" + "\n".join(tables)
 
 
-def _latex_table(caption: str, groups: Sequence[Group], figures: Sequence[Figure]) -> str:
-    heading = " & ".join(["Model", *map(_heading, figures)]) + r" \\"
-    columns = [_column(figure, groups) for figure in figures]
-    lines = [
-        " & ".join([escaped(_model(group)), *[column[at] for column in columns]]) + r" \\"
+def _latex_models(caption: str, groups: Sequence[GroupMetrics], figures: Sequence[Figure]) -> str:
+    columns = [_latex_column(figure, groups) for figure in figures]
+    rows = [
+        [latex_text(_model(group)), *[column[at] for column in columns]]
         for at, group in enumerate(groups)
     ]
-    return _float(caption, len(figures), [heading, r"\midrule", *lines])
+    return latex_table(caption, [[["Model", *map(_latex_heading, figures)]], rows])
 
 
-def _blocks(caption: str, breakdown: Breakdown, dimension: str, figures: Sequence[Figure]) -> str:
+def _latex_blocks(breakdown: Breakdown, dimension: str, figures: Sequence[Figure]) -> str:
     """Return a table of models by groups, one block of rows for each measure."""
     labels = sorted({group.key[dimension] for group in breakdown.groups}, key=label_order)
     # By their own names: two that are shown alike, cut or cleaned, are two rows.
     models = list(dict.fromkeys(map(_model, breakdown.groups)))
     cell = {(_model(group), group.key[dimension]): group for group in breakdown.groups}
-    lines = [" & ".join(["Model", *map(escaped, labels)]) + r" \\"]
+    sections: list[list[list[str]]] = [[["Model", *map(latex_text, labels)]]]
     for figure in figures:
-        lines += [
-            r"\midrule",
-            rf"\multicolumn{{{len(labels) + 1}}}{{c}}{{{_heading(figure)}}} \\",
-        ]
         columns = []
         for label in labels:
             there = [model for model in models if (model, label) in cell]
-            shown = _column(figure, [cell[model, label] for model in there])
+            shown = _latex_column(figure, [cell[model, label] for model in there])
             columns.append(dict(zip(there, shown, strict=True)))
-        lines += [
-            " & ".join([escaped(model), *[column.get(model, "--") for column in columns]]) + r" \\"
+        rows = [
+            [latex_text(model), *[column.get(model, "--") for column in columns]]
             for model in models
         ]
-    return _float(caption, len(labels), lines)
+        sections.append([[_latex_heading(figure)], *rows])
+    return latex_table(f"Results by {dimension}, in percent.", sections)
 
 
-def _float(caption: str, columns: int, lines: Sequence[str]) -> str:
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{l{'c' * columns}}}",
-            r"\toprule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _column(figure: Figure, groups: Sequence[Group]) -> list[str]:
+def _latex_column(figure: Figure, groups: Sequence[GroupMetrics]) -> list[str]:
     """Return the values of a column, the best of several bold; equal ones as they are shown."""
-    decimals = 2 if figure.name == "tpn" else figure.decimals
-    values = [figure.pick(group).value for group in groups]
-    shown = ["--" if v is None else f"{figure.scale * v:.{decimals}f}" for v in values]
+    key, scale = figure.column.key, figure.column.scale
+    decimals = 2 if key == "tpn" else figure.column.decimals
+    estimates = [figure.of(group) for group in groups]
+    values = [one.value if isinstance(one, Estimate) else None for one in estimates]
+    shown = ["--" if v is None else f"{scale * v:.{decimals}f}" for v in values]
     known = [value for value in values if value is not None]
-    if len(known) < 2 or figure.name in _NONE_IS_BEST:
+    if len(known) < 2 or key in _NONE_IS_BEST:
         return shown
-    best = min(known) if figure.name in _LEAST_IS_BEST else max(known)
-    best_shown = f"{figure.scale * best:.{decimals}f}"
-    return [rf"\textbf{{{text}}}" if text == best_shown else text for text in shown]
+    best = shown[values.index(min(known) if key in _LEAST_IS_BEST else max(known))]
+    return [rf"\textbf{{{text}}}" if text == best else text for text in shown]
 
 
-def _model(group: Group) -> str:
+def _model(group: GroupMetrics) -> str:
     return group.key.get("model", ALL)
 
 
-def _heading(figure: Figure) -> str:
-    return _HEADINGS.get(figure.name, escaped(figure.heading.removesuffix(" %")))
+def _latex_heading(figure: Figure) -> str:
+    heading = figure.column.heading.removesuffix(" %")
+    return _LATEX_HEADINGS.get(figure.column.key, latex_text(heading))
 
 
-# MERGED An evaluation as one CSV file: a row for each group, fractions as in the JSON form.
+# Of a comparison, each measure is a row.
+_MEASURES: Final = {
+    one.column.key: one.column for one in (ACC, NCR, NCR_WITHOUT_FINAL, TPN, TOKENS)
+}
 
 
-def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
-    """Write every group of an evaluation; the file appears complete or not at all.
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Return a table of differences for all problems and for each group of them."""
+    return [_comparison_table(group) for group in (comparison.overall, *comparison.groups)]
 
-    Each figure has three columns, ``NAME``, ``NAME_low`` and ``NAME_high``, empty where there is
-    no value or no interval.
 
-    Raises:
-        InputError: the file cannot be written.
-    """
-    figures = all_figures(evaluation.settings.ks)
-    heading = [
-        *DIMENSIONS,
-        "num_rollouts",
-        "num_problems",
-        "num_undecided",
-        *[f"{figure.name}{end}" for figure in figures for end in ("", "_low", "_high")],
-        "prevalence",
+def _comparison_table(group: PairedGroup) -> Table:
+    title = ", ".join(one_line(label) for label in group.key.values()) or ALL
+    headings = ("Baseline", "Candidate", "Difference", "Relative", "p", "Better/equal/worse")
+    return Table(
+        f"{title}: {group.num_problems:,} problems",
+        [words("Measure"), *map(number, headings)],
+        [[_comparison_row(one) for one in group.differences if one.delta.value is not None]],
+    )
+
+
+def _comparison_row(difference: PairedDifference) -> Row:
+    column, delta = _MEASURES[difference.measure], difference.delta
+
+    def signed(value: float | None, scale: float = column.scale) -> str:
+        return ABSENT if value is None else f"{scale * value:+,.1f}"
+
+    known = delta.low is not None and delta.high is not None
+    interval = f"({signed(delta.low)} to {signed(delta.high)})" if known else ""
+    relative, p_value = difference.relative, difference.p_value
+    return [
+        column.heading,
+        column.show(difference.baseline),
+        column.show(difference.candidate),
+        Cell(signed(delta.value), note=interval),
+        ABSENT if relative is None else f"{signed(relative, 100.0)} %",
+        ABSENT if p_value is None else f"{p_value:.4f}",
+        f"{difference.wins:,}/{difference.ties:,}/{difference.losses:,}",
     ]
-    groups = [group for breakdown in evaluation.breakdowns for group in breakdown.groups]
-    rows = [_row(group, evaluation) for group in (evaluation.overall, *groups)]
-    write_rows([heading, *rows], path)
 
 
-def _row(group: Group, evaluation: Evaluation) -> list[object]:
-    row: list[object] = [group.key.get(dimension, "") for dimension in DIMENSIONS]
-    row += [group.num_rollouts, group.num_problems, group.num_undecided]
-    for figure in all_figures(evaluation.settings.ks):
-        estimate = figure.pick(group)
-        row += [estimate.value, estimate.low, estimate.high]
-    return [*row, group.nodes.consistency.prevalence]
+def comparison_notes(comparison: Comparison) -> Iterator[str]:
+    """Yield what a reader must know beside the tables."""
+    for who, count, ids in (
+        ("baseline", comparison.num_only_baseline, comparison.only_baseline),
+        ("candidate", comparison.num_only_candidate, comparison.only_candidate),
+    ):
+        if count:
+            left_out = f"{count:,} problems that only the {who} answered are left out"
+            yield f"{left_out}: {named(ids, count)}"
+    for difference in comparison.overall.differences:
+        if 0 < difference.num_unpaired < comparison.overall.num_problems:
+            yield (
+                f"{_MEASURES[difference.measure].heading.removesuffix(' %')}: "
+                f"{difference.num_unpaired:,} problems left out, one of the two has no value there"
+            )
+    if comparison.num_undecided:
+        yield f"{comparison.num_undecided:,} answers stayed undecided and count as wrong"
+    yield (
+        f"in brackets: {100 * comparison.confidence:g} % intervals over problems; "
+        "of TPN and tokens, less counts as better"
+    )
+
+
+def agreement_table(found: Agreement) -> Table:
+    """Return consistency, recall and precision, over all nodes and over problems."""
+    return Table(
+        "",
+        [
+            words(""),
+            replace(percent("All nodes"), interval=True),
+            replace(percent("Mean over problems"), interval=True),
+        ],
+        [
+            [
+                ["Consistency", found.consistency, found.consistency_by_problem],
+                ["Recall", found.recall, found.recall_by_problem],
+                ["Precision", found.precision, found.precision_by_problem],
+            ]
+        ],
+    )
+
+
+def agreement_notes(found: Agreement, confidence: float) -> Iterator[str]:
+    """Yield what a reader must know beside the table."""
+    yield (
+        f"{found.num_pairs:,} pairs of {found.num_ours:,} nodes of the dataset and "
+        f"{found.num_theirs:,} human ones, in {len(found.problems):,} problems"
+    )
+    if count := found.num_only_theirs:
+        left_out = f"{count:,} annotated problems are not in the dataset and left out"
+        yield f"{left_out}: {named(found.only_theirs, count)}"
+    if found.num_only_ours:
+        yield f"{found.num_only_ours:,} problems have no human annotation and are left out"
+    if found.num_without_nodes:
+        yield f"{found.num_without_nodes:,} problems have no nodes in either"
+    missed = [(one.problem_id, label) for one in found.problems for _, label in one.missed]
+    if missed:
+        yield f"human nodes without a partner ({len(missed):,}; --json has all):"
+    for problem_id, label in missed[:_SHOWN_MISSED]:
+        yield f"  {one_line(problem_id)}: {one_line(label, 80)}"
+    if found.recall.no_interval:
+        yield f"no intervals: {found.recall.no_interval}"
+    else:
+        yield f"in brackets: {100 * confidence:g} % intervals, clustered by problem"

@@ -12,7 +12,7 @@ Every finding, its severity and what to do about it: ``docs/validation.md``.
 
 from __future__ import annotations
 
-from consensusbench.quality.stats import DatasetStats, Group, read_stats
+from consensusbench.quality.stats import Composition, DatasetStats, read_stats
 from consensusbench.quality.validate import (
     SEVERITY,
     Code,
@@ -26,9 +26,9 @@ from consensusbench.quality.validate import (
 __all__ = [
     "SEVERITY",
     "Code",
+    "Composition",
     "DatasetStats",
     "Finding",
-    "Group",
     "Severity",
     "ValidationReport",
     "ValidationSettings",

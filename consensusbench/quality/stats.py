@@ -8,19 +8,34 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from consensusbench.evaluation.scored import difficulty_of
-from consensusbench.outputs import escaped, write_rows
-from consensuspr.data import OnError, Problem, ReadReport, atomic_file, read_problems
+from consensusbench.tables import (
+    Cell,
+    Row,
+    Table,
+    latex_table,
+    latex_text,
+    number,
+    words,
+)
+from consensuspr.data import OnError, Problem, ReadReport, read_problems
 
-UNKNOWN = "unknown"
+UNKNOWN: Final = "unknown"
+NO_SOURCE: Final = "(none)"
+# Order and names of the last rows of the paper's table.
+TOTALS: Final = {"test": "Total (Test)", "train": "Total (Train)", UNKNOWN: "Total (no split)"}
+
+# Of a distribution in the terminal; --json has all of it.
+SHOWN_VALUES: Final = 16
+_BAR_CHARS: Final = 40
 
 
 @dataclass(slots=True)
-class Group:
+class Composition:
     """Counts of a group of problems; every distribution maps a value to how often it is met.
 
     Attributes:
@@ -92,29 +107,14 @@ class Group:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain values; keys of distributions in order, as text."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        said = {"problems": said.pop("with_nodes"), "average_nodes": self.average_nodes} | said
         return {
-            "problems": self.with_nodes,
-            "average_nodes": self.average_nodes,
-            "without_nodes": self.without_nodes,
-            "without_ground_truth": self.without_ground_truth,
-            "without_text": self.without_text,
-            "nodes": self.nodes,
-            "final_nodes": self.final_nodes,
-            "with_final": self.with_final,
-            "only_final": self.only_final,
-            "nodes_per_problem": _in_order(self.nodes_per_problem),
-            "types": _in_order(self.types),
-            "expressions_per_node": _in_order(self.expressions_per_node),
-            "derived_per_node": _in_order(self.derived_per_node),
-            "without_derived": self.without_derived,
-            "support": _in_order(self.support),
-            "without_support": self.without_support,
-            "difficulty": _in_order(self.difficulty),
+            name: {str(key): value[key] for key in sorted(value)}
+            if isinstance(value, Counter)
+            else value
+            for name, value in said.items()
         }
-
-
-def _in_order(distribution: Counter[Any]) -> dict[str, int]:
-    return {str(value): distribution[value] for value in sorted(distribution)}
 
 
 @dataclass(slots=True)
@@ -128,23 +128,23 @@ class DatasetStats:
         read: rows read and skipped.
     """
 
-    overall: Group = field(default_factory=Group)
-    by_source: dict[str, Group] = field(default_factory=dict)
-    by_split: dict[str, Group] = field(default_factory=dict)
+    overall: Composition = field(default_factory=Composition)
+    by_source: dict[str, Composition] = field(default_factory=dict)
+    by_split: dict[str, Composition] = field(default_factory=dict)
     read: ReadReport = field(default_factory=ReadReport)
 
     def add(self, problem: Problem) -> None:
         """Count a problem."""
         self.overall.add(problem)
-        self.by_source.setdefault(problem.data_source, Group()).add(problem)
-        self.by_split.setdefault(problem.split or UNKNOWN, Group()).add(problem)
+        self.by_source.setdefault(problem.data_source, Composition()).add(problem)
+        self.by_split.setdefault(problem.split or UNKNOWN, Composition()).add(problem)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
             "overall": self.overall.to_json(),
-            "by_source": {name: group.to_json() for name, group in self.by_source.items()},
-            "by_split": {name: group.to_json() for name, group in self.by_split.items()},
+            "by_source": {name: one.to_json() for name, one in self.by_source.items()},
+            "by_split": {name: one.to_json() for name, one in self.by_split.items()},
             "skipped_rows": self.read.skipped,
         }
 
@@ -178,77 +178,89 @@ def read_stats(
     return stats
 
 
-# MERGED The composition of a dataset in the form of the paper's table 1, as CSV and as LaTeX.
+def composition_table(stats: DatasetStats) -> Table:
+    """Return the paper's table 1, sources and then totals by split, with more columns."""
 
-# Order and names of the last rows of the paper's table.
-TOTALS: Final = {"test": "Total (Test)", "train": "Total (Train)", UNKNOWN: "Total (no split)"}
-NO_SOURCE: Final = "(none)"
+    def row(name: str, one: Composition) -> Row:
+        share = f"({100 * one.with_final / one.with_nodes:.1f} %)" if one.with_nodes else ""
+        with_final = Cell(one.with_final, note=share)
+        average = one.average_nodes
+        return [name, one.with_nodes, average, one.nodes, with_final, one.without_nodes]
 
-_COLUMNS: Final = ("problems", "average_nodes", "nodes", "with_final", "without_nodes")
-
-
-def composition(stats: DatasetStats) -> tuple[list[tuple[str, Group]], list[tuple[str, Group]]]:
-    """Return the rows of the table: sources by name, then totals by split."""
-    sources = [(name or NO_SOURCE, group) for name, group in stats.by_source.items()]
-    totals = [
-        (name, stats.by_split[split]) for split, name in TOTALS.items() if split in stats.by_split
-    ]
-    return sources, totals
-
-
-def write_csv(stats: DatasetStats, path: str | os.PathLike[str]) -> None:
-    """Write a row for each source and each total; the file appears complete or not at all.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    rows: list[list[object]] = [["source", *_COLUMNS]]
-    for part in composition(stats):
-        for name, group in part:
-            known = group.to_json()
-            rows.append([name, *(known[column] for column in _COLUMNS)])
-    write_rows(rows, path)
+    return Table(
+        "",
+        [
+            words("Source", "source"),
+            number("#Problems", "problems"),
+            number("Avg. N(k)", "average_nodes", decimals=2),
+            number("Nodes", "nodes"),
+            number("With final node", "with_final"),
+            number("Without nodes", "without_nodes"),
+        ],
+        [[row(name, one) for name, one in section] for section in _sections(stats)],
+        bold=1,
+    )
 
 
-def write_latex(stats: DatasetStats, path: str | os.PathLike[str]) -> None:
-    """Write the paper's table 1; the file appears complete or not at all.
+def distribution_table(counts: Composition) -> Table:
+    """Return the distributions with a bar each, values past a limit as one row."""
+    rows: list[Row] = []
+    for name, distribution in (
+        ("nodes of a problem", counts.nodes_per_problem),
+        ("type of a node", counts.types),
+        ("expressions of a node", counts.expressions_per_node),
+        ("derived forms of a node", counts.derived_per_node),
+        ("support of a node", counts.support),
+        ("difficulty", counts.difficulty),
+    ):
+        values: list[tuple[int | str, int]] = sorted(distribution.items())
+        most = max((count for _, count in values), default=0)
+        for place, (value, count) in enumerate(values[:SHOWN_VALUES]):
+            bar = Cell("█" * max(1, round(_BAR_CHARS * count / most)), style="cyan")
+            rows.append([name if place == 0 else "", str(value), count, bar])
+        if rest := sum(count for _, count in values[SHOWN_VALUES:]):
+            rows.append(["", f"over {values[SHOWN_VALUES - 1][0]}", rest, ""])
+    columns = [words("Distribution"), words("Value"), number("Count"), words("")]
+    return Table("", columns, [rows])
 
-    Raises:
-        InputError: the file cannot be written.
-    """
-    with atomic_file(path) as stream:
-        stream.write(latex_of(stats).encode("utf-8", "replace"))
+
+def stats_notes(stats: DatasetStats) -> Iterator[str]:
+    """Yield what is counted beside the tables."""
+    counts = stats.overall
+    yield (
+        f"{counts.final_nodes:,} of {counts.nodes:,} nodes state the final answer; "
+        f"{counts.only_final:,} problems have no other nodes"
+    )
+    for count, what in (
+        (counts.without_derived, "nodes store no derived forms"),
+        (counts.without_support, "nodes do not say their support"),
+        (counts.without_ground_truth, "problems have no ground truth"),
+        (counts.without_text, "problems have no text"),
+    ):
+        if count:
+            yield f"{count:,} {what}"
+    if stats.read.skipped:
+        yield f"{stats.read.skipped:,} bad rows skipped (first: {stats.read.reasons[0]})"
 
 
 def latex_of(stats: DatasetStats) -> str:
     """Return the paper's table 1 as LaTeX that needs ``booktabs``."""
-    sources, totals = composition(stats)
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"\centering",
-            r"\caption{Composition and statistics of the dataset.}",
-            r"\begin{tabular}{lcc}",
-            r"\toprule",
-            r"Source & \#Problems & Avg.\ $N(k)$ \\",
-            r"\midrule",
-            *(_line(escaped(name), group) for name, group in sources),
-            r"\midrule",
-            *(_line(_bold_total(name), group) for name, group in totals),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
+
+    def row(name: str, one: Composition) -> list[str]:
+        average = one.average_nodes
+        return [name, str(one.with_nodes), "--" if average is None else f"{average:.2f}"]
+
+    sources, totals = _sections(stats)
+    rows = [row(latex_text(name), one) for name, one in sources]
+    split_names = [(name.partition(" "), one) for name, one in totals]
+    bold_rows = [row(rf"\textbf{{{total}}} {split}", one) for (total, _, split), one in split_names]
+    return latex_table(
+        "Composition and statistics of the dataset.",
+        [[["Source", r"\#Problems", r"Avg.\ $N(k)$"]], rows, bold_rows],
     )
 
 
-def _line(name: str, group: Group) -> str:
-    average = group.average_nodes
-    shown = "--" if average is None else f"{average:.2f}"
-    return rf"{name} & {group.with_nodes} & {shown} \\"
-
-
-def _bold_total(name: str) -> str:
-    total, _, split = name.partition(" ")
-    return rf"\textbf{{{total}}} {split}"
+def _sections(stats: DatasetStats) -> list[list[tuple[str, Composition]]]:
+    """Return the rows of the table: sources by name, then totals by split."""
+    totals = [(name, stats.by_split[key]) for key, name in TOTALS.items() if key in stats.by_split]
+    return [[(name or NO_SOURCE, one) for name, one in stats.by_source.items()], totals]

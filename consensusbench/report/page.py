@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from consensusbench.evaluation.metrics import Settings as EvaluationSettings
-from consensusbench.evaluation.metrics import evaluate
+from consensusbench.evaluation.metrics import EvaluationSettings, evaluate
 from consensusbench.evaluation.scored import UNKNOWN, ScoredSet, label_order
 from consensusbench.quality.diagnose import (
     Diagnosis,
@@ -74,7 +73,7 @@ from consensuspr.version import VERSION
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.estimates import Estimate
-    from consensusbench.evaluation.metrics import Evaluation, Group
+    from consensusbench.evaluation.metrics import Evaluation, GroupMetrics
     from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
     from consensusbench.quality.diagnose import DiagnosisReport, Thresholds
     from consensusbench.quality.probes import AttackFigures, AttackReport, ProbeReport
@@ -778,12 +777,12 @@ def _legend(*, with_tpn: bool) -> str:
     )
 
 
-def _tells_apart(groups: Sequence[Group], dimension: str) -> bool:
+def _tells_apart(groups: Sequence[GroupMetrics], dimension: str) -> bool:
     return len({group.key[dimension] for group in groups}) > 1
 
 
 def _results_figures(
-    caption: str, by: Sequence[str], groups: Iterable[Group], evaluation: Evaluation
+    caption: str, by: Sequence[str], groups: Iterable[GroupMetrics], evaluation: Evaluation
 ) -> Table:
     apart = evaluation.overall.has_populations
     with_acc = Column("with Acc", hint="rollouts whose answer could be judged: what Acc is over")
@@ -807,11 +806,11 @@ def _results_figures(
     return Table(caption, columns, rows, sortable=len(rows) > 2).without_empty_columns()
 
 
-def _names(group: Group, by: Sequence[str]) -> list[Cell]:
+def _names(group: GroupMetrics, by: Sequence[str]) -> list[Cell]:
     return [text(group.key.get(name, "all")) for name in by]
 
 
-def _cells(group: Group, apart: bool) -> list[Cell]:
+def _cells(group: GroupMetrics, apart: bool) -> list[Cell]:
     return [
         count(group.num_rollouts),
         count(group.num_problems),
@@ -828,7 +827,7 @@ def _cells(group: Group, apart: bool) -> list[Cell]:
     ]
 
 
-def _consistency(groups: Sequence[Group]) -> Table:
+def _consistency(groups: Sequence[GroupMetrics]) -> Table:
     columns = (
         Column("model", numeric=False),
         Column("nodes", numeric=False),

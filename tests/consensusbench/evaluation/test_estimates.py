@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from consensusbench.evaluation.estimates import (
+    LENGTH,
     NO_VALUE,
     ONE_PROBLEM,
+    SHARE,
     mean_estimate,
     median_estimate,
     problem_mean_estimate,
@@ -87,7 +89,7 @@ def test_nothing_known_is_no_value_and_not_zero() -> None:
 
 def test_the_interval_of_a_share_solves_wilsons_equation() -> None:
     values, problem = floats(1, 1, 1, 0, 1, 1, 1, 1), ints(0, 0, 1, 1, 2, 2, 3, 3)
-    found = mean_estimate(values, problem, 0.95, lies="in [0, 1]")
+    found = mean_estimate(values, problem, 0.95, bounds=SHARE)
     assert found.value is not None and found.std_error is not None
     size = found.value * (1 - found.value) / found.std_error**2
     for end in (found.low, found.high):
@@ -97,7 +99,7 @@ def test_the_interval_of_a_share_solves_wilsons_equation() -> None:
 
 
 def test_all_right_is_not_certain_to_be_right() -> None:
-    found = mean_estimate(np.ones(40), np.repeat(np.arange(10), 4), 0.95, lies="in [0, 1]")
+    found = mean_estimate(np.ones(40), np.repeat(np.arange(10), 4), 0.95, bounds=SHARE)
     assert (found.value, found.high, found.std_error) == (1.0, 1.0, 0.0)
     t = t_quantile(0.95, 10)
     assert found.low == pytest.approx(1 / (1 + t * t / 10))
@@ -105,15 +107,15 @@ def test_all_right_is_not_certain_to_be_right() -> None:
 
 def test_problems_that_are_alike_are_not_certain() -> None:
     # Two problems of which half of the rollouts are right: no spread, and next to no knowledge.
-    found = mean_estimate(floats(1, 0, 1, 0), ints(0, 0, 1, 1), 0.95, lies="in [0, 1]")
+    found = mean_estimate(floats(1, 0, 1, 0), ints(0, 0, 1, 1), 0.95, bounds=SHARE)
     assert found.value == 0.5 and found.low is not None and found.high is not None
     assert found.low < 0.1 and found.high > 0.9
-    many = mean_estimate(floats(*[1, 0] * 400), ints(*np.arange(800) // 2), 0.95, lies="in [0, 1]")
+    many = mean_estimate(floats(*[1, 0] * 400), ints(*np.arange(800) // 2), 0.95, bounds=SHARE)
     assert many.low == pytest.approx(0.45, abs=0.005)
 
 
 def test_a_length_is_not_negative() -> None:
-    found = mean_estimate(floats(1, 100), ints(0, 1), 0.95, lies="from 0")
+    found = mean_estimate(floats(1, 100), ints(0, 1), 0.95, bounds=LENGTH)
     assert found.low == 0.0
 
 
@@ -154,10 +156,10 @@ def test_an_interval_holds_its_value_and_a_share_stays_in_range(
 ) -> None:
     values, problem = data
     for estimate in (mean_estimate, problem_mean_estimate):
-        found = estimate(values, problem, 0.95, lies="in [0, 1]")
+        found = estimate(values, problem, 0.95, bounds=SHARE)
         if found.low is not None and found.high is not None and found.value is not None:
             assert 0 <= found.low <= found.value <= found.high <= 1
-            narrower = estimate(values, problem, 0.5, lies="in [0, 1]")
+            narrower = estimate(values, problem, 0.5, bounds=SHARE)
             assert narrower.low is not None and narrower.low >= found.low - 1e-12
 
 
@@ -170,7 +172,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(spread: float, truth: fl
     for _ in range(400):
         chance = np.clip(0.6 + spread * random.standard_normal(40), 0.02, 0.98)
         right = (random.random((40, 8)) < chance[:, None]).ravel().astype(np.float64)
-        found = mean_estimate(right, problem, 0.95, lies="in [0, 1]")
+        found = mean_estimate(right, problem, 0.95, bounds=SHARE)
         assert found.low is not None and found.high is not None
         covered += found.low <= truth <= found.high
     # 380 are expected; the standard deviation of the count is 4.4.

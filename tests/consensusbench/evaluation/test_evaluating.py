@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consensusbench.evaluation.metrics import SCHEMA, Group, Settings, evaluate
+from consensusbench.evaluation.metrics import SCHEMA, EvaluationSettings, GroupMetrics, evaluate
 from consensusbench.evaluation.scored import ScoredRollout, ScoredSet, columns_of
 from consensusbench.evaluation.tables import evaluation_notes, latex_of, write_csv, write_latex
 from consensuspr.errors import InputError
@@ -42,7 +42,7 @@ def example() -> ScoredSet:
 
 
 def test_every_figure_by_hand() -> None:
-    found = evaluate(example(), settings=Settings(ks=(1, 2))).overall
+    found = evaluate(example(), settings=EvaluationSettings(ks=(1, 2))).overall
     assert (found.num_rollouts, found.num_problems) == (7, 3)
     assert found.statuses == {"OK": 4, "ANSWER_UNDECIDED": 1, "NO_NODES": 1, "INTERNAL": 1}
     assert found.acc.value == pytest.approx(3 / 6)
@@ -75,7 +75,7 @@ def test_every_figure_by_hand() -> None:
     assert found.chars.value == pytest.approx((300 + 100 + 5 * 100) / 7)
 
 
-def labels(groups: tuple[Group, ...]) -> list[tuple[str, ...]]:
+def labels(groups: tuple[GroupMetrics, ...]) -> list[tuple[str, ...]]:
     return [tuple(group.key.values()) for group in groups]
 
 
@@ -113,7 +113,9 @@ def test_difficulties_stand_in_their_order() -> None:
 
 
 def test_the_json_form_is_complete_and_has_no_nan() -> None:
-    found = evaluate(example(), dataset="d.jsonl", settings=Settings(ks=(1, 2), seed=3)).to_json()
+    found = evaluate(
+        example(), dataset="d.jsonl", settings=EvaluationSettings(ks=(1, 2), seed=3)
+    ).to_json()
     read = json.loads(json.dumps(found, allow_nan=False))
     assert (read["schema"], read["dataset"], read["ks"], read["seed"]) == (
         SCHEMA,
@@ -160,7 +162,7 @@ def keys(value: object) -> set[str]:
 
 
 def test_csv_has_a_row_for_each_group_and_fractions(tmp_path: Path) -> None:
-    found = evaluate(example(), settings=Settings(ks=(1, 2)))
+    found = evaluate(example(), settings=EvaluationSettings(ks=(1, 2)))
     write_csv(found, tmp_path / "figures.csv")
     with (tmp_path / "figures.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -180,7 +182,7 @@ def test_latex_has_the_papers_tables(tmp_path: Path) -> None:
     scored.rollouts = [
         replace(r, model={"A": "a_1 & b%", "B": "B"}[r.model]) for r in scored.rollouts
     ]
-    write_latex(evaluate(scored, settings=Settings(ks=(1, 2))), tmp_path / "tables.tex")
+    write_latex(evaluate(scored, settings=EvaluationSettings(ks=(1, 2))), tmp_path / "tables.tex")
     text = (tmp_path / "tables.tex").read_text(encoding="utf-8")
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 4
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 4
@@ -254,7 +256,7 @@ def test_latex_of_one_unnamed_model_has_one_row() -> None:
 
 
 def test_notes_say_what_the_tables_do_not() -> None:
-    notes = "\n".join(evaluation_notes(evaluate(example(), settings=Settings(ks=(2,)))))
+    notes = "\n".join(evaluation_notes(evaluate(example(), settings=EvaluationSettings(ks=(2,)))))
     assert "INTERNAL 1" in notes and "ANSWER_UNDECIDED 1" in notes
     assert "1 answers stayed undecided and count as wrong" in notes and "66.7 %" in notes
     assert "1 rollouts have no Acc" in notes
@@ -275,15 +277,15 @@ def test_a_busy_machine_is_named() -> None:
 @pytest.mark.parametrize(
     ("by", "how", "sentence"),
     [
-        (("colour",), Settings(), "by model, source, difficulty, not by 'colour'"),
-        ((), Settings(confidence=0.0), "above 0 and below 1, got 0.0"),
-        ((), Settings(seed=-1), "the seed must be 0 or more, got -1"),
-        ((), Settings(ks=(0,)), r"1 or more, got \(0,\)"),
-        ((), Settings(ks=(2, 1)), r"ascending and 1 or more, got \(2, 1\)"),
+        (("colour",), EvaluationSettings(), "by model, source, difficulty, not by 'colour'"),
+        ((), EvaluationSettings(confidence=0.0), "above 0 and below 1, got 0.0"),
+        ((), EvaluationSettings(seed=-1), "the seed must be 0 or more, got -1"),
+        ((), EvaluationSettings(ks=(0,)), r"1 or more, got \(0,\)"),
+        ((), EvaluationSettings(ks=(2, 1)), r"ascending and 1 or more, got \(2, 1\)"),
     ],
 )
 def test_settings_out_of_range_are_refused(
-    by: tuple[str, ...], how: Settings, sentence: str
+    by: tuple[str, ...], how: EvaluationSettings, sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         evaluate(example(), by=by, settings=how)

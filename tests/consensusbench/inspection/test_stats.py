@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from consensusbench.quality import DatasetStats, read_stats
-from consensusbench.quality.stats import latex_of, write_csv
+from consensusbench.quality.stats import composition_table, latex_of
+from consensusbench.tables import write_rows
 from consensuspr.data import Problem
 from consensuspr.errors import DataError
 
@@ -125,14 +126,14 @@ def test_latex_is_the_table_of_the_paper(stats: DatasetStats) -> None:
 def test_a_source_is_neither_a_formula_nor_a_command(tmp_path: Path) -> None:
     stats = DatasetStats()
     stats.add(Problem(problem_id="p", data_source="=1|[a]<b>"))
-    write_csv(stats, tmp_path / "s.csv")
+    write_rows(composition_table(stats).to_csv(), tmp_path / "s.csv")
     assert "\n'=1|[a]<b>," in (tmp_path / "s.csv").read_text(encoding="utf-8")
     stats.add(Problem(problem_id="q", data_source="[a]<b>|"))
     assert r"{[}a{]}\textless{}b\textgreater{}\textbar{} & 0 & -- \\" in latex_of(stats)
 
 
 def test_csv_has_a_row_for_each_source_and_total(stats: DatasetStats, tmp_path: Path) -> None:
-    write_csv(stats, tmp_path / "s.csv")
+    write_rows(composition_table(stats).to_csv(), tmp_path / "s.csv")
     with open(tmp_path / "s.csv", encoding="utf-8", newline="") as text:
         read = list(csv.DictReader(text))
     assert [row["source"] for row in read] == [

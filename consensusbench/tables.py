@@ -1,0 +1,353 @@
+"""One description of a table, written four ways: terminal, CSV, LaTeX and the report's page.
+
+A :class:`Table` holds values, and its columns know how these are shown: as shares in percent, with
+so many decimals, with an interval beside them.  CSV keeps values as they are, which for shares are
+fractions.  The page's own rendering is in :mod:`consensusbench.report.page`.
+
+All text is anybody's: names of models and sources come from files.  It reaches a terminal without
+control characters, LaTeX without commands and a spreadsheet without formulas.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, Final, Protocol, TypeAlias
+
+from rich.console import Console
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from consensuspr.console import one_line
+from consensuspr.data import atomic_file
+
+ABSENT: Final = "–"
+
+
+class Result:
+    """Base of values that a command prints: ``to_json`` gives every field by its name."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value ready for ``json.dumps``."""
+        return {one.name: plain(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
+
+
+def plain(value: object) -> Any:
+    """Return a value ready for ``json.dumps``: results and dataclasses by field, enums by value."""
+    if isinstance(value, Result):
+        return value.to_json()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+class Interval(Protocol):
+    """A figure with the ends of its interval, such as an estimate."""
+
+    @property
+    def value(self) -> float | str | None: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value with more than itself to show.
+
+    Attributes:
+        value: None where it is unknown.
+        low, high: ends of its interval.
+        note: stands small beside it.
+        style: in a terminal.
+        href: what it links to in a page.
+        picture: markup that stands in its place in a page, which sorts by the value.
+    """
+
+    value: float | str | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    style: str = ""
+    href: str = ""
+    picture: str | None = None
+
+
+Value: TypeAlias = str | float | Interval | None
+Row: TypeAlias = Sequence[Value]
+
+
+def cell_of(value: Value) -> Cell:
+    """Return any value of a row as a cell."""
+    if isinstance(value, Cell):
+        return value
+    if value is None or isinstance(value, str | int | float):
+        return Cell(value)
+    return Cell(value.value, value.low, value.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column and how its values are shown.
+
+    Attributes:
+        heading: above it.
+        key: its name in CSV; an ``interval`` adds ``KEY_low`` and ``KEY_high``.
+        numeric: right-aligned, and sorted by value.
+        scale: what a value is multiplied by to be shown: 100 for shares in percent.
+        decimals: of a shown value.
+        interval: whether its values have one.
+        hint: what it holds, in a sentence.
+    """
+
+    heading: str
+    key: str = ""
+    numeric: bool = True
+    scale: float = 1.0
+    decimals: int = 0
+    interval: bool = False
+    hint: str = ""
+
+    def show(self, value: float | str | None) -> str:
+        """Return a value as it is read, a dash where it is unknown."""
+        if value is None:
+            return ABSENT
+        return value if isinstance(value, str) else f"{self.scale * value:,.{self.decimals}f}"
+
+    def note(self, cell: Cell) -> str:
+        """Return what stands small beside a value: its note, or its interval in brackets."""
+        if cell.low is None or cell.high is None:
+            return cell.note
+        return f"({self.show(cell.low)}–{self.show(cell.high)})"
+
+
+def words(heading: str, key: str = "", hint: str = "") -> Column:
+    """Return a column of text."""
+    return Column(heading, key, numeric=False, hint=hint)
+
+
+def percent(heading: str, key: str = "", decimals: int = 1, hint: str = "") -> Column:
+    """Return a column of shares, shown in percent."""
+    return Column(f"{heading} %", key, scale=100.0, decimals=decimals, hint=hint)
+
+
+def number(heading: str, key: str = "", decimals: int = 0, hint: str = "") -> Column:
+    """Return a column of numbers."""
+    return Column(heading, key, decimals=decimals, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        caption: its title; may be empty.
+        columns: how the values of each column are shown.
+        sections: groups of rows, each as wide as the columns; a line or a gap between groups.
+        bold: section of totals, None for none.
+        sortable: whether a page lets its reader sort the rows.
+    """
+
+    caption: str
+    columns: Sequence[Column]
+    sections: Sequence[Sequence[Row]]
+    bold: int | None = None
+    sortable: bool = False
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows in order."""
+        return [row for section in self.sections for row in section]
+
+    def without_empty_columns(self) -> Table:
+        """Return the table without the columns in which no row says anything."""
+
+        def says(cell: Cell) -> bool:
+            return cell.value not in (None, "", ABSENT) or cell.picture is not None
+
+        kept = [
+            at
+            for at in range(len(self.columns))
+            if any(says(cell_of(row[at])) for row in self.rows)
+        ]
+        return Table(
+            self.caption,
+            [self.columns[at] for at in kept],
+            [[[row[at] for at in kept] for row in section] for section in self.sections],
+            self.bold,
+            self.sortable,
+        )
+
+    def to_terminal(self) -> TerminalTable:
+        """Return the table for a terminal, intervals and notes dimmed beside their values."""
+        shown = TerminalTable(
+            box=None,
+            pad_edge=False,
+            header_style="bold",
+            title=Text(self.caption) if self.caption else None,
+            title_justify="left",
+        )
+        for column in self.columns:
+            if column.numeric:
+                shown.add_column(column.heading, justify="right")
+            else:
+                shown.add_column(column.heading, overflow="fold", no_wrap=not shown.columns)
+        for at, section in enumerate(self.sections):
+            for row in section:
+                texts = [_text(*pair) for pair in zip(self.columns, row, strict=True)]
+                shown.add_row(*texts, style="bold" if at == self.bold else "")
+            shown.add_section()
+        return shown
+
+    def to_csv(self) -> list[list[object]]:
+        """Return heading and rows of values as they are, for :func:`write_rows`."""
+        ends = ("", "_low", "_high")
+        heading: list[object] = []
+        for column in self.columns:
+            heading += [f"{column.key}{end}" for end in (ends if column.interval else ends[:1])]
+        rows = [heading]
+        for row in self.rows:
+            values: list[object] = []
+            for column, cell in zip(self.columns, map(cell_of, row), strict=True):
+                values += [cell.value, cell.low, cell.high] if column.interval else [cell.value]
+            rows.append(values)
+        return rows
+
+
+def _text(column: Column, value: Value) -> Text:
+    cell = cell_of(value)
+    text = Text(one_line(column.show(cell.value), 200), style=cell.style)
+    if note := column.note(cell):
+        text.append(f" {one_line(note, 200)}", style="dim")
+    return text
+
+
+def print_result(
+    console: Console,
+    tables: Iterable[Table],
+    notes: Iterable[str] = (),
+    written: Iterable[str | os.PathLike[str] | None] = (),
+) -> None:
+    """Print what a command found.
+
+    Args:
+        console: where to.
+        tables: a gap after each.
+        notes: one line each, however long.
+        written: files that hold more of it; None for those that were not asked for.
+    """
+    for table in tables:
+        console.print(table.to_terminal())
+        console.print()
+    for line in (*notes, *(f"written: {path}" for path in written if path is not None)):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def named(ids: Sequence[str], count: int) -> str:
+    """Return the first three of ``count`` names, for a sentence."""
+    return ", ".join(one_line(name) for name in ids[:3]) + (", …" if count > 3 else "")
+
+
+# A spreadsheet takes a cell that begins with one of these for a formula, quoted or not: such a
+# text gets an apostrophe in front, which spreadsheets read as "this is text".  The last ones are
+# what some spreadsheets take off the front, or take for an equals sign.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -> None:
+    """Write rows as CSV; the file appears complete or not at all.
+
+    Args:
+        rows: of text and numbers; None is an empty cell.
+        path: the file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [
+            f"'{value}"
+            if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA)
+            else value
+            for value in row
+        ]
+        for row in rows
+    )
+    write_text(text.getvalue(), path)
+
+
+def write_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write a file of text; it appears complete or not at all.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    with atomic_file(path) as stream:
+        stream.write(text.encode("utf-8", "replace"))
+
+
+# A row that begins with a star or a bracket would be read as an argument of the line break
+# before it, however much space stands between; in braces either is only a character.
+_LATEX: Final = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        **{character: f"{{{character}}}" for character in "[]*"},
+    }
+)
+_LATEX_CHARS: Final = 200
+
+
+def latex_text(text: str) -> str:
+    """Return text for a cell of a LaTeX table, on one line, never read as commands."""
+    return one_line(text, _LATEX_CHARS).translate(_LATEX)
+
+
+def latex_table(caption: str, sections: Sequence[Sequence[Sequence[str]]]) -> str:
+    """Return a table for LaTeX with ``booktabs``.
+
+    Args:
+        caption: ready for LaTeX, as the cells are.
+        sections: groups of rows of cells, the first the headings; a rule between groups.  A row
+            of one cell runs over the whole width.
+    """
+    width = len(sections[0][0])
+
+    def line(row: Sequence[str]) -> str:
+        cells = row if len(row) > 1 else [rf"\multicolumn{{{width}}}{{c}}{{{row[0]}}}"]
+        return " & ".join(cells) + r" \\"
+
+    body: list[str] = []
+    for section in sections:
+        body += [r"\midrule"] * bool(body) + [line(row) for row in section]
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{l{'c' * (width - 1)}}}",
+            r"\toprule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
