@@ -22,20 +22,25 @@ from consensuspr.cli.boundary import make_app, run_app
 PROGRAM = "consensusbench"
 SUMMARY = "ConsensusBench: datasets whose problems carry consensus nodes."
 
-app = make_app(PROGRAM, SUMMARY)
-app.command()(export.export)
-app.command()(problems.problems)
-app.command()(sample.sample)
-app.command()(construction.extract)
-app.command()(construction.refine)
-app.command("build")(construction.build_build)
-app.command()(report.report)
-app.command("evaluate")(evaluate.evaluate_rollouts)
-app.command("compare")(compare.compare_models)
-app.command()(agreement.agreement)
-app.command()(validate.validate)
-app.command()(stats.stats)
-app.command("diagnose")(diagnose.diagnose_rollouts)
+app = make_app(
+    PROGRAM,
+    SUMMARY,
+    {
+        "export": export.export,
+        "problems": problems.problems,
+        "sample": sample.sample,
+        "extract": construction.extract,
+        "refine": construction.refine,
+        "build": construction.build_build,
+        "report": report.report,
+        "evaluate": evaluate.evaluate_rollouts,
+        "compare": compare.compare_models,
+        "agreement": agreement.agreement,
+        "validate": validate.validate,
+        "stats": stats.stats,
+        "diagnose": diagnose.diagnose_rollouts,
+    },
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

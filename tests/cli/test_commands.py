@@ -18,21 +18,6 @@ from consensuspr.version import VERSION
 if TYPE_CHECKING:
     from tests.cli.conftest import Rows, Run, RunningServer, StartServer
 
-COMMANDS = ("serve", "score", "explain", "derive", "doctor", "loadtest", "info", "health")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_teaches_with_an_example(run: Run, command: str) -> None:
-    done = run(command, "--help")
-    assert done.code == 0
-    assert f"consensuspr {command} " in done.out.split("Options")[0].split("OPTIONS]", 1)[1]
-
-
-def test_the_list_of_commands(run: Run) -> None:
-    done = run("--help")
-    assert done.code == 0
-    assert [name for name in COMMANDS if f" {name} " not in done.out] == []
-
 
 def test_version(run: Run) -> None:
     assert run("--version").out == f"consensuspr {VERSION}\n"

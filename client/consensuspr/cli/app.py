@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consensuspr.cli import curves, derive, doctor, explain, info, launch, loadtest, score, serve
-from consensuspr.cli import info as health
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensuspr"
 SUMMARY = "Consensus process rewards: score rollouts by answer and by the nodes they reach."
 
-COMMANDS = (
-    serve.serve,
-    score.score,
-    explain.explain,
-    derive.derive,
-    launch.launch,
-    doctor.doctor,
-    curves.curves,
-    info.info,
-    health.health,
-    loadtest.loadtest,
+app = make_app(
+    PROGRAM,
+    SUMMARY,
+    {
+        "serve": serve.serve,
+        "score": score.score,
+        "explain": explain.explain,
+        "derive": derive.derive,
+        "launch": launch.launch,
+        "doctor": doctor.doctor,
+        "curves": curves.curves,
+        "info": info.info,
+        "health": info.health,
+        "loadtest": loadtest.loadtest,
+    },
 )
-
-app = make_app(PROGRAM, SUMMARY)
-for command in COMMANDS:
-    app.command()(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,9 +14,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from consensuspr.console import one_line
 from consensuspr.errors import ConsensusPRError, InputError
@@ -30,18 +35,24 @@ INTERRUPTED = 128 + signal.SIGINT
 _COMMAND_LINE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-def make_app(program: str, summary: str) -> typer.Typer:
-    """Return an application without commands, with ``--help`` and ``--version``.
+# What stands for a value of a type in the help; bool is a flag and has none.
+_WORDS = {int: "N", float: "NUMBER", str: "TEXT", Path: "PATH", bool: ""}
+
+
+def make_app(
+    program: str, summary: str, commands: Mapping[str, Callable[..., int | None]]
+) -> typer.Typer:
+    """Return an application with its commands, ``--help``, ``--version`` and shell completion.
 
     Args:
         program: what a person types.
         summary: one sentence.
+        commands: by name, in the order of the help.
     """
     app = typer.Typer(
         name=program,
         help=summary,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,21 +63,63 @@ def make_app(program: str, summary: str) -> typer.Typer:
             typer.echo(f"{program} {VERSION}")
             raise typer.Exit
 
-    @app.callback(help=summary)
+    @app.callback(help=summary, cls=_Group)
     def options(
         version: bool = typer.Option(
             False, "--version", callback=print_version, is_eager=True, help="Print the version."
         ),
     ) -> None: ...
 
+    for name, command in commands.items():
+        app.command(name, cls=_Command)(command)
     return app
+
+
+class _WholeWords:
+    """Makes the help of a command readable: ``N`` for ``<int>``, nothing beside a flag."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters with a word for the value of each, and defaults as they are."""
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        callback = ctx.command.callback
+        types = get_type_hints(callback) if callback else {}
+        for parameter in parameters:
+            if isinstance(parameter, TyperArgument):
+                # Its metavar is its name; typer would show the type beside it, always.
+                parameter.display_type = lambda ctx: ""  # type: ignore[method-assign]
+            elif parameter.metavar is None:
+                # Not in the signature: --help and what installs completion, which are flags.
+                parameter.metavar = _word(types.get(parameter.name, bool))
+            # typer puts a text of ours in parentheses.
+            if isinstance(parameter.show_default, str):
+                parameter.help = f"{parameter.help} [default: {parameter.show_default}]"
+                parameter.show_default = False
+        return parameters
+
+
+class _Command(_WholeWords, TyperCommand): ...
+
+
+class _Group(_WholeWords, TyperGroup): ...
+
+
+def _word(annotation: Any) -> str:
+    """Return what stands for a value of a type in the help."""
+    parts = [part for part in get_args(annotation) if part is not NoneType]
+    if get_origin(annotation) is Literal:
+        return "|".join(map(str, parts))
+    if parts:
+        return _word(parts[0])
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "|".join(str(member.value) for member in annotation)
+    return _WORDS[annotation]
 
 
 def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None) -> int:
     """Run one command of an application and return its exit code.
 
     Args:
-        app: of :func:`make_app`, with its commands.
+        app: of :func:`make_app`.
         program: what a person types.
         arguments: the command line without the program's name; None for ``sys.argv``.
     """

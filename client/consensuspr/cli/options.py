@@ -1,19 +1,30 @@
-"""Options that several commands share, each described once."""
+"""What several commands share: options described once, and options made from settings.
+
+A command that has more than a dozen things to set keeps them in one
+:class:`~consensuspr.settings.Settings` value, where each has its name, default, range and meaning
+once.  :func:`with_settings` gives the command an option for every one of them, shows those that
+people set, and hands it the value that file, environment and options make together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import typer
+from pydantic import Field
 
 from consensuspr.console import ColorMode
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind, RewardSpec
-from consensuspr.scoring.types import AnswerRule, OnUndecided
-from consensuspr.settings import Settings, settings_template
+from consensuspr.scoring.types import AnswerRule, OnUndecided, ScoreOptions
+from consensuspr.settings import Setting, Settings, all_settings, load_settings, settings_template
 
 
 class OnErrorChoice(StrEnum):
@@ -81,7 +92,7 @@ ConfigFile: TypeAlias = Annotated[
         "--config",
         metavar="FILE",
         show_default=False,
-        help="Settings as TOML; --list-settings prints one to start from.",
+        help="Settings as TOML; --list-settings prints all of them.",
     ),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -121,3 +132,160 @@ def list_settings(model: Callable[[], type[Settings]], prefix: str) -> Any:
         callback=show,
         help="Print every setting as a TOML file to start from, and exit.",
     )
+
+
+class HowToScore(Settings):
+    """How rollouts are scored and shown, for every command that scores some."""
+
+    reward: RewardKind = Field(
+        RewardKind.LINEAR, description="How accuracy and node coverage are combined."
+    )
+    alpha: float = Field(0.5, description="Weight of accuracy in the linear reward, from 0 to 1.")
+    epoch: int = Field(0, ge=0, description="Training epoch counted from 0, for the curriculum.")
+    switch_epoch: int = Field(
+        1, ge=0, description="First epoch in which the curriculum rewards the answer."
+    )
+    answer_rule: AnswerRule | None = Field(
+        None,
+        description="How the final answer is found; where not set, the dataset's own, else auto.",
+    )
+    on_undecided: OnUndecided = Field(
+        OnUndecided.COUNT_WRONG,
+        description="Reward where the answer check ran out of time: as wrong, or none.",
+    )
+    timeout: float | None = Field(
+        None, gt=0, description="Limit in seconds for each call to the server."
+    )
+    color: ColorMode = Field(
+        ColorMode.AUTO, description="When to colour; auto: on a terminal only."
+    )
+
+    def options(self, *, spans: bool = False) -> ScoreOptions:
+        """Return the options of the scorer.
+
+        Raises:
+            InputError: alpha is outside [0, 1], or an epoch does not fit the protocol.
+        """
+        return ScoreOptions.checked(
+            reward_spec(self.reward, self.alpha, self.switch_epoch),
+            self.epoch,
+            answer_rule=self.answer_rule,
+            on_undecided=self.on_undecided,
+            include_spans=spans,
+        )
+
+
+# Of HowToScore, what every help shows.
+REWARD_OPTIONS: Mapping[str, str | None] = {
+    "reward": None,
+    "alpha": None,
+    "epoch": None,
+    "switch_epoch": None,
+}
+
+ResultT = TypeVar("ResultT")
+
+
+def with_settings(
+    model: type[Settings], *, prefix: str, shown: Mapping[str, str | None]
+) -> Callable[[Callable[..., ResultT]], Callable[..., ResultT]]:
+    """Give a command an option for every setting of a model, and the settings as one value.
+
+    The command declares its own parameters and a keyword ``settings``, which gets the checked
+    ``model`` of ``--config FILE``, then the environment, then the command line.  Every setting
+    that a word can give is an option (``refine.min_nodes`` is ``--min-nodes``); those that are
+    not shown work all the same and stand in ``--list-settings``, so that help stays readable.
+
+    Args:
+        model: what can be set; its descriptions are the help.
+        prefix: of the environment variables, such as ``"CONSENSUSPR_SCORE"``.
+        shown: settings that ``--help`` shows, in its order, with the metavar of each (None: a
+            word for its type).
+    """
+    known = all_settings(model)
+    options = {
+        name.rpartition(".")[2]: name
+        for name in (*shown, *(name for name in known if name not in shown))
+        if _option_type(known[name].field.annotation) is not None
+    }
+
+    def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
+        @functools.wraps(command)
+        def run(config: Path | None, list_settings: bool, **given: Any) -> ResultT:
+            settings = load_settings(
+                model,
+                prefix=prefix,
+                file=config,
+                environment=os.environ,
+                # A repeated option that was not given is an empty list.
+                overrides={
+                    name: None if (value := given.pop(option)) == [] else value
+                    for option, name in options.items()
+                },
+            )
+            return command(**given, settings=settings)
+
+        own = inspect.signature(command, eval_str=True).parameters
+        annotations: dict[str, Any] = {
+            name: parameter.annotation for name, parameter in own.items() if name != "settings"
+        }
+        defaults = {name: own[name].default for name in annotations}
+        for option, name in options.items():
+            if option in annotations:
+                raise TypeError(f"{command.__name__}: two options --{option}")
+            annotations[option] = _option(
+                option, known[name], shown.get(name), hidden=name not in shown
+            )
+        annotations["config"] = ConfigFile
+        annotations["list_settings"] = Annotated[bool, list_settings(lambda: model, prefix)]
+        defaults["list_settings"] = False
+        run.__annotations__ = annotations
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=defaults.get(name),
+                    annotation=annotation,
+                )
+                for name, annotation in annotations.items()
+            ]
+        )
+        return run
+
+    return decorate
+
+
+def _option(name: str, setting: Setting, metavar: str | None, *, hidden: bool) -> Any:
+    """Return the annotation of a setting's option; None is "not given"."""
+    kind, default = _option_type(setting.field.annotation), setting.default
+    flag = "--" + name.replace("_", "-")
+    declared = f"{flag}/--no-{flag[2:]}" if kind is bool and default is True else flag
+    if isinstance(default, tuple | list):
+        default = ", ".join(str(item) for item in default)
+    if isinstance(default, Enum):
+        default = default.value
+    described = typer.Option(
+        declared,
+        metavar=metavar,
+        hidden=hidden,
+        help=setting.field.description,
+        show_default=False if default in (None, "") or kind is bool else str(default),
+    )
+    return Annotated[kind | None, described]
+
+
+def _option_type(annotation: Any) -> Any:
+    """Return the type of a setting as typer reads it; None where no option can give it."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        kinds = {_option_type(part) for part in parts if part is not NoneType}
+        return kinds.pop() if len(kinds) == 1 else str
+    if origin in (list, tuple):
+        kind = _option_type(parts[0])
+        return None if kind is None else list[kind]  # type: ignore[valid-type]
+    if annotation in (str, int, float, bool, Path):
+        return annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Enum) else None

@@ -1,9 +1,8 @@
-"""``consensuspr score --engine ray``: the same file and the same figures, from all cores.
+"""``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster.
 
-What happens on the cluster is ``consensuspr.ray.data``; here parts of the file come
-back in order and are written and counted as if they had been scored in this process.  A bad
-row stops the run where it stands, and not before anything is scored: finding it first would
-be one core's work.
+On a cluster (``--engine ray``) parts of the file come back in order and are written and counted
+as if they had been scored in this process (``consensuspr.ray.data``).  There a bad row stops the
+run where it stands, and not before anything is scored: finding it first would be one core's work.
 """
 
 from __future__ import annotations
@@ -19,51 +18,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import Field
 
 from consensuspr.cli.options import (
+    REWARD_OPTIONS,
     Address,
-    Alpha,
-    AnswerRuleChoice,
-    Color,
     DatasetChoice,
-    Epoch,
+    HowToScore,
     Json,
     OnErrorChoice,
-    OnErrorOption,
-    OnUndecidedChoice,
-    Reward,
     RolloutsPath,
-    SwitchEpoch,
-    Timeout,
-    reward_spec,
+    with_settings,
 )
-from consensuspr.client.files import (
-    FileScores,
-    Summary,
-    connect,
-    score_file,
-    status_lines,
-    summary_table,
-)
-from consensuspr.console import ColorMode, NoProgress, count_progress, load_core, make_console
-from consensuspr.data import (
-    JsonRows,
-    OnError,
-    ReadReport,
-    RowWriter,
-    is_parquet_output,
-    open_writer,
-    read_rollouts,
-    refuse_empty,
-    scan_rollouts,
-)
-from consensuspr.data.readers import open_data
+from consensuspr.console import count_progress, load_core, make_console
 from consensuspr.errors import InputError
-from consensuspr.scoring import SCORED_TYPES, Identity, OnUndecided, RewardKind
-from consensuspr.scoring.types import ScoreOptions
 
 if TYPE_CHECKING:
+    from consensuspr.client.files import FileScores
+    from consensuspr.data import ReadReport, RowWriter
     from consensuspr.ray.data import ScoredPart
+    from consensuspr.scoring.types import ScoreOptions
+
+SPANS_TYPE = {"spans": "list<list<int64>>"}
 
 
 class Engine(StrEnum):
@@ -73,26 +49,133 @@ class Engine(StrEnum):
     RAY = "ray"
 
 
-@contextmanager
-def open_parts(
-    rollouts: Path, dataset: str | None, options: ScoreOptions, on_error: OnError, output: Path
-) -> Iterator[Iterator[ScoredPart]]:
-    """Start scoring a file on Ray; end it with the block.
+class ScoreSettings(HowToScore):
+    """How ``score`` reads, scores and writes a file."""
 
-    Args:
-        rollouts: the file.
-        dataset: path of the dataset.
-        options: how to score.
-        on_error: what a bad row does.
-        output: where the rows will be written.
+    spans: bool = Field(False, description="Also write where each node was first found.")
+    on_error: OnErrorChoice = Field(
+        OnErrorChoice.STOP,
+        description="At a bad row: stop before anything is written, or skip and count it.",
+    )
+    engine: Engine = Field(
+        Engine.LOCAL, description="Score in this process, or on all cores of a Ray cluster."
+    )
+    no_progress: bool = Field(False, description="Show no progress bar.")
+
+
+@with_settings(
+    ScoreSettings,
+    prefix="CONSENSUSPR_SCORE",
+    shown={**REWARD_OPTIONS, "spans": None, "on_error": None, "engine": None},
+)
+def score(
+    rollouts: RolloutsPath,
+    *,
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Scored rollouts, .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
+        ),
+    ],
+    dataset: DatasetChoice = None,
+    address: Address = None,
+    settings: ScoreSettings,
+    as_json: Json = False,
+) -> None:
+    """Score rollouts, write them with their scores, and print a table by data source.
+
+    ```text
+    consensuspr score rollouts.jsonl --dataset problems.jsonl --output scored.jsonl
+    consensuspr score rollouts.parquet --address HOST:PORT --reward max --output scored.parquet
+    ```
+
+    Without an address everything happens in this process; with one, a running server scores; with
+    `--engine ray`, all cores of a Ray cluster do. All three give the same scores. A rollout that
+    cannot be scored gets a status that says why and no reward, never a reward of 0.
+    """
+    from consensuspr.data import ReadReport
+
+    if output.exists() and rollouts.exists() and output.samefile(rollouts):
+        raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
+    if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
+        raise InputError("--address and --timeout are for a server, not for --engine ray")
+    options = settings.options(spans=settings.spans)
+    read = ReadReport()
+    if settings.engine is Engine.RAY:
+        scores, elapsed_s = _score_on_ray(rollouts, dataset, options, settings, output, read)
+    else:
+        scores, elapsed_s = _score_by_client(
+            rollouts, dataset, address, options, settings, output, read
+        )
+    overall = scores.summary.overall
+    if not overall.reward.count:
+        typer.echo(
+            f"warning: none of the {overall.rollouts:,} rollouts got a reward; their statuses say "
+            "why, and keys that are spelled otherwise than docs/datasets.md says count as absent",
+            err=True,
+        )
+    if as_json:
+        print(json.dumps(_as_json(scores, read, elapsed_s, output)))
+    else:
+        _print(scores, read, elapsed_s, output, settings)
+
+
+def _score_by_client(
+    rollouts: Path,
+    dataset: str | None,
+    address: str | None,
+    options: ScoreOptions,
+    settings: ScoreSettings,
+    output: Path,
+    read: ReadReport,
+) -> tuple[FileScores, float]:
+    """Score in this process or by a server; return the counts and the seconds of scoring."""
+    from consensuspr.client.files import connect, score_file
+    from consensuspr.data import read_rollouts, scan_rollouts
+
+    # A bad row at the end of a long file is found before anything is scored.  Skipping, rows are
+    # counted on the way: reading twice would report each bad one twice.
+    total = scan_rollouts(rollouts).rows if settings.on_error is OnErrorChoice.STOP else None
+    with (
+        connect(dataset, address, settings.timeout) as connection,
+        _writing(output, total, settings) as (out, advance_to),
+    ):
+        start = time.monotonic()
+        scores = score_file(
+            read_rollouts(rollouts, settings.on_error.value, read),
+            partial(
+                connection.client.score_with,
+                options=replace(options, dataset=connection.dataset),
+            ),
+            out,
+            connection.data_source,
+            advance_to,
+        )
+        elapsed_s = time.monotonic() - start
+    return scores, elapsed_s
+
+
+def _score_on_ray(
+    rollouts: Path,
+    dataset: str | None,
+    options: ScoreOptions,
+    settings: ScoreSettings,
+    output: Path,
+    read: ReadReport,
+) -> tuple[FileScores, float]:
+    """Score on all cores of a cluster; return the counts and the seconds of scoring.
 
     Raises:
         InputError: no dataset was given, or Ray is not installed.
-        DataError: the dataset cannot be read.
+        DataError: a file cannot be read, has a bad row with ``"stop"``, or not one good row.
     """
     if dataset is None:
         raise InputError("give --dataset PATH to score with --engine ray")
     load_core()
+    from consensuspr.data import is_parquet_output
+    from consensuspr.data.readers import open_data
     from consensuspr.ray.data import PartOptions, require_ray, score_parts
     from consensuspr.scoring import DatasetIndex
 
@@ -100,34 +183,51 @@ def open_parts(
     open_data(rollouts)[0].close()  # a wrong path is found before a cluster is started
     # Rows of JSON are made where they are scored; those of Parquet share a schema.
     as_lines = not is_parquet_output(output)
-    how = PartOptions(str(rollouts), options, on_error, as_lines=as_lines)
-    with closing(score_parts(DatasetIndex.load(dataset), how)) as parts:
-        yield parts
+    how = PartOptions(str(rollouts), options, settings.on_error.value, as_lines=as_lines)
+    with (
+        closing(score_parts(DatasetIndex.load(dataset), how)) as parts,
+        _writing(output, None, settings) as (out, advance_to),
+    ):
+        start = time.monotonic()
+        scores = _collect(parts, out, read, rollouts, advance_to)
+        elapsed_s = time.monotonic() - start
+    return scores, elapsed_s
 
 
-def collect_parts(
+@contextmanager
+def _writing(
+    output: Path, total: int | None, settings: ScoreSettings
+) -> Iterator[tuple[RowWriter, Callable[[int], None]]]:
+    """Open the output and a progress bar; yield what takes rows and how many are scored."""
+    from consensuspr.data import open_writer
+    from consensuspr.scoring import SCORED_TYPES
+
+    columns = SCORED_TYPES | (SPANS_TYPE if settings.spans else {})
+    with (
+        open_writer(output, columns) as out,
+        count_progress("scoring", total, "rollouts", hidden=settings.no_progress) as advance_to,
+    ):
+        yield out, advance_to
+
+
+def _collect(
     parts: Iterable[ScoredPart],
     out: RowWriter,
     read: ReadReport,
     rollouts: Path,
     advance_to: Callable[[int], None],
 ) -> FileScores:
-    """Write parts and count them up.
+    """Write parts, in the order of the file, and count them up."""
+    from consensuspr.client.files import FileScores, Summary
+    from consensuspr.data import JsonRows, refuse_empty
 
-    Args:
-        parts: in the order of the file.
-        out: takes the scored rows.
-        read: filled with the counts of good and skipped rows.
-        rollouts: the file, as messages name it.
-        advance_to: told how many rollouts are scored so far.
-
-    Raises:
-        DataError: a bad row with ``"stop"``, damage of the file, or not one good row.
-    """
-    summary = Summary()
-    identity: Identity | None = None
+    summary, identity = Summary(), None
     for part in parts:
-        _add(read, part.report)
+        read.rows += part.report.rows
+        read.skipped += part.report.skipped - len(part.report.reasons)
+        for fault in part.report.reasons:
+            # Counts it, and logs why while there are few.
+            read.skip(fault)
         if part.fault is not None:
             raise part.fault
         if isinstance(out, JsonRows):
@@ -143,111 +243,6 @@ def collect_parts(
     return FileScores(summary, identity)
 
 
-def _add(read: ReadReport, part: ReadReport) -> None:
-    """Count the rows of a part, and log why some were skipped while there are few."""
-    read.rows += part.rows
-    read.skipped += part.skipped - len(part.reasons)
-    for fault in part.reasons:
-        read.skip(fault)
-
-
-# MERGED ``consensuspr score``: score a file of rollouts, here, by a server or on a Ray cluster.
-
-SPANS_TYPE = {"spans": "list<list<int64>>"}
-
-
-def score(
-    rollouts: RolloutsPath,
-    *,
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Scored rollouts, .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
-        ),
-    ],
-    dataset: DatasetChoice = None,
-    address: Address = None,
-    reward: Reward = RewardKind.LINEAR,
-    alpha: Alpha = 0.5,
-    epoch: Epoch = 0,
-    switch_epoch: SwitchEpoch = 1,
-    answer_rule: AnswerRuleChoice = None,
-    on_undecided: OnUndecidedChoice = OnUndecided.COUNT_WRONG,
-    spans: Annotated[
-        bool, typer.Option("--spans", help="Also write where each node was first found.")
-    ] = False,
-    on_error: OnErrorOption = OnErrorChoice.STOP,
-    engine: Annotated[
-        Engine, typer.Option(help="Score in this process, or on all cores of a Ray cluster.")
-    ] = Engine.LOCAL,
-    timeout: Timeout = None,
-    no_progress: NoProgress = False,
-    as_json: Json = False,
-    color: Color = ColorMode.AUTO,
-) -> None:
-    """Score rollouts, write them with their scores, and print a table by data source.
-
-    ```text
-    consensuspr score rollouts.jsonl --dataset problems.jsonl --output scored.jsonl
-    consensuspr score rollouts.parquet --address HOST:PORT --reward max --output scored.parquet
-    ```
-
-    Without an address everything happens in this process; with one, a running server scores; with
-    `--engine ray`, all cores of a Ray cluster do. All three give the same scores. A rollout that
-    cannot be scored gets a status that says why and no reward, never a reward of 0.
-    """
-    if output.exists() and rollouts.exists() and output.samefile(rollouts):
-        raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
-    spec = reward_spec(reward, alpha, switch_epoch)
-    options = ScoreOptions.checked(spec, epoch, None, answer_rule, on_undecided, spans)
-    read = ReadReport()
-    columns = SCORED_TYPES | (SPANS_TYPE if spans else {})
-    if engine is Engine.RAY:
-        if address is not None or timeout is not None:
-            raise InputError("--address and --timeout are for a server, not for --engine ray")
-        with (
-            open_parts(rollouts, dataset, options, on_error.value, output) as parts,
-            open_writer(output, columns) as out,
-            count_progress("scoring", None, "rollouts", hidden=no_progress) as advance_to,
-        ):
-            start = time.monotonic()
-            scores = collect_parts(parts, out, read, rollouts, advance_to)
-    else:
-        # A bad row at the end of a long file is found before anything is scored.  Skipping,
-        # rows are counted on the way: reading twice would report each bad one twice.
-        total = scan_rollouts(rollouts).rows if on_error is OnErrorChoice.STOP else None
-        with (
-            connect(dataset, address, timeout) as connection,
-            open_writer(output, columns) as out,
-            count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to,
-        ):
-            start = time.monotonic()
-            scores = score_file(
-                read_rollouts(rollouts, on_error.value, read),
-                partial(
-                    connection.client.score_with,
-                    options=replace(options, dataset=connection.dataset),
-                ),
-                out,
-                connection.data_source,
-                advance_to,
-            )
-    elapsed_s = time.monotonic() - start
-    overall = scores.summary.overall
-    if not overall.reward.count:
-        typer.echo(
-            f"warning: none of the {overall.rollouts:,} rollouts got a reward; their statuses say "
-            "why, and keys that are spelled otherwise than docs/datasets.md says count as absent",
-            err=True,
-        )
-    if as_json:
-        print(json.dumps(_as_json(scores, read, elapsed_s, output)))
-    else:
-        _print(scores, read, elapsed_s, output, f"Reward ({reward})", color)
-
-
 def _as_json(
     scores: FileScores, read: ReadReport, elapsed_s: float, output: Path
 ) -> dict[str, object]:
@@ -261,16 +256,13 @@ def _as_json(
 
 
 def _print(
-    scores: FileScores,
-    read: ReadReport,
-    elapsed_s: float,
-    output: Path,
-    heading: str,
-    color: ColorMode,
+    scores: FileScores, read: ReadReport, elapsed_s: float, output: Path, settings: ScoreSettings
 ) -> None:
+    from consensuspr.client.files import status_lines, summary_table
+
     overall = scores.summary.overall
-    console = make_console(color)
-    console.print(summary_table(scores.summary, heading))
+    console = make_console(settings.color)
+    console.print(summary_table(scores.summary, f"Reward ({settings.reward})"))
     console.print()
     for line in status_lines(overall):
         console.print(line, markup=False)

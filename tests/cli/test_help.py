@@ -1,0 +1,119 @@
+"""The help and the shell completion of every command of both programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import consensusbench.cli.app
+import consensuspr.cli.app
+
+APPS = {"consensuspr": consensuspr.cli.app, "consensusbench": consensusbench.cli.app}
+GROUPS: dict[str, Any] = {name: typer.main.get_command(app.app) for name, app in APPS.items()}
+COMMANDS = [(program, name) for program, group in GROUPS.items() for name in group.commands]
+
+Help = Callable[..., str]
+
+
+@pytest.fixture
+def help_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Help:
+    """The help of a program or one of its commands, wide enough that nothing is wrapped."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def ask(program: str, *command: str) -> str:
+        assert APPS[program].main([*command, "--help"]) == 0
+        return capsys.readouterr().out
+
+    return ask
+
+
+@pytest.mark.parametrize("program", GROUPS)
+def test_the_list_of_commands(help_of: Help, program: str) -> None:
+    shown = help_of(program)
+    assert [name for name in GROUPS[program].commands if f" {name} " not in shown] == []
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_help_teaches_with_an_example(help_of: Help, program: str, command: str) -> None:
+    shown = help_of(program, command)
+    assert (
+        f"{program} {command} " in shown.split("─ Options")[0].split("Usage:")[1].split("\n", 1)[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "command"), [*((program, "") for program in GROUPS), *COMMANDS]
+)
+def test_help_is_in_whole_words(help_of: Help, program: str, command: str) -> None:
+    shown = help_of(program, *command.split())
+    lines = [line for line in shown.splitlines() if line.startswith("│")]
+    assert [line for line in lines if re.search(r"<\w|default: \(|\bNone\b|\[\w+\|", line)] == []
+    flags = [line for line in lines if re.search(r"--(version|help|json|list-settings)\b", line)]
+    assert flags
+    assert [line for line in flags if not re.search(r"--[a-z-]+ +(-h )? *[A-Z]\w+ ", line)] == []
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_every_option_says_what_it_is(program: str, command: str) -> None:
+    parameters = GROUPS[program].commands[command].params
+    assert [parameter.name for parameter in parameters if not parameter.help] == []
+
+
+# What a person sets; the rest is hidden, and stands in --list-settings.
+SHORT = [name for name in GROUPS["consensuspr"].commands if name not in ("loadtest", "launch")]
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_help_shows_what_people_set_and_names_where_the_rest_is(
+    help_of: Help, command: str
+) -> None:
+    parameters = GROUPS["consensuspr"].commands[command].params
+    shown = [parameter for parameter in parameters if not getattr(parameter, "hidden", False)]
+    assert len(shown) <= 15
+    if len(shown) < len(parameters):
+        assert "--list-settings" in help_of("consensuspr", command)
+
+
+@pytest.mark.parametrize(
+    ("program", "typed", "completed"),
+    [
+        ("consensuspr", "sc", {"score"}),
+        ("consensuspr", "score --ou", {"--output"}),
+        ("consensuspr", "score --reward l", {"linear"}),
+        ("consensusbench", "ex", {"export", "extract"}),
+        ("consensusbench", "validate --js", {"--json"}),
+    ],
+)
+def test_bash_completes_commands_and_options(program: str, typed: str, completed: set[str]) -> None:
+    words = [program, *typed.split()]
+    script = (
+        f'eval "$({program} --show-completion bash)"\n'
+        f"COMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n"
+        f"_{program}_completion {program}\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    bash = shutil.which("bash")
+    assert bash is not None
+    programs = Path(sys.executable).parent
+    done = subprocess.run(
+        [bash, "-c", script],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) == completed
+
+
+@pytest.mark.parametrize("program", GROUPS)
+def test_completion_can_be_installed(help_of: Help, program: str) -> None:
+    assert "--install-completion" in help_of(program)
