@@ -26,10 +26,11 @@ from consensusbench.quality.diagnose import (
     scored_count,
     share,
 )
-from consensuspr.cli.explain import Mark, mark_response, marker_for
+from consensuspr.cli.explain import Marker
 from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
 from consensuspr.data import open_writer
+from consensuspr.scoring.marks import Mark
 from consensuspr.scoring.types import AnswerRule
 
 if TYPE_CHECKING:
@@ -263,10 +264,9 @@ def _title(diagnosis: Diagnosis, rollout: ScoredRollout, reason: str) -> Text:
 
 
 def _show(console: Console, scored: ScoredSet, rollout: ScoredRollout, response: str) -> None:
-    marker = marker_for(console)
     spans = rollout.spans or ()
     marks = [Mark(*span, number) for number, span in enumerate(spans, 1) if span is not None]
-    console.print(mark_response(response, marks, marker), soft_wrap=True)
+    console.print(Marker.of(console).mark(response, marks), soft_wrap=True)
     facts = scored.facts(rollout)
     if facts is None or not rollout.matched:
         return

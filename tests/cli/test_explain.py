@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from consensuspr.cli.explain import Marker, node_style
+from consensuspr.scoring.marks import CONTEXT_CHARS, WHOLE_CHARS, Mark
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Rows, Run, RunningServer
@@ -115,3 +123,76 @@ def test_bad_usage(
     assert done.code == 2
     assert message in done.err
     assert done.err.count("\n") == 1
+
+
+BRACKETS = Marker(brackets=("⟦", "⟧"))
+
+
+@pytest.mark.parametrize(
+    ("response", "marks", "shown"),
+    [
+        ("no hit", [], "no hit"),
+        ("so 5*2=10.", [Mark(3, 9, 1)], "so ⟦₁5*2=10₁⟧."),
+        ("a b", [Mark(0, 1, 1), Mark(2, 3, 2)], "⟦₁a₁⟧ ⟦₂b₂⟧"),
+        ("ab", [Mark(0, 1, 1), Mark(1, 2, 12)], "⟦₁a₁⟧⟦₁₂b₁₂⟧"),
+        ("5*2=10", [Mark(0, 6, 1), Mark(4, 6, 2)], "⟦₁5*2=⟦₂10₂⟧₁⟧"),
+        ("5*2=10", [Mark(0, 6, 2), Mark(0, 6, 1)], "⟦₁⟦₂5*2=10₂⟧₁⟧"),
+        ("abcdef", [Mark(0, 4, 1), Mark(2, 6, 2)], "⟦₁ab⟦₂cd₁⟧ef₂⟧"),
+        ("\x1b[2J 7", [Mark(5, 6, 3)], "\\x1b[2J ⟦₃7₃⟧"),
+        ("½ is 0.5", [Mark(0, 1, 1)], "⟦₁½₁⟧ is 0.5"),
+        ("[bold]x[/bold]", [], "[bold]x[/bold]"),  # no markup of rich's is obeyed
+    ],
+)
+def test_marks_without_colour(response: str, marks: list[Mark], shown: str) -> None:
+    assert BRACKETS.mark(response, marks).plain == shown
+
+
+def test_marks_with_colour_carry_the_style_and_the_number() -> None:
+    text = Marker().mark("so 5*2=10.", [Mark(3, 9, 2)])
+    assert text.plain == "so 5*2=10₂."
+    styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
+    assert styles["5*2=10"] == node_style(2)
+
+
+def test_an_ascii_terminal_gets_ascii_marks() -> None:
+    stream = TextIOWrapper(BytesIO(), encoding="ANSI_X3.4-1968")
+    marker = Marker.of(Console(file=stream, color_system=None))
+    assert marker.mark("x 7", [Mark(2, 3, 1)]).plain == "x [[_17_1]]"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_terminal_with_colours_needs_no_brackets(encoding: str) -> None:
+    stream = TextIOWrapper(BytesIO(), encoding=encoding)
+    console = Console(file=stream, force_terminal=True, color_system="standard")
+    assert Marker.of(console) == Marker(unicode=encoding == "utf-8")
+
+
+def test_neighbouring_nodes_differ_in_style() -> None:
+    assert len({node_style(number) for number in range(1, 13)}) == 12
+
+
+def test_a_long_response_shows_the_neighbourhood_of_hits() -> None:
+    response = "a" * 10_000 + "HIT" + "b" * 10_000
+    shown = BRACKETS.mark(response, [Mark(10_000, 10_003, 1)]).plain
+    assert "a" * CONTEXT_CHARS + "⟦₁HIT₁⟧" + "b" * CONTEXT_CHARS in shown
+    assert f"⋯ {10_000 - 2 * CONTEXT_CHARS:,} characters not shown ⋯" in shown
+    assert len(shown) < 1500
+
+
+def test_full_shows_all_of_a_long_response() -> None:
+    response = "a" * (WHOLE_CHARS + 1)
+    assert BRACKETS.mark(response, [], full=True).plain == response
+
+
+@given(st.data())
+def test_marks_change_nothing_but_add_themselves(data: st.DataObject) -> None:
+    response = data.draw(st.text(alphabet="abc \n", min_size=1, max_size=60))
+    cuts = st.tuples(st.integers(0, len(response)), st.integers(0, len(response)))
+    pairs = data.draw(st.lists(cuts.filter(lambda c: c[0] != c[1]), max_size=8))
+    marks = [Mark(min(p), max(p), number) for number, p in enumerate(pairs, 1)]
+    shown = BRACKETS.mark(response, marks).plain
+    assert re.sub("[⟦⟧₀-₉]", "", shown) == response
+    for mark in marks:  # what stands between a node's two marks is its hit
+        label = str(mark.node).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+        inside = shown.split(f"⟦{label}", 1)[1].rsplit(f"{label}⟧", 1)[0]
+        assert re.sub("[⟦⟧₀-₉]", "", inside) == response[mark.start : mark.end]

@@ -1,0 +1,128 @@
+"""A response cut at its node hits, for whoever shows it: the terminal, the report.
+
+Pure: positions in, pieces out.  Hits may overlap (``5*2=10`` and ``10``); a piece says which hit
+is innermost around it, and which begin and end with it, so that a reader can tell them apart.  A
+short response is shown whole; of a long one the beginning, the end and the neighbourhood of every
+hit, cut between words.  Imports nothing of the matcher, so that help does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+# A response up to this long is shown whole; of a longer one this much around each hit.
+WHOLE_CHARS = 4000
+CONTEXT_CHARS = 240
+
+# A gap that is shorter is shown: to say that it is left out would cost more than to read it.
+SHORTEST_GAP = 120
+
+# A part begins and ends between words where one ends within so many characters.
+_WORD_CHARS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One hit: code points ``[start, end)`` of the response, and the node's number from 1."""
+
+    start: int
+    end: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of text inside the same hits.
+
+    Attributes:
+        text: as the model wrote it.
+        node: the innermost of the hits around it, 0 for none.
+        begins: nodes whose hit begins with this piece, the widest first.
+        ends: nodes whose hit ends with it, the narrowest first.
+    """
+
+    text: str
+    node: int = 0
+    begins: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+
+
+def cut_at_marks(
+    response: str, marks: Sequence[Mark], start: int = 0, end: int | None = None
+) -> tuple[Piece, ...]:
+    """Return a part ``[start, end)`` of a response in pieces, in order.
+
+    Args:
+        response: the response as the model wrote it.
+        marks: its hits, in any order.
+        start: of the part.
+        end: of the part; None for that of the response.
+    """
+    end = len(response) if end is None else end
+    inside = [mark for mark in marks if mark.start < end and start < mark.end]
+    edges = {start, end}
+    for mark in inside:
+        edges |= {max(mark.start, start), min(mark.end, end)}
+    pieces = []
+    for left, right in pairwise(sorted(edges)):
+        around = _widest_first(m for m in inside if m.start <= left and right <= m.end)
+        # Of two equal hits the first node is on top.
+        top = min(around, key=lambda mark: (mark.end - mark.start, mark.node), default=None)
+        pieces.append(
+            Piece(
+                response[left:right],
+                0 if top is None else top.node,
+                tuple(mark.node for mark in around if mark.start == left),
+                tuple(mark.node for mark in reversed(around) if mark.end == right),
+            )
+        )
+    return tuple(pieces)
+
+
+def _widest_first(marks: Iterable[Mark]) -> list[Mark]:
+    return sorted(marks, key=lambda mark: (mark.start - mark.end, mark.node))
+
+
+def parts_to_show(
+    response: str,
+    marks: Sequence[Mark],
+    whole_chars: int = WHOLE_CHARS,
+    context_chars: int = CONTEXT_CHARS,
+) -> list[tuple[int, int]]:
+    """Return the half-open parts of a response to show, in order and apart from each other.
+
+    The last ends where the response ends.
+
+    Args:
+        response: the response as the model wrote it.
+        marks: its hits; none is cut.
+        whole_chars: a response up to this long is one part.
+        context_chars: shown at both ends and on both sides of every hit of a longer one.
+    """
+    length = len(response)
+    if length <= whole_chars:
+        return [(0, length)]
+    # Beginning and end orient the reader: the question's restatement and the answer.
+    wanted = [(0, context_chars), (length - context_chars, length)]
+    wanted += [(mark.start - context_chars, mark.end + context_chars) for mark in marks]
+    parts: list[tuple[int, int]] = []
+    for start, end in sorted(wanted):
+        start, end = _between_words(response, max(start, 0), min(end, length))
+        if parts and start <= parts[-1][1] + SHORTEST_GAP:
+            parts[-1] = (parts[-1][0], max(end, parts[-1][1]))
+        else:
+            parts.append((start, end))
+    return parts
+
+
+def _between_words(response: str, start: int, end: int) -> tuple[int, int]:
+    """Return a part without the torn word at either end; the text's own ends stay."""
+    if start > 0:
+        head = response[start : start + _WORD_CHARS]
+        start += next((at + 1 for at, sign in enumerate(head) if sign.isspace()), 0)
+    if end < len(response):
+        tail = response[end - _WORD_CHARS : end]
+        end -= next((at for at, sign in enumerate(reversed(tail)) if sign.isspace()), 0)
+    return start, end

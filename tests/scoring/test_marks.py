@@ -1,0 +1,78 @@
+"""Cutting a response at its hits: nothing is lost, marked wrongly or torn."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
+
+
+@pytest.mark.parametrize(
+    ("response", "marks", "pieces"),
+    [
+        ("", [], []),
+        ("no hit", [], [Piece("no hit")]),
+        (
+            "so 6*7=42, done",
+            [Mark(3, 9, 2)],
+            [Piece("so "), Piece("6*7=42", 2, (2,), (2,)), Piece(", done")],
+        ),
+        (
+            "5*2=10",
+            [Mark(0, 6, 1), Mark(4, 6, 2)],
+            [Piece("5*2=", 1, (1,)), Piece("10", 2, (2,), (2, 1))],
+        ),
+        (
+            "abcdef",
+            [Mark(2, 6, 2), Mark(0, 4, 1)],
+            [Piece("ab", 1, (1,)), Piece("cd", 1, (2,), (1,)), Piece("ef", 2, (), (2,))],
+        ),
+        ("10", [Mark(0, 2, 2), Mark(0, 2, 1)], [Piece("10", 1, (1, 2), (2, 1))]),
+    ],
+)
+def test_pieces(response: str, marks: list[Mark], pieces: list[Piece]) -> None:
+    assert list(cut_at_marks(response, marks)) == pieces
+
+
+def test_a_part_is_cut_alone() -> None:
+    assert cut_at_marks("a 7 b", [Mark(2, 3, 1)], 1, 3) == (Piece(" "), Piece("7", 1, (1,), (1,)))
+
+
+def test_a_short_response_is_one_part() -> None:
+    assert parts_to_show("a" * 100, [Mark(3, 4, 1)], whole_chars=100) == [(0, 100)]
+
+
+def test_parts_begin_and_end_between_words() -> None:
+    text = "word " * 1000 + "6*7=42" + " word" * 1000
+    parts = parts_to_show(text, [Mark(5000, 5006, 1)])
+    assert len(parts) == 3
+    words = {word for start, end in parts for word in text[start:end].split()}
+    assert words == {"word", "6*7=42"}
+
+
+def test_a_gap_that_is_shorter_than_its_note_is_shown() -> None:
+    text = "a" * 1000
+    assert parts_to_show(text, [Mark(550, 551, 1)], 10, 440) == [(0, 1000)]
+    assert len(parts_to_show(text, [], 10, 430)) == 2
+
+
+@given(
+    st.text("ab \n", max_size=2000),
+    st.lists(st.tuples(st.integers(0, 1900), st.integers(1, 60), st.integers(1, 9)), max_size=8),
+)
+def test_every_hit_is_in_a_part_and_pieces_are_the_text(
+    response: str, spans: list[tuple[int, int, int]]
+) -> None:
+    marks = [Mark(a, a + n, node) for a, n, node in spans if a + n <= len(response)]
+    parts = parts_to_show(response, marks, whole_chars=100, context_chars=20)
+    assert parts[-1][1] == len(response)
+    assert all(one[1] < other[0] for one, other in pairwise(parts))
+    pieces = [p for start, end in parts for p in cut_at_marks(response, marks, start, end)]
+    assert "".join(piece.text for piece in pieces) == "".join(response[a:b] for a, b in parts)
+    for found in ("begins", "ends"):
+        nodes = [node for piece in pieces for node in getattr(piece, found)]
+        assert sorted(nodes) == sorted(mark.node for mark in marks)
