@@ -1,7 +1,6 @@
 """Which rollouts are correct: decided by the answer verifier, or by their labels.
 
-An answer that is not decided is not correct.  One that a busy machine left open is asked
-again: nobody waits for a build as a trainer waits for a reward.
+An answer that is not decided is not correct.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from typing import Protocol, TypeVar
 
 from consensuspr.data import Row
 from consensuspr.errors import InputError
-from consensuspr.scoring.answers import AnswerVerifier, Verdict
-
-MAX_REPEATS = 5
-_BUSY = ("load", "deadline")
+from consensuspr.scoring.answers import AnswerVerifier
+from consensuspr.scoring.scorer import verify_patiently
 
 
 class Judge(Protocol):
@@ -38,21 +35,8 @@ class VerifyingJudge:
         self._verifier = verifier
 
     def judge(self, truths: Sequence[str], texts: Sequence[str], rule: str) -> list[bool | None]:
-        verdicts = self._verifier.verify_batch(truths, texts, rule)
-        for _ in range(MAX_REPEATS):
-            busy = [at for at, verdict in enumerate(verdicts) if _left_open(verdict)]
-            if not busy:
-                break
-            again = self._verifier.verify_batch(
-                [truths[at] for at in busy], [texts[at] for at in busy], rule
-            )
-            for at, verdict in zip(busy, again, strict=True):
-                verdicts[at] = verdict
+        verdicts = verify_patiently(self._verifier, truths, texts, rule)
         return [verdict.correct for verdict in verdicts]
-
-
-def _left_open(verdict: Verdict) -> bool:
-    return verdict.correct is None and verdict.method in _BUSY
 
 
 # MERGED Which correct rollouts of a problem are looked at: N of them, over as many models as there are.

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +44,7 @@ from consensuspr.data import (
 )
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
-from consensuspr.scoring.types import Identity, Rollout, Score, Status
-
-if TYPE_CHECKING:
-    from consensuspr.client import ScoredBatch
+from consensuspr.scoring.types import LOAD_METHODS, Identity, Score, Status
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -55,8 +52,6 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 UNDECIDED_METHODS: Final = frozenset(
     ("budget", "memory", "crash", "screened", "length", "load", "deadline", "no-ground-truth")
 )
-# Those of them that a calmer machine would decide.
-LOAD_METHODS: Final = frozenset(("load", "deadline"))
 
 # A label that a rollout or a problem does not have.
 UNKNOWN: Final = "(none)"
@@ -708,22 +703,13 @@ class _Run:
             )
         connection = self._connection
         before = len(self._found.rollouts)
-        rollouts = [rollout_from_row(row) for row in rows]
-
-        def score(some: Sequence[Rollout], progress: Callable[[int, int], None]) -> ScoredBatch:
-            batch = connection.client.score(
-                some, dataset=connection.dataset, include_spans=self._spans, progress=progress
-            )
-            self._check_identity(batch.identity)
-            return batch
-
-        batch = score(rollouts, lambda scored, of_chunk: self._progress(before + scored))
-        # What a busy machine left open is asked once more; nobody waits here as a trainer does.
-        busy = [at for at, one in enumerate(batch) if one.undecided_by_load]
-        if busy:
-            again = score([rollouts[at] for at in busy], lambda scored, of_chunk: None)
-            for at, one in zip(busy, again, strict=True):
-                batch[at] = one
+        batch = connection.client.score(
+            [rollout_from_row(row) for row in rows],
+            dataset=connection.dataset,
+            include_spans=self._spans,
+            progress=lambda scored, of_chunk: self._progress(before + scored),
+        )
+        self._check_identity(batch.identity)
         return batch
 
     def _check_identity(self, identity: Identity) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from consensuspr.client import RewardClient
-from consensuspr.scoring import Rollout, Score, Status
+from consensuspr.scoring import AnswerStatus, AnswerVerifier, Rollout, Score, Verdict
 from consensuspr.server.service import Draining
 
 if TYPE_CHECKING:
@@ -227,27 +227,21 @@ def test_a_body_that_never_comes_does_not_keep_the_server(server: InProcessServe
 def test_an_answer_that_others_kept_from_being_checked_is_asked_for_again(
     server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from consensuspr.http import adapters
+    real, asked, busy_times = AnswerVerifier.verify_batch, list[int](), 1
 
-    monkeypatch.setattr(adapters, "BUSY_PAUSES_S", (0.01, 0.01))
-    score, busy_times = server.scorer.score, 1
+    def busy(self: AnswerVerifier, truths: list[str], *how: Any) -> list[Verdict]:
+        asked.append(len(truths))
+        verdicts = real(self, truths, *how)
+        if len(asked) <= busy_times:
+            verdicts[0] = Verdict(None, "x", AnswerStatus.UNDECIDED, "load")
+        return verdicts
 
-    def busy_once(rollouts: Sequence[Rollout], *how: Any) -> Any:
-        nonlocal busy_times
-        scores, identity = score(rollouts, *how)
-        if busy_times:
-            busy_times -= 1
-            scores[0] = Score(
-                Status.ANSWER_UNDECIDED, 0.25, 0.0, 0.5, 2, 1, (True, False), answer_method="load"
-            )
-        return scores, identity
-
-    monkeypatch.setattr(server.scorer, "score", busy_once)
+    monkeypatch.setattr(AnswerVerifier, "verify_batch", busy)
     body = {"query": [DUCKS + HALF] * 3, "prompts": [DUCKS] * 3}
     assert server.post("/openrlhf", body).body["rewards"] == [0.75] * 3
-    assert server.scorer.pieces == [3, 1], "only that one is asked for again"
+    assert asked == [3, 1], "only that one is asked for again"
 
-    busy_times = 10  # more often than it is asked
+    busy_times = 100  # more often than it is asked
     reply = server.post("/openrlhf", body)
     assert reply.code == 503, "and not for ever, and never as a wrong answer"
     assert reply.headers["retry-after"] == "2"

@@ -6,7 +6,6 @@ import gzip
 import json
 import pickle
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from consensuspr.data.readers import size_of
 from consensuspr.data.writers import dump_json_line
 from consensuspr.ray import data
 from consensuspr.ray.data import PartOptions, PartScorer, ScoredPart, cut_parts
-from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, Scorer, Status
+from consensuspr.scoring import AnswerStatus, AnswerVerifier, DatasetIndex, Verdict
 from consensuspr.scoring.types import ScoreOptions
 
 
@@ -111,23 +110,20 @@ def test_damage_of_the_file_is_a_fault_also_where_rows_are_skipped(
 def test_answers_for_which_the_machine_was_too_busy_are_checked_again(
     index: DatasetIndex, rollouts_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Scorer.score
+    real = AnswerVerifier.verify_batch
     calls: list[int] = []
 
-    def busy_twice(self: Scorer, rollouts: list[Rollout], *how: Any) -> Any:
-        scores, identity = real(self, rollouts, *how)
-        calls.append(len(rollouts))
+    def busy_twice(self: AnswerVerifier, truths: list[str], *how: Any) -> list[Verdict]:
+        verdicts = real(self, truths, *how)
+        calls.append(len(truths))
         if len(calls) <= 2:
-            scores[:3] = [undecided(score) for score in scores[:3]]
-        return scores, identity
-
-    def undecided(score: Score) -> Score:
-        return replace(score, status=Status.ANSWER_UNDECIDED, answer_method="load")
+            verdicts[:3] = [Verdict(None, "x", AnswerStatus.UNDECIDED, "load")] * 3
+        return verdicts
 
     [expected] = score_all(index, rollouts_file)
-    monkeypatch.setattr(Scorer, "score", busy_twice)
+    monkeypatch.setattr(AnswerVerifier, "verify_batch", busy_twice)
     [part] = score_all(index, rollouts_file)
-    assert calls == [300, 3, 3]
+    assert calls[1:] == [3, 3]
     assert part.lines == expected.lines
 
 

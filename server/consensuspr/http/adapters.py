@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -404,10 +403,7 @@ def _listed(ids: Sequence[str]) -> str:
 # The one way to fail that gRPC does not know: there, a response is its own field.
 RESPONSE_NOT_FOUND = "RESPONSE_NOT_FOUND"
 
-# Pauses after which an answer is asked for again that others kept from being checked: with
-# them, far less than the 120 s and more that the trainers' clients wait for a reply.
-BUSY_PAUSES_S = (0.5, 1.0, 2.0)
-# When to come back where that was not enough.
+# When to come back where the answer check stayed too busy for longer than the scorer waits.
 BUSY_RETRY_S = 2.0
 
 # A refusal tells of this many; the rest of a failed step is most often the same again.
@@ -526,30 +522,22 @@ class Batches:
         return outcomes
 
     def _decided(self, rollouts: list[Rollout], options: ScoreOptions, call: Call) -> list[Score]:
-        """Score one piece; where the answer check was too busy to decide, ask again.
+        """Score one piece.
 
         An answer that stayed undecided for the load of others would count as wrong through
         no fault of its own, and a trainer's remote-reward client cannot ask for it again.
 
         Raises:
-            Abort: nobody waits any more, or it stayed busy.
+            Abort: the answer check stayed too busy to decide.
         """
         scores = self._scorer.score(rollouts, options, call.deadline)[0]
-        for pause_s in (*BUSY_PAUSES_S, None):
-            busy = [at for at, score in enumerate(scores) if score.undecided_by_load]
-            if not busy:
-                break
-            if pause_s is None:
-                raise Abort(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"the answer check was too busy for {len(busy)} of {len(scores)} rollouts",
-                    BUSY_RETRY_S,
-                )
-            time.sleep(pause_s)
-            call.check()
-            again = self._scorer.score([rollouts[at] for at in busy], options, call.deadline)[0]
-            for at, score in zip(busy, again, strict=True):
-                scores[at] = score
+        busy = sum(score.undecided_by_load for score in scores)
+        if busy:
+            raise Abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the answer check was too busy for {busy} of {len(scores)} rollouts",
+                BUSY_RETRY_S,
+            )
         return scores
 
 

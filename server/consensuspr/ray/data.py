@@ -35,7 +35,6 @@ from consensuspr.scoring import (
     DatasetIndex,
     Identity,
     MatcherCache,
-    Rollout,
     Score,
     Scorer,
     rollout_from_row,
@@ -181,10 +180,6 @@ def _remove_old(folder: Path) -> None:
 PART_ROWS = 2048
 PART_BYTES = 4 << 20
 
-# An answer that is undecided because its machine was busy may be decided a moment later, and
-# nobody waits for a file as a trainer does for its rewards.
-MAX_REPEATS = 5
-
 
 @dataclass(frozen=True, slots=True)
 class PartOptions:
@@ -265,9 +260,8 @@ class PartScorer:
             return done
         if not good:
             return done
-        scores, done.identity = self._score_patiently(
-            [as_sent(rollout_from_row(row)) for row in good]
-        )
+        rollouts = [as_sent(rollout_from_row(row)) for row in good]
+        scores, done.identity = self._scorer.score(rollouts, self._how.options)
         for row, score in zip(good, scores, strict=True):
             done.counted.append((self._source(row), replace(score, matched=(), spans=None)))
         full = map(scored_row, good, scores)
@@ -280,22 +274,6 @@ class PartScorer:
     def close(self) -> None:
         """End the answer processes."""
         self._verifier.close()
-
-    def _score_patiently(self, rollouts: list[Rollout]) -> tuple[list[Score], Identity]:
-        """Score rollouts, those anew whose answers the machine was too busy for."""
-        scores, identity = self._score(rollouts)
-        for _ in range(MAX_REPEATS):
-            busy = [n for n, score in enumerate(scores) if score.undecided_by_load]
-            if not busy:
-                break
-            again, _ = self._score([rollouts[number] for number in busy])
-            for number, score in zip(busy, again, strict=True):
-                scores[number] = score
-        return scores, identity
-
-    def _score(self, rollouts: list[Rollout]) -> tuple[list[Score], Identity]:
-        options = self._how.options
-        return self._scorer.score(rollouts, options)
 
     def _source(self, row: Row) -> str | None:
         source: str | None = row.get("data_source")

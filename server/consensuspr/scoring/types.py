@@ -83,6 +83,10 @@ class Rollout:
     rollout_id: str | None = None
 
 
+# Methods of an answer check that a calmer machine would have brought to a verdict.
+LOAD_METHODS: Final = frozenset(("load", "deadline"))
+
+
 @dataclass(slots=True)
 class Score:
     """The score of one rollout; None where the status says that a value is unknown.
@@ -119,7 +123,7 @@ class Score:
     @property
     def undecided_by_load(self) -> bool:
         """Whether a busy machine, not the answer, kept the answer from being checked."""
-        return self.answer_method in ("load", "deadline")
+        return self.answer_method in LOAD_METHODS
 
 
 @dataclass(slots=True, frozen=True)

@@ -222,7 +222,7 @@ _MAX_ID_CHARS = 256
 
 
 class TimedVerifier(AnswerVerifier):
-    """An answer verifier that knows how long the calling thread's last batch took.
+    """An answer verifier that knows how long the calling thread has waited for it.
 
     Options are those of :class:`AnswerVerifier`.
     """
@@ -241,10 +241,11 @@ class TimedVerifier(AnswerVerifier):
         try:
             return super().verify_batch(ground_truths, responses, rule, deadline)
         finally:
-            self._last.seconds = time.perf_counter() - start
+            took_s = time.perf_counter() - start
+            self._last.seconds = getattr(self._last, "seconds", 0.0) + took_s
 
     def take_seconds(self) -> float:
-        """Return how long this thread's last batch took, once; 0 if there was none."""
+        """Return how long this thread has verified since this was last called."""
         seconds: float = getattr(self._last, "seconds", 0.0)
         self._last.seconds = 0.0
         return seconds

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from consensusbench.construction import SelectionSettings, build
-from consensusbench.construction.selection import MAX_REPEATS, VerifyingJudge
+from consensusbench.construction.selection import VerifyingJudge
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
+from consensuspr.scoring.scorer import MAX_REPEATS
 from tests.consensusbench.construction.conftest import job, many, write_rows
 
 
