@@ -8,24 +8,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client.batching import Limits, ScorePlan
+from consensuspr.client.batching import ScorePlan
+from consensuspr.client.interface import ScoredBatch
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import Rollout, ScoreOptions, Status
+from consensuspr.scoring.types import Rollout, Score, ScoreOptions, Status
 from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.wire.codec import encode_score_response
+from consensuspr.wire.server_info import ServerInfo
+from tests.client.conftest import IDENTITY
 
 MIB = 1 << 20
-LIMITS = Limits(max_response_bytes=16 * MIB, max_message_bytes=64 * MIB, max_rollouts=4096)
+
+
+def limits(response_bytes: int, message_bytes: int, rollouts: int) -> ServerInfo:
+    return ServerInfo(
+        server_version="0",
+        protocol_version=1,
+        normal_form_version="1",
+        answer_version="1",
+        core_backend="native",
+        datasets=(),
+        max_response_bytes=response_bytes,
+        max_message_bytes=message_bytes,
+        max_rollouts=rollouts,
+        max_inline_nodes=0,
+        max_expressions_per_node=0,
+        max_expression_bytes=0,
+        max_inline_bytes=0,
+    )
+
+
+USUAL = limits(16 * MIB, 64 * MIB, 4096)
+
+
+def plan_of(rollouts: list[Rollout], limits: ServerInfo = USUAL) -> ScorePlan:
+    return ScorePlan(rollouts, ScoreOptions(epoch=3), limits)
 
 
 def requests_of(plan: ScorePlan) -> list[pb.ScoreRequest]:
+    return [pb.ScoreRequest.FromString(job.request) for job in plan.jobs()]
+
+
+def carry_out(plan: ScorePlan) -> tuple[list[pb.ScoreRequest], ScoredBatch]:
+    """Return the requests of a plan, and what it makes of the replies."""
     requests = []
     for job in plan.jobs():
-        requests.append(pb.ScoreRequest.FromString(job.request))
-    return requests
-
-
-def plan_of(rollouts: list[Rollout], limits: Limits = LIMITS) -> ScorePlan:
-    return ScorePlan(rollouts, ScoreOptions(epoch=3), limits)
+        request = pb.ScoreRequest.FromString(job.request)
+        requests.append(request)
+        scores = [Score(Status.OK, answer=rollout.problem_id) for rollout in request.rollouts]
+        job.deliver(encode_score_response(scores, IDENTITY))
+    return requests, plan.result()
 
 
 def test_short_rollouts_go_256_at_a_time() -> None:
@@ -42,8 +74,7 @@ def test_long_rollouts_go_about_a_mebibyte_at_a_time() -> None:
 
 
 def test_a_server_that_takes_fewer_rollouts_gets_fewer() -> None:
-    limits = Limits(16 * MIB, 64 * MIB, max_rollouts=10)
-    requests = requests_of(plan_of([Rollout("p", "x")] * 25, limits))
+    requests = requests_of(plan_of([Rollout("p", "x")] * 25, limits(16 * MIB, 64 * MIB, 10)))
     assert [len(request.rollouts) for request in requests] == [10, 10, 5]
 
 
@@ -65,28 +96,24 @@ def test_an_empty_batch_is_one_empty_request() -> None:
 def test_a_response_above_the_limit_is_oversize_without_being_sent(
     response: str | bytes, size: int
 ) -> None:
-    plan = plan_of([Rollout("p", response), Rollout("q", "fits")], Limits(100, MIB, 10))
-    [request] = requests_of(plan)
+    plan = plan_of([Rollout("p", response), Rollout("q", "fits")], limits(100, MIB, 10))
+    [request], [oversize, scored] = carry_out(plan)
     assert [rollout.problem_id for rollout in request.rollouts] == ["q"]
-    assert plan.assembly.num_scored == 1
-    score = plan.assembly._scores[0]
-    assert score is not None
-    assert score.status is Status.OVERSIZE
-    assert score.message == f"the response has {size} bytes; the limit is 100"
+    assert scored.answer == "q"
+    assert oversize.status is Status.OVERSIZE
+    assert oversize.message == f"the response has {size} bytes; the limit is 100"
 
 
 @pytest.mark.parametrize("response", ["x" * 100, b"\xff" * 100, "é" * 50, "∑" * 33])
 def test_a_response_at_the_limit_is_sent(response: str | bytes) -> None:
-    [request] = requests_of(plan_of([Rollout("p", response)], Limits(100, MIB, 10)))
+    [request] = requests_of(plan_of([Rollout("p", response)], limits(100, MIB, 10)))
     assert len(request.rollouts) == 1
 
 
 def test_a_rollout_that_no_request_can_carry_is_oversize_too() -> None:
-    plan = plan_of([Rollout("p", "short", ground_truth="y" * MIB)], Limits(MIB, MIB, 10))
-    [request] = requests_of(plan)
+    plan = plan_of([Rollout("p", "short", ground_truth="y" * MIB)], limits(MIB, MIB, 10))
+    [request], [score] = carry_out(plan)
     assert len(request.rollouts) == 0, "the request that brings the identity is still sent"
-    score = plan.assembly._scores[0]
-    assert score is not None
     assert score.status is Status.OVERSIZE
     assert f"a request holds at most {MIB}" in score.message
 
@@ -100,7 +127,7 @@ def test_no_request_is_larger_than_the_server_takes(
     sizes: list[int], max_message_bytes: int, max_rollouts: int
 ) -> None:
     rollouts = [Rollout(f"problem {i}", "∑" * size) for i, size in enumerate(sizes)]
-    plan = plan_of(rollouts, Limits(max_message_bytes, max_message_bytes, max_rollouts))
+    plan = plan_of(rollouts, limits(max_message_bytes, max_message_bytes, max_rollouts))
     for request in requests_of(plan):
         assert request.ByteSize() <= max_message_bytes
         assert len(request.rollouts) <= max_rollouts

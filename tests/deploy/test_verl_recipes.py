@@ -29,7 +29,7 @@ with warnings.catch_warnings():
 
 import consensuspr.launch
 from consensuspr.client.verl import ConsensusRewardManager
-from consensuspr.client.verl.sample import ManagerConfig
+from consensuspr.client.verl.config import ManagerConfig
 from consensuspr.errors import InputError
 from consensuspr.launch import ALGORITHMS, MODELS, REWARDS, Request, Training, make_plan
 from consensuspr.launch.recipes import OLD_GROUPS, Override

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensuspr.client.verl.sample import epoch_clock
+from consensuspr.client.verl.config import epoch_clock
 from consensuspr.doctor.checks import Reward, check_schedule, read_reward
 from consensuspr.doctor.verl_config import Named
 

@@ -12,7 +12,7 @@ from benchmarks.harness.runner import serving
 from benchmarks.suites.step import loop, material, plain, whole
 from consensuspr.client import RewardClient
 from consensuspr.client.training import shared_source
-from consensuspr.client.verl.sample import ManagerConfig
+from consensuspr.client.verl.config import ManagerConfig
 
 
 def test_all_sides_give_the_rewards_that_are_written_into_the_texts(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from benchmarks.suites.step import loop
 from benchmarks.suites.step.material import Step
 from consensuspr.client import RewardClient, RewardSpec, Rollout
 from consensuspr.client.training import shared_source
-from consensuspr.client.verl.sample import ManagerConfig
+from consensuspr.client.verl.config import ManagerConfig
 
 TIMEOUT_S = 120.0
 CPU_ROUNDS = 3

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from consensuspr.client.aio import AsyncRewardClient
-    from consensuspr.client.batching import ScoredBatch
+    from consensuspr.client.interface import ScoredBatch
     from consensuspr.client.local import LocalClient
     from consensuspr.client.pipeline import RetryPolicy
     from consensuspr.client.sync import RewardClient
@@ -49,7 +49,7 @@ _HOME_OF = {
     "RewardSpec": "consensuspr.scoring.rewards",
     "Rollout": "consensuspr.scoring.types",
     "Score": "consensuspr.scoring.types",
-    "ScoredBatch": "consensuspr.client.batching",
+    "ScoredBatch": "consensuspr.client.interface",
     "ServerInfo": "consensuspr.wire.server_info",
     "Status": "consensuspr.scoring.types",
 }

@@ -1,13 +1,14 @@
 """The asynchronous client.
 
-The same pipeline as in the synchronous one decides what happens; attempts are tasks here.
-A client belongs to the event loop in which it is first used, and does not survive ``fork``.
+The same courses and pipelines as in the synchronous one decide what happens; attempts are
+tasks here.  A client belongs to the event loop in which it is first used, and does not survive
+``fork``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,19 +16,11 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from consensuspr.client.batching import (
-    Batcher,
-    Calls,
-    Limits,
-    Progress,
-    ScoredBatch,
-    ScorePlan,
-    open_method,
-    read_explanation,
-)
+from consensuspr.client.batching import Batcher, Calls, Course, open_method
+from consensuspr.client.interface import DEFAULT_REWARD, Progress, ScoredBatch, ScoringClient
 from consensuspr.client.pipeline import Attempt, Deadline, Pipeline, RetryPolicy
 from consensuspr.client.transport import RpcFailure, channel_options, keep_freed_memory
-from consensuspr.errors import RewardServiceError, ServerFault, Unavailable
+from consensuspr.errors import RewardServiceError, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
     AnswerRule,
@@ -37,18 +30,22 @@ from consensuspr.scoring.types import (
     Score,
     ScoreOptions,
 )
-from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
     from consensuspr.scoring.explain import Explanation
 
+T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 
-DEFAULT_REWARD = RewardSpec.linear()
 
-
-class AsyncRewardClient:
+class AsyncRewardClient(
+    ScoringClient[
+        Coroutine[Any, Any, ScoredBatch],
+        Coroutine[Any, Any, "Explanation"],
+        Coroutine[Any, Any, ServerInfo],
+    ]
+):
     """Scores rollouts by a reward server, without blocking the event loop.
 
     Arguments and errors are those of :class:`RewardClient`, and one more:
@@ -72,30 +69,7 @@ class AsyncRewardClient:
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._limits: Limits | None = None
         self._batcher = Batcher(self._score_encoded, max_in_flight)
-
-    async def score(
-        self,
-        rollouts: Sequence[Rollout],
-        reward: RewardSpec = DEFAULT_REWARD,
-        epoch: int = 0,
-        dataset: str | None = None,
-        *,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
-        include_spans: bool = False,
-        timeout_s: float | None = None,
-        progress: Progress | None = None,
-    ) -> ScoredBatch:
-        """Score a batch of any size; order is kept.
-
-        Arguments, result and errors are those of :meth:`RewardClient.score`.
-        """
-        options = ScoreOptions.checked(
-            reward, epoch, dataset, answer_rule, on_undecided, include_spans
-        )
-        return await self.score_with(rollouts, options, timeout_s=timeout_s, progress=progress)
 
     async def score_with(
         self,
@@ -105,10 +79,8 @@ class AsyncRewardClient:
         timeout_s: float | None = None,
         progress: Progress | None = None,
     ) -> ScoredBatch:
-        """Score a batch as :meth:`score` does, with options that were made before."""
         deadline = self._calls.deadline(timeout_s)
-        plan = ScorePlan(rollouts, options, await self._server_limits(deadline), progress)
-        return await self._score(plan, deadline)
+        return await self._score(self._calls.score(rollouts, options, deadline, progress))
 
     async def score_one(
         self,
@@ -135,46 +107,19 @@ class AsyncRewardClient:
     async def score_one_with(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
     ) -> Score:
-        """Score one rollout as :meth:`score_one` does, with options that were made before."""
+        """Do :meth:`score_one` with options that were checked when they were made."""
         self._open_channel()  # a closed client or another loop is found before anything waits
         return await self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
 
-    async def explain(
-        self,
-        rollout: Rollout,
-        reward: RewardSpec = DEFAULT_REWARD,
-        epoch: int = 0,
-        dataset: str | None = None,
-        *,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
-        timeout_s: float | None = None,
+    async def explain_with(
+        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
     ) -> Explanation:
-        """Score one rollout and say which expression of which node was found where.
-
-        Arguments and errors are those of :meth:`score`.
-        """
-        options = ScoreOptions.checked(reward, epoch, dataset, answer_rule, on_undecided, True)
-        replies: list[pb.ExplainResponse] = []
-        deadline = self._calls.deadline(timeout_s)
-        await self._run("Explain", self._calls.explain(rollout, options, deadline, replies))
-        return read_explanation(replies[0])
+        return await self._carry_out(
+            self._calls.explain(rollout, options, self._calls.deadline(timeout_s))
+        )
 
     async def server_info(self, timeout_s: float | None = None) -> ServerInfo:
-        """Return the server's versions, limits and datasets.
-
-        Raises:
-            RewardServiceError: it cannot be asked, or speaks another protocol version.
-        """
-        return await self._server_info(self._calls.deadline(timeout_s))
-
-    async def wait_until_ready(self, timeout_s: float | None = None) -> ServerInfo:
-        """Wait until the server answers; return what it says about itself.
-
-        Raises:
-            Unavailable: it did not answer in time.
-        """
-        return await self.server_info(timeout_s)
+        return await self._carry_out(self._calls.server_info(self._calls.deadline(timeout_s)))
 
     async def close(self) -> None:
         """Close the channel; calls in progress end with an error.  May be called twice."""
@@ -201,32 +146,13 @@ class AsyncRewardClient:
         options: ScoreOptions,
         deadline: Deadline,
     ) -> ScoredBatch:
-        limits = await self._server_limits(deadline)
-        return await self._score(ScorePlan(rollouts, options, limits, encoded=encoded), deadline)
+        return await self._score(self._calls.score(rollouts, options, deadline, encoded=encoded))
 
-    async def _score(self, plan: ScorePlan, deadline: Deadline) -> ScoredBatch:
-        while True:
-            try:
-                await self._run("Score", self._calls.score(plan, deadline))
-                scored = plan.assembly.result()
-            except ServerFault:
-                if not plan.start_over():
-                    raise
-            else:
-                if self._on_identity is not None:
-                    self._on_identity(scored.identity)
-                return scored
-
-    async def _server_limits(self, deadline: Deadline) -> Limits:
-        """Return the server's limits, asked for once and again after a failed call."""
-        if self._limits is None:
-            self._limits = Limits.of(await self._server_info(deadline))
-        return self._limits
-
-    async def _server_info(self, deadline: Deadline) -> ServerInfo:
-        replies: list[pb.ServerInfoResponse] = []
-        await self._run("ServerInfo", self._calls.server_info(deadline, replies))
-        return self._calls.read_server_info(replies[0])
+    async def _score(self, course: Course[ScoredBatch]) -> ScoredBatch:
+        scored = await self._carry_out(course)
+        if self._on_identity is not None:
+            self._on_identity(scored.identity)
+        return scored
 
     def _open_channel(self) -> grpc.aio.Channel:
         loop = asyncio.get_running_loop()
@@ -240,14 +166,29 @@ class AsyncRewardClient:
             raise RuntimeError("the client was used in another event loop; make one in each")
         return self._channel
 
+    async def _carry_out(self, course: Course[T]) -> T:
+        """Carry out the RPCs of a call, one after the other, and return its result."""
+        try:
+            rpc = next(course)
+            while True:
+                try:
+                    await self._run(*rpc)
+                except RewardServiceError as error:
+                    rpc = course.throw(error)
+                else:
+                    rpc = next(course)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
     async def _run(self, method: str, pipeline: Pipeline[R]) -> None:
-        """Carry out a call: start what is due, pass on what ended, until all is done."""
+        """Carry out an RPC: start what is due, pass on what ended, until all is done."""
         call = open_method(self._open_channel(), method)
         in_flight: dict[asyncio.Task[R], Attempt[R]] = {}
         try:
             while True:
                 for attempt in pipeline.due():
-                    in_flight[asyncio.create_task(_carry_out(call, attempt))] = attempt
+                    in_flight[asyncio.create_task(_send(call, attempt))] = attempt
                 if pipeline.done:
                     return
                 if not in_flight:
@@ -258,16 +199,12 @@ class AsyncRewardClient:
                 )
                 for task in ended:
                     _pass_on(pipeline, in_flight.pop(task), task)
-        except RewardServiceError:
-            # It may have been replaced by a server with other limits.
-            self._limits = None
-            raise
         finally:
             for task in in_flight:
                 task.cancel()
 
 
-async def _carry_out(call: Any, attempt: Attempt[R]) -> R:
+async def _send(call: Any, attempt: Attempt[R]) -> R:
     reply: R = await call(attempt.job.request, timeout=attempt.timeout_s)
     return reply
 

@@ -1,18 +1,34 @@
-"""What a scoring call returns, and putting it together from the replies to its requests."""
+"""The calls of a client of a server, without any waiting: both clients only carry them out.
+
+A call is a generator (:data:`Course`): it yields one RPC after the other, each as the name of
+its method and the :class:`Pipeline` of its requests, is told how each ended, and returns what
+the caller gets.  So whatever a call consists of (limits that are asked for first, a batch that
+is scored anew because the server changed) is said here, once.
+
+:class:`ScorePlan` cuts a batch into requests and puts the replies together; :class:`Batcher`
+turns many concurrent calls with one rollout each into few requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
+from consensuspr.client.interface import Progress, ScoredBatch, convert_rollout
 from consensuspr.client.pipeline import Deadline, Job, Pipeline, RetryPolicy
 from consensuspr.client.transport import check_target
-from consensuspr.errors import IncompatibleServer, InputError, ServerFault, Unavailable
+from consensuspr.errors import (
+    IncompatibleServer,
+    InputError,
+    RewardServiceError,
+    ServerFault,
+    Unavailable,
+)
 from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions, Status, exceeds
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
@@ -32,94 +48,6 @@ from consensuspr.wire.server_info import ServerInfo, decode_server_info
 if TYPE_CHECKING:
     from consensuspr.scoring.explain import Explanation
 
-
-class ScoredBatch(list[Score]):
-    """The scores of a batch in the order of its rollouts; a list, and one thing more.
-
-    Attributes:
-        identity: the dataset's digest, versions and reward that all of them were computed
-            under; what a replay needs to get the same scores bit for bit.
-    """
-
-    identity: Identity
-
-    def __init__(self, scores: Iterable[Score], identity: Identity) -> None:
-        super().__init__(scores)
-        self.identity = identity
-
-
-class Assembly:
-    """The scores of one call while its replies come in, in any order.
-
-    Args:
-        num_rollouts: of the call.
-
-    Attributes:
-        num_scored: rollouts that have their score.
-        changed: whether replies came under different identities.
-    """
-
-    def __init__(self, num_rollouts: int) -> None:
-        self._scores: list[Score | None] = [None] * num_rollouts
-        self._identity: Identity | None = None
-        self.num_scored = 0
-        self.changed = False
-
-    def put(self, position: int, score: Score) -> None:
-        """Take the score of one rollout."""
-        self._scores[position] = score
-        self.num_scored += 1
-
-    def put_reply(self, positions: Sequence[int], reply: pb.ScoreResponse) -> None:
-        """Take the reply to the rollouts at ``positions``.
-
-        Raises:
-            ServerFault: it holds another number of scores, or was computed under another
-                identity than an earlier reply of the same call.
-            IncompatibleServer: it holds a value that this protocol version does not know.
-        """
-        if len(reply.scores) != len(positions):
-            raise ServerFault(
-                f"the server replied with {len(reply.scores)} scores to {len(positions)} rollouts"
-            )
-        try:
-            identity = decode_identity(reply.identity)
-            scores = list(map(decode_score, reply.scores))
-        except InputError as error:
-            raise IncompatibleServer(f"the server's reply cannot be read: {error}") from None
-        if self._identity is None:
-            self._identity = identity
-        elif identity != self._identity:
-            self.changed = True
-            raise ServerFault(
-                "the server changed during the call: some rollouts were scored under"
-                f" {self._identity}, others under {identity}"
-            )
-        for position, score in zip(positions, scores, strict=True):
-            self.put(position, score)
-
-    def result(self) -> ScoredBatch:
-        """Return the batch; every rollout has its score by now."""
-        assert self._identity is not None, "a call sends at least one request"
-        scores = [score for score in self._scores if score is not None]
-        assert len(scores) == len(self._scores), "every rollout is put once"
-        return ScoredBatch(scores, self._identity)
-
-
-def read_explanation(reply: pb.ExplainResponse) -> Explanation:
-    """Return the explanation of a reply.
-
-    Raises:
-        IncompatibleServer: it holds a value that this protocol version does not know.
-    """
-    try:
-        return decode_explain_response(reply)
-    except InputError as error:
-        raise IncompatibleServer(f"the server's reply cannot be read: {error}") from None
-
-
-# MERGED From the rollouts of a call to its requests: what fits, in pieces, built when needed.
-
 # Tags, lengths and the request's own fields, well above what they can take.
 _ENVELOPE_BYTES = 64 * 1024
 
@@ -127,142 +55,9 @@ _ENVELOPE_BYTES = 64 * 1024
 # restart, once more for bad luck.  Past that, servers of different content share an address.
 MAX_CHANGES = 2
 
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a server takes, as far as a client has to know.
-
-    Attributes:
-        max_response_bytes: of one response.
-        max_message_bytes: of one request.
-        max_rollouts: in one request.
-    """
-
-    max_response_bytes: int
-    max_message_bytes: int
-    max_rollouts: int
-
-    @classmethod
-    def of(cls, info: ServerInfo) -> Limits:
-        """Return the limits that a server announced."""
-        return cls(info.max_response_bytes, info.max_message_bytes, info.max_rollouts)
-
-
-class _Piece(NamedTuple):
-    """One rollout as it will be sent, with its place in the batch."""
-
-    position: int
-    encoded: bytes
-
-
-class ScorePlan:
-    """The requests of one scoring call.
-
-    A rollout that no request can carry is scored OVERSIZE here, without being sent; all
-    others go out.  At least one request is made, also for an empty batch: it brings the
-    identity, and an unknown dataset is an error whatever the batch holds.
-
-    Args:
-        rollouts: the batch, in order.
-        options: how to score it.
-        limits: of the server.
-        progress: called after each reply with the number of rollouts scored and of all.
-        encoded: of all rollouts, what :func:`encode_checked` returned, where that is known.
-    """
-
-    def __init__(
-        self,
-        rollouts: Sequence[Rollout],
-        options: ScoreOptions,
-        limits: Limits,
-        progress: Progress | None = None,
-        encoded: Sequence[bytes] | None = None,
-    ) -> None:
-        self._rollouts = rollouts
-        self._encoded = encoded
-        self._options = options
-        self._limits = limits
-        self._progress = progress
-        self._changes = 0
-        self.assembly = Assembly(len(rollouts))
-
-    def jobs(self) -> Iterator[Job[pb.ScoreResponse]]:
-        """Yield the requests in order, each built when it is asked for."""
-        max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
-        max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
-        for piece in cut(self._pieces(), lambda p: len(p.encoded), max_bytes, max_rollouts):
-            yield self._job(piece)
-
-    def start_over(self) -> bool:
-        """Forget all scores where the call failed because the server changed in its midst.
-
-        Scores of one call are all of one identity, and those that there are belong to an older
-        one; scoring is a pure function, so that all of them can be had again.
-
-        Returns:
-            Whether the call is to be made again.
-        """
-        if not self.assembly.changed or self._changes == MAX_CHANGES:
-            return False
-        self._changes += 1
-        self.assembly = Assembly(len(self._rollouts))
-        return True
-
-    def _job(self, piece: list[_Piece]) -> Job[pb.ScoreResponse]:
-        request = join_score_request((p.encoded for p in piece), self._options)
-        positions = [p.position for p in piece]
-
-        def deliver(reply: pb.ScoreResponse) -> None:
-            self.assembly.put_reply(positions, reply)
-            if self._progress is not None:
-                self._progress(self.assembly.num_scored, len(self._rollouts))
-
-        return Job(request, deliver)
-
-    def _pieces(self) -> Iterator[_Piece]:
-        for position, rollout in enumerate(self._rollouts):
-            fault = self._oversize(rollout)
-            if fault is None:
-                encoded = (
-                    encode_checked(position, rollout)
-                    if self._encoded is None
-                    else self._encoded[position]
-                )
-                if len(encoded) + _ENVELOPE_BYTES <= self._limits.max_message_bytes:
-                    yield _Piece(position, encoded)
-                    continue
-                fault = (
-                    f"the rollout has {len(encoded)} bytes; a request holds at most"
-                    f" {self._limits.max_message_bytes}"
-                )
-            self.assembly.put(position, Score(Status.OVERSIZE, message=fault))
-
-    def _oversize(self, rollout: Rollout) -> str | None:
-        """Return why the response is too large, in the words of the scorer; else None."""
-        if not isinstance(rollout.response, str | bytes):
-            return None  # of no size; encoding will say what is wrong
-        limit = self._limits.max_response_bytes
-        size = exceeds(rollout.response, limit)
-        return None if size is None else f"the response has {size} bytes; the limit is {limit}"
-
-
-def encode_checked(position: int, rollout: Rollout) -> bytes:
-    """Return the rollout at a position of its batch as it stands in a request.
-
-    Raises:
-        InputError: a field has a wrong type.
-    """
-    try:
-        return encode_rollout_field(rollout)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"rollouts[{position}] has a field of a wrong type: {error}") from None
-
-
-# MERGED What the synchronous and the asynchronous client have in common: everything but waiting.
-
+T = TypeVar("T")
 R = TypeVar("R", bound=Message)
+Course: TypeAlias = Generator[tuple[str, Pipeline[Any]], None, T]
 
 _REPLIES: dict[str, type[Message]] = {
     "Score": pb.ScoreResponse,
@@ -281,15 +76,16 @@ def open_method(channel: Any, method: str) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Calls:
-    """The settings of a client, and the pipelines of its calls.
+    """The calls of one client, and its settings.
 
     Attributes:
         address: ``HOST:PORT`` of the server.
         timeout_s: of a call that is given none of its own.
         retry: when failed attempts are repeated.
         max_in_flight: requests of one call at a time.
+        limits: what the server takes, once it has told.
 
     Raises:
         InputError: a setting is out of range.
@@ -299,6 +95,7 @@ class Calls:
     timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_in_flight: int = 8
+    limits: ServerInfo | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         check_target(self.address)
@@ -310,63 +107,225 @@ class Calls:
         """Return the deadline of a call that begins now."""
         return Deadline.after(self.timeout_s if timeout_s is None else timeout_s)
 
-    def score(self, plan: ScorePlan, deadline: Deadline) -> Pipeline[pb.ScoreResponse]:
-        """Return the course of a ``Score`` call."""
-        return self._pipeline("Score", plan.jobs(), deadline)
-
-    def explain(
+    def score(
         self,
-        rollout: Rollout,
+        rollouts: Sequence[Rollout],
         options: ScoreOptions,
         deadline: Deadline,
-        replies: list[pb.ExplainResponse],
-    ) -> Pipeline[pb.ExplainResponse]:
-        """Return the course of an ``Explain`` call; its reply goes into ``replies``."""
+        progress: Progress | None = None,
+        encoded: Sequence[bytes] | None = None,
+    ) -> Course[ScoredBatch]:
+        """Score a batch; the arguments are those of :class:`ScorePlan`.
+
+        Scores of one call are all of one identity.  Where the server changed during the call,
+        those that there are belong to an older one; scoring is a pure function, so that all of
+        them can be had again.
+        """
+        limits = self.limits
+        if limits is None:
+            limits = self.limits = yield from self.server_info(deadline)
+        changes = 0
+        while True:
+            plan = ScorePlan(rollouts, options, limits, progress, encoded)
+            try:
+                yield from self._call("Score", plan.jobs(), deadline)
+                return plan.result()
+            except ServerFault:
+                if not plan.changed or changes == MAX_CHANGES:
+                    raise
+            changes += 1
+
+    def explain(
+        self, rollout: Rollout, options: ScoreOptions, deadline: Deadline
+    ) -> Course[Explanation]:
+        """Score one rollout and say what was found where.
+
+        Raises:
+            IncompatibleServer: the reply holds a value that this protocol version does not know.
+        """
         request = encode_explain_request(rollout, options).SerializeToString()
-        return self._pipeline("Explain", iter([Job(request, replies.append)]), deadline)
+        replies: list[pb.ExplainResponse] = []
+        yield from self._call("Explain", iter([Job(request, replies.append)]), deadline)
+        try:
+            return decode_explain_response(replies[0])
+        except InputError as error:
+            raise _unreadable(error) from None
 
-    def server_info(
-        self, deadline: Deadline, replies: list[pb.ServerInfoResponse]
-    ) -> Pipeline[pb.ServerInfoResponse]:
-        """Return the course of a ``ServerInfo`` call; its reply goes into ``replies``."""
-        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
-        return self._pipeline("ServerInfo", iter([Job(request, replies.append)]), deadline)
-
-    def read_server_info(self, reply: pb.ServerInfoResponse) -> ServerInfo:
-        """Return what a server said about itself.
+    def server_info(self, deadline: Deadline) -> Course[ServerInfo]:
+        """Ask the server about itself.
 
         Raises:
             IncompatibleServer: it speaks another protocol version.
         """
-        if reply.protocol_version != PROTOCOL_VERSION:
+        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
+        replies: list[pb.ServerInfoResponse] = []
+        yield from self._call("ServerInfo", iter([Job(request, replies.append)]), deadline)
+        spoken = replies[0].protocol_version
+        if spoken != PROTOCOL_VERSION:
             raise IncompatibleServer(
                 f"the server at {self.address} speaks protocol version"
-                f" {reply.protocol_version}, this client speaks version {PROTOCOL_VERSION}"
+                f" {spoken}, this client speaks version {PROTOCOL_VERSION}"
             )
-        return decode_server_info(reply)
+        return decode_server_info(replies[0])
 
-    def _pipeline(self, method: str, jobs: Iterator[Job[R]], deadline: Deadline) -> Pipeline[R]:
-        return Pipeline(
-            jobs,
-            context=f"{method} at {self.address}",
-            deadline=deadline,
-            policy=self.retry,
-            max_in_flight=self.max_in_flight,
-        )
+    def _call(self, method: str, jobs: Iterator[Job[R]], deadline: Deadline) -> Course[None]:
+        try:
+            yield (
+                method,
+                Pipeline(
+                    jobs,
+                    context=f"{method} at {self.address}",
+                    deadline=deadline,
+                    policy=self.retry,
+                    max_in_flight=self.max_in_flight,
+                ),
+            )
+        except RewardServiceError:
+            # It may have been replaced by a server with other limits.
+            self.limits = None
+            raise
 
 
-# MERGED Many concurrent calls with one rollout each, turned into few requests.
-#
-# Trainers that stream hand over one sample as soon as it is finished; one RPC a sample
-# would spend more on the RPC than on the score.  So callers queue up, and whenever a
-# request may go out it takes along all that are waiting.  Under light load nobody waits for
-# company; under heavy load batches grow by themselves.  No timer, nothing to tune.
-#
-# Several requests may be out at a time, so that one answer that spends its whole budget
-# does not hold up everybody else.  Belongs to one event loop; not thread-safe.
+class _Piece(NamedTuple):
+    """One rollout as it will be sent, with its place in the batch."""
+
+    position: int
+    encoded: bytes
+
+
+class ScorePlan:
+    """The requests of one scoring call, and the scores while the replies come in, in any order.
+
+    A rollout that no request can carry is scored OVERSIZE here, without being sent; all
+    others go out.  At least one request is made, also for an empty batch: it brings the
+    identity, and an unknown dataset is an error whatever the batch holds.
+
+    Args:
+        rollouts: the batch, in order.
+        options: how to score it.
+        limits: of the server.
+        progress: called after each reply.
+        encoded: of all rollouts, what :func:`encode_checked` returned, where that is known.
+
+    Attributes:
+        changed: whether replies came under different identities.
+    """
+
+    def __init__(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        limits: ServerInfo,
+        progress: Progress | None = None,
+        encoded: Sequence[bytes] | None = None,
+    ) -> None:
+        self._rollouts = rollouts
+        self._encoded = encoded
+        self._options = options
+        self._limits = limits
+        self._progress = progress
+        self._scores: list[Score | None] = [None] * len(rollouts)
+        self._num_scored = 0
+        self._identity: Identity | None = None
+        self.changed = False
+
+    def jobs(self) -> Iterator[Job[pb.ScoreResponse]]:
+        """Yield the requests in order, each built when it is asked for."""
+        max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
+        max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
+        for piece in cut(self._pieces(), lambda p: len(p.encoded), max_bytes, max_rollouts):
+            yield self._job(piece)
+
+    def result(self) -> ScoredBatch:
+        """Return the batch; every rollout has its score by now."""
+        assert self._identity is not None, "a call sends at least one request"
+        scores = [score for score in self._scores if score is not None]
+        assert len(scores) == len(self._scores), "every rollout is put once"
+        return ScoredBatch(scores, self._identity)
+
+    def _job(self, piece: list[_Piece]) -> Job[pb.ScoreResponse]:
+        request = join_score_request((p.encoded for p in piece), self._options)
+        positions = [p.position for p in piece]
+
+        def deliver(reply: pb.ScoreResponse) -> None:
+            self._take(positions, reply)
+            if self._progress is not None:
+                self._progress(self._num_scored, len(self._rollouts))
+
+        return Job(request, deliver)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        most = self._limits.max_message_bytes
+        for position, rollout in enumerate(self._rollouts):
+            fault = self._oversize(rollout)
+            if fault is None:
+                encoded = (
+                    encode_checked(position, rollout)
+                    if self._encoded is None
+                    else self._encoded[position]
+                )
+                if len(encoded) + _ENVELOPE_BYTES <= most:
+                    yield _Piece(position, encoded)
+                    continue
+                fault = f"the rollout has {len(encoded)} bytes; a request holds at most {most}"
+            self._put(position, Score(Status.OVERSIZE, message=fault))
+
+    def _oversize(self, rollout: Rollout) -> str | None:
+        """Return why the response is too large, in the words of the scorer; else None."""
+        if not isinstance(rollout.response, str | bytes):
+            return None  # of no size; encoding will say what is wrong
+        limit = self._limits.max_response_bytes
+        size = exceeds(rollout.response, limit)
+        return None if size is None else f"the response has {size} bytes; the limit is {limit}"
+
+    def _put(self, position: int, score: Score) -> None:
+        self._scores[position] = score
+        self._num_scored += 1
+
+    def _take(self, positions: Sequence[int], reply: pb.ScoreResponse) -> None:
+        """Take the reply to the rollouts at ``positions``.
+
+        Raises:
+            ServerFault: it holds another number of scores, or was computed under another
+                identity than an earlier reply of the same call.
+            IncompatibleServer: it holds a value that this protocol version does not know.
+        """
+        if len(reply.scores) != len(positions):
+            raise ServerFault(
+                f"the server replied with {len(reply.scores)} scores to {len(positions)} rollouts"
+            )
+        try:
+            identity = decode_identity(reply.identity)
+            scores = list(map(decode_score, reply.scores))
+        except InputError as error:
+            raise _unreadable(error) from None
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            self.changed = True
+            raise ServerFault(
+                "the server changed during the call: some rollouts were scored under"
+                f" {self._identity}, others under {identity}"
+            )
+        for position, score in zip(positions, scores, strict=True):
+            self._put(position, score)
+
+
+def encode_checked(position: int, rollout: Rollout) -> bytes:
+    """Return the rollout at a position of its batch as it stands in a request.
+
+    Raises:
+        InputError: a field has a wrong type.
+    """
+    return convert_rollout(position, rollout, encode_rollout_field)
+
+
+def _unreadable(error: InputError) -> IncompatibleServer:
+    return IncompatibleServer(f"the server's reply cannot be read: {error}")
+
 
 # Scores rollouts that have been encoded already, for requests to be joined from.
-ScoreBatch = Callable[
+ScoreEncoded: TypeAlias = Callable[
     [Sequence[Rollout], Sequence[bytes], ScoreOptions, Deadline], Awaitable[Sequence[Score]]
 ]
 
@@ -405,14 +364,22 @@ class _Queue:
 
 
 class Batcher:
-    """Turns concurrent single calls into batches.
+    """Turns many concurrent calls with one rollout each into few requests.
+
+    Trainers that stream hand over one sample as soon as it is finished; one RPC a sample
+    would spend more on the RPC than on the score.  So callers queue up, and whenever a
+    request may go out it takes along all that are waiting.  Under light load nobody waits for
+    company; under heavy load batches grow by themselves.  No timer, nothing to tune.
+
+    Several requests may be out at a time, so that one answer that spends its whole budget
+    does not hold up everybody else.  Belongs to one event loop; not thread-safe.
 
     Args:
         score_batch: scores a batch; raises for the batch as a whole.
         max_in_flight: requests at a time, for each set of options.
     """
 
-    def __init__(self, score_batch: ScoreBatch, max_in_flight: int) -> None:
+    def __init__(self, score_batch: ScoreEncoded, max_in_flight: int) -> None:
         self._score_batch = score_batch
         self._max_in_flight = max_in_flight
         self._queues: dict[ScoreOptions, _Queue] = {}

@@ -12,30 +12,20 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from consensuspr.client.batching import ScoredBatch
+from consensuspr.client.interface import BlockingClient, Progress, ScoredBatch, convert_rollout
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import (
-    AnswerRule,
-    OnUndecided,
-    Rollout,
-    Score,
-    ScoreOptions,
-)
+from consensuspr.scoring.types import Rollout, Score, ScoreOptions
 from consensuspr.wire.codec import as_sent, cut
 from consensuspr.wire.server_info import ServerInfo, describe
 
 if TYPE_CHECKING:
-    from consensuspr.client.batching import Progress
     from consensuspr.scoring import Explanation, Limits
 
 Path: TypeAlias = str | os.PathLike[str]
 
 DEFAULT_DATASET = "default"
-DEFAULT_REWARD = RewardSpec.linear()
 
 # Between two calls of ``progress``.  Larger than a server's pieces, because here the pieces
 # follow each other and the slowest answer of each holds up the next.
@@ -43,7 +33,7 @@ _PIECE_BYTES = 8 << 20
 _PIECE_ROLLOUTS = 1024
 
 
-class LocalClient:
+class LocalClient(BlockingClient):
     """Scores rollouts in this process.  Thread-safe, as the scorer is.
 
     Args:
@@ -88,28 +78,6 @@ class LocalClient:
         )
         self._closed = False
 
-    def score(
-        self,
-        rollouts: Sequence[Rollout],
-        reward: RewardSpec = DEFAULT_REWARD,
-        epoch: int = 0,
-        dataset: str | None = None,
-        *,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
-        include_spans: bool = False,
-        timeout_s: float | None = None,
-        progress: Progress | None = None,
-    ) -> ScoredBatch:
-        """Score a batch of any size; order is kept.
-
-        Arguments, result and errors are those of :meth:`RewardClient.score`.
-        """
-        options = ScoreOptions.checked(
-            reward, epoch, dataset, answer_rule, on_undecided, include_spans
-        )
-        return self.score_with(rollouts, options, timeout_s=timeout_s, progress=progress)
-
     def score_with(
         self,
         rollouts: Sequence[Rollout],
@@ -118,10 +86,9 @@ class LocalClient:
         timeout_s: float | None = None,
         progress: Progress | None = None,
     ) -> ScoredBatch:
-        """Score a batch as :meth:`score` does, with options that were made before."""
         self._check_open()
         deadline = self._deadline(timeout_s)
-        sent = [_as_sent(position, rollout) for position, rollout in enumerate(rollouts)]
+        sent = [convert_rollout(at, rollout, as_sent) for at, rollout in enumerate(rollouts)]
         if progress is None:
             return ScoredBatch(*self._scorer.score(sent, options, deadline))
         scores: list[Score] = []
@@ -131,24 +98,12 @@ class LocalClient:
             progress(len(scores), len(rollouts))
         return ScoredBatch(scores, identity)
 
-    def explain(
-        self,
-        rollout: Rollout,
-        reward: RewardSpec = DEFAULT_REWARD,
-        epoch: int = 0,
-        dataset: str | None = None,
-        *,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
-        timeout_s: float | None = None,
+    def explain_with(
+        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
     ) -> Explanation:
-        """Score one rollout and say which expression of which node was found where.
-
-        Arguments and errors are those of :meth:`score`.
-        """
         self._check_open()
-        options = ScoreOptions.checked(reward, epoch, dataset, answer_rule, on_undecided, True)
-        return self._scorer.explain(_as_sent(0, rollout), options, self._deadline(timeout_s))
+        sent = convert_rollout(0, rollout, as_sent)
+        return self._scorer.explain(sent, options, self._deadline(timeout_s))
 
     def server_info(self, timeout_s: float | None = None) -> ServerInfo:
         """Return versions, limits and datasets; limits on messages are 0, there are none."""
@@ -161,25 +116,10 @@ class LocalClient:
         found = (index.data_source(problem_id) for index in self._scorer.datasets.values())
         return next((source for source in found if source is not None), None)
 
-    def wait_until_ready(self, timeout_s: float | None = None) -> ServerInfo:
-        """Return at once what :meth:`server_info` returns."""
-        return self.server_info(timeout_s)
-
     def close(self) -> None:
         """Stop the answer processes.  May be called twice."""
         self._closed = True
         self._verifier.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -193,13 +133,6 @@ class LocalClient:
         if not 0 < limit_s < math.inf:
             raise InputError(f"timeout_s must be a positive number of seconds, got {limit_s}")
         return time.monotonic() + limit_s
-
-
-def _as_sent(position: int, rollout: Rollout) -> Rollout:
-    try:
-        return as_sent(rollout)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"rollouts[{position}] has a field of a wrong type: {error}") from None
 
 
 def _size(rollout: Rollout) -> int:

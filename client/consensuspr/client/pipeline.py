@@ -1,4 +1,14 @@
-"""When a failed attempt is made again: only if it can help, spread out, and inside the timeout."""
+"""The course of one RPC with all its requests, without any input or output.
+
+An RPC is a row of requests (the pieces of a large batch, or a single one).  The pipeline says
+which to send next, what to do about a failure, how long to wait, and when all is over; the
+synchronous and the asynchronous client only carry out what it says.  So there is one place for
+order, bounds, retries and deadlines, and it is tested without a network.  A failed attempt is
+made again only if that can help, spread out, and inside the timeout.
+
+Requests are built when their turn comes: of a batch of any size, only what is in flight is
+held as messages.  Not thread-safe: one call belongs to one thread or task.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +26,8 @@ from grpc import StatusCode
 
 from consensuspr.client.transport import RpcFailure
 from consensuspr.errors import DeadlineExceeded, InputError, RewardServiceError
+
+R = TypeVar("R", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +100,6 @@ class Deadline:
     def error(self, context: str) -> DeadlineExceeded:
         """Return the exception for a call that was not over in time."""
         return DeadlineExceeded(f"{context}: not done within timeout_s={self.timeout_s:g}")
-
-
-# MERGED The course of one client call, without any input or output.
-#
-# A call is a row of requests (the pieces of a large batch, or a single one).  The pipeline
-# says which to send next, what to do about a failure, how long to wait, and when all is over;
-# the synchronous and the asynchronous client only carry out what it says.  So there is one
-# place for order, bounds, retries and deadlines, and it is tested without a network.
-#
-# Requests are built when their turn comes: of a batch of any size, only what is in flight is
-# held as messages.  Not thread-safe: one call belongs to one thread or task.
-
-R = TypeVar("R", bound=Message)
 
 
 @dataclass(slots=True)

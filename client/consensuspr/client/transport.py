@@ -1,14 +1,16 @@
-"""From gRPC status codes to the exceptions of ``consensuspr.errors``: one table.
+"""One connection of a client: its target and channel options, and what a failed RPC means.
 
-A code that no server of ours sends can still come from a proxy between, or from another
-service on that port; each therefore has its exception, and a test goes through all codes.
+``ERRORS`` is the table from gRPC status codes to the exceptions of ``consensuspr.errors``.  A
+code that no server of ours sends can still come from a proxy between, or from another service
+on that port; each therefore has its exception, and a test goes through all codes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -24,6 +26,16 @@ from consensuspr.errors import (
 )
 
 RETRY_AFTER_KEY = "retry-after-ms"
+
+# A trainer's client may be silent for the minutes of a policy update; a firewall that drops
+# such a connection would otherwise be noticed only by the next call's timeout.
+KEEPALIVE_S = 30
+KEEPALIVE_TIMEOUT_S = 10
+# gRPC's own ceiling is two minutes: a server that came back would go unnoticed that long.
+MAX_RECONNECT_BACKOFF_S = 2
+MAX_PORT = 65_535
+# More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
+_KEPT_BYTES = 16 << 20
 
 Code = grpc.StatusCode
 
@@ -47,16 +59,6 @@ ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
 }
 
 
-class RpcErrorLike(Protocol):
-    """What is used of a failed call; gRPC's two kinds of failed calls share it."""
-
-    def code(self) -> grpc.StatusCode: ...
-
-    def details(self) -> str | None: ...
-
-    def trailing_metadata(self) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
     """A failed attempt: its code, the server's sentence, and when to come back."""
@@ -66,9 +68,11 @@ class RpcFailure:
     retry_after_s: float | None = None
 
     @classmethod
-    def of(cls, error: RpcErrorLike) -> RpcFailure:
-        """Read the failure of a call."""
-        return cls(error.code(), error.details() or "", _retry_after_s(error))
+    def of(cls, error: Any) -> RpcFailure:
+        """Read the failure of a call, of either kind of channel."""
+        return cls(
+            error.code(), error.details() or "", _retry_after_s(error.trailing_metadata() or ())
+        )
 
     @property
     def is_transient(self) -> bool:
@@ -92,27 +96,14 @@ class RpcFailure:
         return error(message)
 
 
-def _retry_after_s(error: RpcErrorLike) -> float | None:
-    for key, value in error.trailing_metadata() or ():
+def _retry_after_s(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
+    for key, value in metadata:
         if key == RETRY_AFTER_KEY:
             try:
                 return max(0, int(value)) / 1000
             except ValueError:
                 return None
     return None
-
-
-# MERGED How a client connects: target, channel options, and the limits of one connection.
-
-# A trainer's client may be silent for the minutes of a policy update; a firewall that drops
-# such a connection would otherwise be noticed only by the next call's timeout.
-KEEPALIVE_S = 30
-KEEPALIVE_TIMEOUT_S = 10
-# gRPC's own ceiling is two minutes: a server that came back would go unnoticed that long.
-MAX_RECONNECT_BACKOFF_S = 2
-MAX_PORT = 65_535
-# More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
-_KEPT_BYTES = 16 << 20
 
 
 def channel_options() -> list[tuple[str, int]]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
+from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
+from consensuspr.client.verl.config import ManagerConfig, OverlongPenalty, epoch_clock
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
-from consensuspr.client.verl.sample import SOURCE as MANAGER_SOURCE
-from consensuspr.client.verl.sample import ManagerConfig, OverlongPenalty, epoch_clock
 from consensuspr.doctor.findings import Finding, fail, ok, skip, warn
 from consensuspr.doctor.verl_config import SYNC_TRAINER_OF_0_8, VerlRun
 from consensuspr.errors import (

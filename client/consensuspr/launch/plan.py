@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from consensuspr.client.verl.sample import SOURCE
+from consensuspr.client.verl.config import SOURCE
 from consensuspr.errors import InputError
 from consensuspr.launch.recipes import (
     COMMON,

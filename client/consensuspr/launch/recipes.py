@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl.sample import SOURCE
+from consensuspr.client.verl.config import SOURCE
 from consensuspr.errors import InputError
 
 REWARD_KWARGS = "reward.reward_kwargs"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.client.training import ScoreLog
-from consensuspr.client.training.source import LoudCounter
+from consensuspr.client.training.score_log import EventLog
 from consensuspr.errors import InputError
 
 
@@ -32,12 +32,12 @@ def test_a_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path) -> N
 
 def test_a_flood_is_counted_and_not_printed(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    counter = LoudCounter(logging.getLogger("test"), clock=lambda: now)
+    counter = EventLog(logging.getLogger("test"), clock=lambda: now)
     for _ in range(250):
-        counter.count("lost", "one was lost")
+        counter.report("lost", "one was lost")
     now = 61.0
-    counter.count("lost", "one was lost")
-    counter.count("other", "something else")
+    counter.report("lost", "one was lost")
+    counter.report("other", "something else")
     assert [record.message for record in caplog.records] == [
         "one was lost (lost: 1 so far in this process)",
         "one was lost (lost: 10 so far in this process)",

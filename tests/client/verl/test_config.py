@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from consensuspr.client.training import RewardSettings
-from consensuspr.client.verl.sample import ManagerConfig, epoch_clock
+from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.errors import InputError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.client.verl.sample import OverlongPenalty
+from consensuspr.client.verl.config import OverlongPenalty
 from consensuspr.errors import InputError
 
 BUFFER = {"enable": True, "len": 512, "penalty_factor": 1.0, "log": False}

@@ -12,17 +12,19 @@ good follows ``on_unscorable``.  Nothing here ever turns a failure into a reward
 user has named that number.
 """
 
+from consensuspr.client.training.rows import (
+    ProblemIds,
+    ground_truth_text,
+    inline_nodes,
+    prompt_digest,
+)
 from consensuspr.client.training.score_log import ScoreLog
 from consensuspr.client.training.settings import EpochClock, RewardSettings, StageAnnouncer
 from consensuspr.client.training.source import (
     VALIDATION_SPLITS,
-    ProblemIds,
     RewardSource,
     ScoredSample,
     UnscorableSample,
-    ground_truth_text,
-    inline_nodes,
-    prompt_digest,
     shared_source,
 )
 

@@ -1,27 +1,31 @@
-"""What a trainer gets for a sample: always the same keys, always finite numbers."""
+"""Where a trainer's rewards come from: the server, or what stands in for it.
+
+One :class:`RewardSource`, with one channel and one micro-batcher, serves all samples of a worker
+process; :func:`shared_source` hands it out.  A source belongs to one event loop.
+
+The stand-in is the server's own code on the same data, so that a sample's reward does not
+depend on who scored it; data of another digest are refused.  It is loaded when it is first
+needed: a run whose server stays up pays nothing for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-import math
 import random
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
 from consensuspr.client.batching import Batcher
 from consensuspr.client.local import LocalClient
 from consensuspr.client.pipeline import Deadline
+from consensuspr.client.training.score_log import EventLog
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
     ConsensusPRError,
@@ -32,8 +36,28 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
-from consensuspr.scoring.types import InlineNode, Rollout, Score, ScoreOptions, Status
+from consensuspr.scoring.types import Rollout, Score, ScoreOptions, Status
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
+
+logger = logging.getLogger(__name__)
+
+# What may pass: nobody listens, or too many ask.  A server that refuses the request itself
+# (a dataset that it does not have, another protocol) will do so again.
+_AWAY = (Unavailable, Overloaded, DeadlineExceeded)
+
+# Between two rounds of waiting; a round itself retries with growing, jittered pauses.
+_PAUSE_S = 0.5
+
+# What rows of validation files call their split.
+VALIDATION_SPLITS = ("test", "val", "validation")
+
+# An answer that was not decided because the machine was busy would count as wrong through no
+# fault of its own; it is asked for again, after pauses of up to so many seconds, for as long as
+# an absent server would be.  A fault of the server's (no memory to fork, say) may pass too.
+_AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+# Longer than any batch takes; what bounds an answer is its own budget.
+_PATIENCE_S = 24 * 3600.0
 
 
 class UnscorableSample(ConsensusPRError):
@@ -82,234 +106,6 @@ class ScoredSample:
             "overlong_penalty": overlong_penalty,
             "status": str(score.status),
         }
-
-
-# MERGED What rows of training data hold for the scorer: nodes, and the ground truth.
-
-
-def inline_nodes(nodes: Any) -> list[InlineNode] | None:
-    """Return the nodes of a row, as mappings with ``expressions`` or as plain lists of them.
-
-    Raises:
-        InputError: they have another shape.
-    """
-    if nodes is None:
-        return None
-    try:
-        return [_inline_node(node) for node in nodes]
-    except (TypeError, KeyError):
-        raise InputError(
-            "extra_info.nodes must be a list of {node_id, expressions, derived} or of lists of"
-            f" expressions, got {str(nodes)[:200]!r}"
-        ) from None
-
-
-def _inline_node(node: Any) -> InlineNode:
-    if isinstance(node, str):
-        raise TypeError(node)
-    if not isinstance(node, Mapping):
-        return InlineNode(_texts(node))
-    derived = node.get("derived")
-    return InlineNode(
-        expressions=_texts(node["expressions"]),
-        node_id=str(node.get("node_id") or ""),
-        derived=() if derived is None else _texts(derived),
-    )
-
-
-def _texts(values: Any) -> list[str]:
-    if isinstance(values, str):
-        raise TypeError(values)
-    texts = list(values)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(texts)
-    return texts
-
-
-def ground_truth_text(value: Any, name: str) -> str | None:
-    """Return a row's ground truth as text; Parquet columns also hold it as numbers.
-
-    A whole number in a column of floats is written without its fraction, as it was meant:
-    strict answer rules compare texts, and "42.0" is not "42".
-
-    Raises:
-        InputError: it is neither; ``name`` says which column.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name} must be a text, got {value!r:.80}")
-    return str(int(value)) if isinstance(value, int) or value.is_integer() else str(value)
-
-
-# MERGED Which problem of the dataset a trainer's sample belongs to.
-#
-# In this order: ``extra_info["problem_id"]``; ``extra_info["index"]`` put into
-# ``problem_id_format`` with the data source (and split, where the format has it); the digest
-# of the prompt.  An index is easily not unique (train and test files both count from 0), and
-# a rollout scored against another problem's nodes would be a false reward, so an id that has
-# come with two prompts is refused.
-
-DIGEST_PREFIX = "prompt-"
-_DIGEST_CHARS = 32
-
-# Ids whose prompts are compared; a training step returns to fewer.
-_REMEMBERED = 65_536
-
-
-def prompt_digest(prompt: str | Sequence[Mapping[str, Any]]) -> str:
-    """Return the id of a problem that is known by its prompt alone.
-
-    Args:
-        prompt: its text, or chat messages, of which role and content count.
-
-    Returns:
-        ``prompt-`` and 32 hexadecimal digits of the SHA-256 of the text with runs of white
-        space as one blank, or of the messages so written as JSON.
-    """
-    if isinstance(prompt, str):
-        text = _plain(prompt)
-    else:
-        messages = [[str(m.get("role")), _plain(_content(m.get("content")))] for m in prompt]
-        text = json.dumps(messages, ensure_ascii=False)
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return DIGEST_PREFIX + digest[:_DIGEST_CHARS]
-
-
-class ProblemIds:
-    """Finds the problem ids of samples, and refuses ambiguous ones.
-
-    Args:
-        format: of an id with an index: ``{data_source}``, ``{index}`` and ``{split}``.
-    """
-
-    def __init__(self, format: str) -> None:
-        self._format = format
-        self._prompts: OrderedDict[str, str] = OrderedDict()
-
-    def of(
-        self,
-        data_source: str | None,
-        extra_info: Mapping[str, Any],
-        prompt: str | Sequence[Mapping[str, Any]] | None,
-    ) -> str:
-        """Return the problem id of a sample.
-
-        Args:
-            data_source: of the sample's row.
-            extra_info: of the sample's row.
-            prompt: text or chat messages; None where the trainer does not tell.
-
-        Raises:
-            InputError: the row names no problem, or its index names two.
-        """
-        given = extra_info.get("problem_id")
-        if given is not None:
-            if not isinstance(given, str) or not given:
-                raise InputError(
-                    f"extra_info.problem_id must be a text that is not empty, got {given!r}"
-                )
-            return given
-        index = extra_info.get("index")
-        if index is not None and index != "":
-            return self._by_index(data_source, extra_info, index, prompt)
-        if prompt is not None and len(prompt):
-            return prompt_digest(prompt)
-        raise InputError(
-            "the row names no problem: extra_info has neither problem_id nor index, and there is"
-            " no prompt"
-        )
-
-    def _by_index(
-        self,
-        data_source: str | None,
-        extra_info: Mapping[str, Any],
-        index: object,
-        prompt: str | Sequence[Mapping[str, Any]] | None,
-    ) -> str:
-        fields = {"data_source": data_source, "index": index, "split": extra_info.get("split")}
-        for name, value in fields.items():
-            if f"{{{name}}}" in self._format and (value is None or value == ""):
-                raise InputError(
-                    f"extra_info.index {index!r} names no problem without {name}, which the row"
-                    f" lacks (problem_id_format is {self._format!r})"
-                )
-        problem_id = self._format.format(**fields)
-        if prompt is not None and len(prompt):
-            self._check_same(problem_id, prompt_digest(prompt))
-        return problem_id
-
-    def _check_same(self, problem_id: str, digest: str) -> None:
-        known = self._prompts.setdefault(problem_id, digest)
-        if known != digest:
-            raise InputError(
-                f"problem id {problem_id!r}, put together from extra_info.index, has come with two"
-                " prompts; give each row its extra_info.problem_id, or tell splits apart with"
-                " problem_id_format={data_source}/{split}/{index}"
-            )
-        self._prompts.move_to_end(problem_id)
-        if len(self._prompts) > _REMEMBERED:
-            self._prompts.popitem(last=False)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _content(content: object) -> str:
-    """Return a message's text; of a list of parts the text parts, one after the other."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        return " ".join(part for part in parts if isinstance(part, str))
-    return ""
-
-
-# MERGED Counting what goes wrong so loudly that nobody can overlook it, and no log overflows.
-
-
-class LoudCounter:
-    """Logs an event when it is new, and its count as it grows.
-
-    Written are the 1st, 10th, 100th … event of a kind, and after that whatever comes a
-    minute or more after the last line of its kind.
-
-    Args:
-        logger: where to.
-        clock: seconds, monotonic.
-    """
-
-    _PAUSE_S = 60.0
-
-    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
-        self._logger = logger
-        self._clock = clock
-        self._last: dict[str, float] = {}
-        self.counts: Counter[str] = Counter()
-
-    def count(self, kind: str, message: str) -> None:
-        """Count an event.
-
-        Args:
-            kind: what is counted together.
-            message: one sentence about this event.
-        """
-        self.counts[kind] += 1
-        count, now = self.counts[kind], self._clock()
-        if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
-            self._last[kind] = now
-            self._logger.error("%s (%s: %d so far in this process)", message, kind, count)
-
-
-# MERGED The scorer in this process that stands in for a server that is away.
-#
-# It is the server's own code on the same data, so that a sample's reward does not depend on
-# who scored it; data of another digest are refused.  It is loaded when it is first needed:
-# a run whose server stays up pays nothing for it.
-
-# Longer than any batch takes; what bounds an answer is its own budget.
-_PATIENCE_S = 24 * 3600.0
 
 
 class UnusableData(InputError):
@@ -369,8 +165,7 @@ class LocalFallback:
         return await loop.run_in_executor(self._thread, self._score_here, rollouts, options)
 
     def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> Sequence[Score]:
-        client = self._loaded()
-        return client.score_with(rollouts, options)
+        return self._loaded().score_with(rollouts, options)
 
     def _loaded(self) -> LocalClient:
         """Return the scorer, on data that are the server's as far as anybody knows."""
@@ -393,29 +188,6 @@ class LocalFallback:
             )
         self._client, self.loaded_digest = client, digest
         return client
-
-
-# MERGED Where a trainer's rewards come from: the server, or what stands in for it.
-#
-# One source, with one channel and one micro-batcher, serves all samples of a worker process;
-# :func:`shared_source` hands it out.  A source belongs to one event loop.
-
-logger = logging.getLogger(__name__)
-
-# What may pass: nobody listens, or too many ask.  A server that refuses the request itself
-# (a dataset that it does not have, another protocol) will do so again.
-_AWAY = (Unavailable, Overloaded, DeadlineExceeded)
-
-# Between two rounds of waiting; a round itself retries with growing, jittered pauses.
-_PAUSE_S = 0.5
-
-# What rows of validation files call their split.
-VALIDATION_SPLITS = ("test", "val", "validation")
-
-# An answer that was not decided because the machine was busy would count as wrong through no
-# fault of its own; it is asked for again, after pauses of up to so many seconds, for as long as
-# an absent server would be.  A fault of the server's (no memory to fork, say) may pass too.
-_AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class RewardSource:
@@ -442,7 +214,7 @@ class RewardSource:
             if settings.dataset_path is not None
             else None
         )
-        self._loud = LoudCounter(logger)
+        self._events = EventLog(logger)
         self._options: ScoreOptions | None = None
         self._met: asyncio.Task[ServerInfo] | None = None
         self._digest: str | None = None
@@ -472,7 +244,7 @@ class RewardSource:
         ):
             return ScoredSample(score.acc, score, epoch, scored_by)
         if score.status is not Status.OK:
-            self._loud.count(str(score.status), _explained(rollout, score))
+            self._events.report(str(score.status), _explained(rollout, score))
         if score.reward is not None:
             return ScoredSample(score.reward, score, epoch, scored_by)
         if settings.on_unscorable == "raise":
@@ -526,7 +298,7 @@ class RewardSource:
                         f"problem {rollout.problem_id!r}: the answer check was too busy,"
                         f" {asked} times"
                     )
-            self._loud.count("asked again", f"{_explained(rollout, score)}; it is asked again")
+            self._events.report("asked again", f"{_explained(rollout, score)}; it is asked again")
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
         raise AssertionError("pauses do not end")
 
@@ -547,7 +319,7 @@ class RewardSource:
                     await asyncio.shield(meeting)
                 score = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
             except _AWAY as error:
-                self._loud.count("server away", f"{error}; {self._what_next()}")
+                self._events.report("server away", f"{error}; {self._what_next()}")
                 if self._fallback is not None:
                     self._watch_server()
                 elif settings.on_unavailable == "raise":
@@ -562,7 +334,7 @@ class RewardSource:
     def _drop_fallback(self, error: UnusableData) -> None:
         """Go on without a stand-in whose data cannot be used; its samples wait instead."""
         if self._fallback is not None:
-            self._loud.count("unusable dataset_path", f"{error}; {self._waiting()}")
+            self._events.report("unusable dataset_path", f"{error}; {self._waiting()}")
             self._fallback.close()
             self._fallback = None
 
@@ -597,7 +369,7 @@ class RewardSource:
     def _see_digest(self, digest: str) -> None:
         """Compare the data of the server, now, with what samples were scored with so far."""
         if self._digest not in (None, digest):
-            self._loud.count(
+            self._events.report(
                 "dataset changed",
                 f"the server at {self.settings.address} has other data: digest {digest}, it was"
                 f" {self._digest}; rewards before and after are not comparable",
@@ -606,7 +378,7 @@ class RewardSource:
         if self._fallback is not None:
             used = self._fallback.loaded_digest
             if used not in (None, digest):
-                self._loud.count(
+                self._events.report(
                     "unequal data",
                     f"samples were scored in this process from {self.settings.dataset_path}"
                     f" ({used}), which is not the server's dataset ({digest})",

@@ -22,7 +22,8 @@ from consensuspr.client.training import (
     ScoreLog,
     shared_source,
 )
-from consensuspr.client.verl.sample import Decoder, ManagerConfig, Sample, epoch_clock
+from consensuspr.client.verl.config import ManagerConfig, epoch_clock
+from consensuspr.client.verl.sample import Decoder, Sample
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)

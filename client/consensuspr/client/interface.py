@@ -1,0 +1,180 @@
+"""What every client can be asked, and what it returns: here once for all of them.
+
+``RewardClient`` and ``LocalClient`` give results, ``AsyncRewardClient`` coroutines of the same
+results.  Each fills in three methods that take the options as one value; callers that hold such
+a value use these, everybody else ``score`` and ``explain``.
+
+Imports neither gRPC nor the matcher: a client of either kind does without the other's half.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeAlias, TypeVar
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import (
+    AnswerRule,
+    Identity,
+    OnUndecided,
+    Rollout,
+    Score,
+    ScoreOptions,
+)
+from consensuspr.wire.server_info import ServerInfo
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.explain import Explanation
+
+T = TypeVar("T")
+ScoredT = TypeVar("ScoredT")
+ExplainedT = TypeVar("ExplainedT")
+InfoT = TypeVar("InfoT")
+Explained: TypeAlias = "Explanation"
+
+# Called with the number of rollouts scored so far, and of all.
+Progress: TypeAlias = Callable[[int, int], None]
+
+DEFAULT_REWARD = RewardSpec.linear()
+
+
+class ScoredBatch(list[Score]):
+    """The scores of a batch in the order of its rollouts; a list, and one thing more.
+
+    Attributes:
+        identity: the dataset's digest, versions and reward that all of them were computed
+            under; what a replay needs to get the same scores bit for bit.
+    """
+
+    identity: Identity
+
+    def __init__(self, scores: Iterable[Score], identity: Identity) -> None:
+        super().__init__(scores)
+        self.identity = identity
+
+
+class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
+    """Scores rollouts somewhere; the type arguments are what its calls return."""
+
+    def score(
+        self,
+        rollouts: Sequence[Rollout],
+        reward: RewardSpec = DEFAULT_REWARD,
+        epoch: int = 0,
+        dataset: str | None = None,
+        *,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        include_spans: bool = False,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredT:
+        """Score a batch of any size; order is kept.
+
+        Args:
+            rollouts: what to score; each failure is a status on its own rollout.
+            reward: how acc and ncr are combined.
+            epoch: training epoch counted from 0, the phase of the curriculum.
+            dataset: name of the dataset, where there are several.
+            answer_rule: how answers are found and compared; None: the dataset's own rule.
+            on_undecided: what an undecided answer does to the reward.
+            include_spans: also say where each node was first hit.
+            timeout_s: for the whole call; None: the client's.
+            progress: called with the number of rollouts scored so far and of all.
+
+        Returns:
+            One score per rollout, and the identity that they were computed under.
+
+        Raises:
+            InputError: an argument is wrong; nothing was sent.
+            RewardServiceError: the call failed as a whole; no score was made up for it.
+        """
+        options = ScoreOptions.checked(
+            reward, epoch, dataset, answer_rule, on_undecided, include_spans
+        )
+        return self.score_with(rollouts, options, timeout_s=timeout_s, progress=progress)
+
+    def explain(
+        self,
+        rollout: Rollout,
+        reward: RewardSpec = DEFAULT_REWARD,
+        epoch: int = 0,
+        dataset: str | None = None,
+        *,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        timeout_s: float | None = None,
+    ) -> ExplainedT:
+        """Score one rollout and say which expression of which node was found where.
+
+        Arguments and errors are those of :meth:`score`.
+        """
+        options = ScoreOptions.checked(reward, epoch, dataset, answer_rule, on_undecided, True)
+        return self.explain_with(rollout, options, timeout_s=timeout_s)
+
+    @abstractmethod
+    def score_with(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredT:
+        """Do :meth:`score` with options that were checked when they were made."""
+
+    @abstractmethod
+    def explain_with(
+        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
+    ) -> ExplainedT:
+        """Do :meth:`explain` with options that were checked when they were made."""
+
+    @abstractmethod
+    def server_info(self, timeout_s: float | None = None) -> InfoT:
+        """Return versions, limits and datasets of what scores.
+
+        Raises:
+            RewardServiceError: it cannot be asked, or speaks another protocol version.
+        """
+
+    def wait_until_ready(self, timeout_s: float | None = None) -> InfoT:
+        """Wait until it answers; return what it says about itself.
+
+        Raises:
+            Unavailable: it did not answer in time.
+        """
+        return self.server_info(timeout_s)
+
+
+class BlockingClient(ScoringClient[ScoredBatch, Explained, ServerInfo]):
+    """A client whose calls return when they are done; a context manager that closes it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what it holds; calls in progress end with an error.  May be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def convert_rollout(position: int, rollout: Rollout, convert: Callable[[Rollout], T]) -> T:
+    """Return the rollout at a position of its batch as a client sends it or scores it.
+
+    Raises:
+        InputError: a field has a wrong type.
+    """
+    try:
+        return convert(rollout)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"rollouts[{position}] has a field of a wrong type: {error}") from None

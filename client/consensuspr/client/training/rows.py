@@ -1,0 +1,192 @@
+"""What a row of training data says to the scorer: which problem, which nodes, which truth.
+
+The problem is named, in this order, by ``extra_info["problem_id"]``; by ``extra_info["index"]``
+put into ``problem_id_format`` with the data source (and split, where the format has it); by the
+digest of the prompt.  An index is easily not unique (train and test files both count from 0),
+and a rollout scored against another problem's nodes would be a false reward, so an id that has
+come with two prompts is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import InlineNode
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
+
+DIGEST_PREFIX = "prompt-"
+_DIGEST_CHARS = 32
+
+# Ids whose prompts are compared; a training step returns to fewer.
+_REMEMBERED = 65_536
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Return the id of a problem that is known by its prompt alone.
+
+    Args:
+        prompt: its text, or chat messages, of which role and content count.
+
+    Returns:
+        ``prompt-`` and 32 hexadecimal digits of the SHA-256 of the text with runs of white
+        space as one blank, or of the messages so written as JSON.
+    """
+    if isinstance(prompt, str):
+        text = _plain(prompt)
+    else:
+        messages = [[str(m.get("role")), _plain(_content(m.get("content")))] for m in prompt]
+        text = json.dumps(messages, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return DIGEST_PREFIX + digest[:_DIGEST_CHARS]
+
+
+class ProblemIds:
+    """Finds the problem ids of samples, and refuses ambiguous ones.
+
+    Args:
+        format: of an id with an index: ``{data_source}``, ``{index}`` and ``{split}``.
+    """
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+        self._prompts: OrderedDict[str, str] = OrderedDict()
+
+    def of(
+        self,
+        data_source: str | None,
+        extra_info: Mapping[str, Any],
+        prompt: Prompt | None,
+    ) -> str:
+        """Return the problem id of a sample.
+
+        Args:
+            data_source: of the sample's row.
+            extra_info: of the sample's row.
+            prompt: text or chat messages; None where the trainer does not tell.
+
+        Raises:
+            InputError: the row names no problem, or its index names two.
+        """
+        given = extra_info.get("problem_id")
+        if given is not None:
+            if not isinstance(given, str) or not given:
+                raise InputError(
+                    f"extra_info.problem_id must be a text that is not empty, got {given!r}"
+                )
+            return given
+        index = extra_info.get("index")
+        if index is not None and index != "":
+            return self._by_index(data_source, extra_info, index, prompt)
+        if prompt is not None and len(prompt):
+            return prompt_digest(prompt)
+        raise InputError(
+            "the row names no problem: extra_info has neither problem_id nor index, and there is"
+            " no prompt"
+        )
+
+    def _by_index(
+        self,
+        data_source: str | None,
+        extra_info: Mapping[str, Any],
+        index: object,
+        prompt: Prompt | None,
+    ) -> str:
+        fields = {"data_source": data_source, "index": index, "split": extra_info.get("split")}
+        for name, value in fields.items():
+            if f"{{{name}}}" in self._format and (value is None or value == ""):
+                raise InputError(
+                    f"extra_info.index {index!r} names no problem without {name}, which the row"
+                    f" lacks (problem_id_format is {self._format!r})"
+                )
+        problem_id = self._format.format(**fields)
+        if prompt is not None and len(prompt):
+            self._check_same(problem_id, prompt_digest(prompt))
+        return problem_id
+
+    def _check_same(self, problem_id: str, digest: str) -> None:
+        known = self._prompts.setdefault(problem_id, digest)
+        if known != digest:
+            raise InputError(
+                f"problem id {problem_id!r}, put together from extra_info.index, has come with two"
+                " prompts; give each row its extra_info.problem_id, or tell splits apart with"
+                " problem_id_format={data_source}/{split}/{index}"
+            )
+        self._prompts.move_to_end(problem_id)
+        if len(self._prompts) > _REMEMBERED:
+            self._prompts.popitem(last=False)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _content(content: object) -> str:
+    """Return a message's text; of a list of parts the text parts, one after the other."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        return " ".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+def inline_nodes(nodes: Any) -> list[InlineNode] | None:
+    """Return the nodes of a row, as mappings with ``expressions`` or as plain lists of them.
+
+    Raises:
+        InputError: they have another shape.
+    """
+    if nodes is None:
+        return None
+    try:
+        return [_inline_node(node) for node in nodes]
+    except (TypeError, KeyError):
+        raise InputError(
+            "extra_info.nodes must be a list of {node_id, expressions, derived} or of lists of"
+            f" expressions, got {str(nodes)[:200]!r}"
+        ) from None
+
+
+def _inline_node(node: Any) -> InlineNode:
+    if isinstance(node, str):
+        raise TypeError(node)
+    if not isinstance(node, Mapping):
+        return InlineNode(_texts(node))
+    derived = node.get("derived")
+    return InlineNode(
+        expressions=_texts(node["expressions"]),
+        node_id=str(node.get("node_id") or ""),
+        derived=() if derived is None else _texts(derived),
+    )
+
+
+def _texts(values: Any) -> list[str]:
+    if isinstance(values, str):
+        raise TypeError(values)
+    texts = list(values)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(texts)
+    return texts
+
+
+def ground_truth_text(value: Any, name: str) -> str | None:
+    """Return a row's ground truth as text; Parquet columns also hold it as numbers.
+
+    A whole number in a column of floats is written without its fraction, as it was meant:
+    strict answer rules compare texts, and "42.0" is not "42".
+
+    Raises:
+        InputError: it is neither; ``name`` says which column.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} must be a text, got {value!r:.80}")
+    return str(int(value)) if isinstance(value, int) or value.is_integer() else str(value)
