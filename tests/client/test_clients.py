@@ -415,7 +415,7 @@ def test_the_limits_of_the_server_are_kept_to(client: Client, scripted: Scripted
     [
         ({"epoch": -1}, "epoch must be a number in"),
         ({"timeout_s": 0}, "timeout_s must be a positive number"),
-        ({"answer_rule": "guess"}, "AnswerRule must be one of"),
+        ({"answer_rule": "guess"}, "answer_rule must be one of"),
     ],
 )
 def test_wrong_arguments_are_found_before_anything_is_sent(

@@ -23,6 +23,7 @@ from consensuspr.errors import (
     RewardServiceError,
     ServerFault,
     Unavailable,
+    UnknownDataset,
 )
 
 RETRY_AFTER_KEY = "retry-after-ms"
@@ -44,7 +45,7 @@ ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
     Code.UNKNOWN: ServerFault,
     Code.INVALID_ARGUMENT: InvalidRequest,
     Code.DEADLINE_EXCEEDED: DeadlineExceeded,
-    Code.NOT_FOUND: InvalidRequest,
+    Code.NOT_FOUND: UnknownDataset,
     Code.ALREADY_EXISTS: ServerFault,
     Code.PERMISSION_DENIED: InvalidRequest,
     Code.UNAUTHENTICATED: InvalidRequest,

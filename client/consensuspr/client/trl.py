@@ -9,7 +9,7 @@
         reward_funcs=consensus_reward(address="127.0.0.1:50051", reward="linear", alpha=0.5),
     )
 
-Nothing of TRL is imported; ``docs/trl.md`` describes settings and columns.  The columns of the
+Nothing of TRL is imported; ``docs/train.md`` describes settings and columns.  The columns of the
 dataset arrive as lists, one value a completion.  What is read of them::
 
     problem_id | index (with data_source, split) | the prompt     which problem
@@ -124,7 +124,7 @@ def consensus_reward(
         ground_truth_column: column of the dataset with the ground truth of each row.  Where
             it is absent, and by default it may be, the server's dataset knows it.
         name: what the trainer's log calls this reward.
-        settings: of the reward, as everywhere (``address``, ``reward``, ``alpha``, …; docs/trl.md).
+        settings: of the reward, as everywhere (``address``, ``reward``, …; docs/train.md).
             ``on_unscorable`` may also be ``"none"``: such a completion is left out.
 
     Raises:

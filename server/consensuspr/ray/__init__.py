@@ -10,7 +10,7 @@
     serve run deploy/ray/serve.yaml                 # replicas behind Ray Serve: deployment.py
     consensuspr score … --engine ray                # a file on all cores: file_scoring.py
 
-Which of them is for what: ``docs/ray.md``.  All of them score with the code of the plain
+Which of them is for what: ``docs/serve.md``.  All of them score with the code of the plain
 server, and clients notice no difference.  Importing this package does not import Ray, which
 the extra ``consensuspr[ray]`` installs.
 

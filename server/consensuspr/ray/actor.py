@@ -131,7 +131,7 @@ def start_server(
             relative one is relative to this process.
         node: where it runs; None: the node of this process.
         port: to listen on, on the node's IP; 0: any free one, kept over restarts.
-        settings: other settings of the server by name, see ``docs/operations.md``.
+        settings: other settings of the server by name, see ``docs/serve.md``.
         num_cpus: what the actor takes of the node's CPUs in Ray's books; its worker processes
             are as many as ``settings["workers"]`` says.
         ready_timeout_s: how long to wait, loading the datasets included; None: for ever.

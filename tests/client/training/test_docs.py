@@ -7,7 +7,7 @@ from pathlib import Path
 
 from consensuspr.client.training import RewardSettings
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "training.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
 
 
 def test_every_setting_is_in_the_table() -> None:
