@@ -29,7 +29,7 @@ from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
 from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import Draining
+from consensuspr.server.service import Draining, GrpcServer
 
 DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 PROBLEMS = [
@@ -183,9 +183,10 @@ class InProcessServer:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "Scorer", held)
-            self.built = service.build_server(config, datasets, self.metrics)
+            self.built = service.build_service(config, datasets, self.metrics)
         [self.scorer] = scorers
-        self.grpc_address = f"127.0.0.1:{await self.built.server.start('127.0.0.1:0')}"
+        self._server = GrpcServer(self.built.service, int(config.max_message_bytes))
+        self.grpc_address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"
         self._front = build_front(config, self.built, texts, "127.0.0.1:0")
         await self._front.start()
         self.address = f"127.0.0.1:{self._front.port}"
@@ -201,7 +202,7 @@ class InProcessServer:
 
     async def _drain(self, how: Draining) -> int:
         self._front.announce_shutdown()
-        dropped = await self.built.server.drain(how)
+        dropped = await self._server.drain(how)
         await self._front.stop()
         return dropped
 
@@ -251,11 +252,11 @@ from consensuspr.scoring import scorer
 
 score = scorer.Scorer.score
 
-def slow_score(self, rollouts, **options):
+def slow_score(self, rollouts, *how):
     for rollout in rollouts:
         if rollout.response.startswith(b"SLEEP "):
             time.sleep(float(rollout.response.split()[1]))
-    return score(self, rollouts, **options)
+    return score(self, rollouts, *how)
 
 scorer.Scorer.score = slow_score
 """

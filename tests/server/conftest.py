@@ -21,7 +21,7 @@ from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
 from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import Draining
+from consensuspr.server.service import Draining, GrpcServer
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 
@@ -115,14 +115,15 @@ class InProcessServer:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "Scorer", held)
-            self._built = service.build_server(config, datasets, self.metrics)
+            self._built = service.build_service(config, datasets, self.metrics)
         [self.scorer] = scorers
-        self.address = f"127.0.0.1:{await self._built.server.start('127.0.0.1:0')}"
+        self._server = GrpcServer(self._built.service, int(config.max_message_bytes))
+        self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"
 
     def start_draining(self, how: Draining) -> Any:
         """Begin to drain; return the future of how many requests were dropped."""
         self._stopped = True
-        return asyncio.run_coroutine_threadsafe(self._built.server.drain(how), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._server.drain(how), self._loop)
 
     def close(self) -> None:
         self.channel.close()
@@ -166,11 +167,11 @@ from consensuspr.scoring import scorer
 
 score = scorer.Scorer.score
 
-def slow_score(self, rollouts, **options):
+def slow_score(self, rollouts, *how):
     for rollout in rollouts:
         if rollout.response.startswith(b"SLEEP "):
             time.sleep(float(rollout.response.split()[1]))
-    return score(self, rollouts, **options)
+    return score(self, rollouts, *how)
 
 scorer.Scorer.score = slow_score
 """

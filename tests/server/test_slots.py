@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from consensuspr.server.service import Slots
+from consensuspr.server.admission import Slots
 
 
 class Other:

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from consensuspr.server.service import Slots, WorkingThreads
+from consensuspr.server.admission import Slots, WorkingThreads
 
 
 @pytest.fixture

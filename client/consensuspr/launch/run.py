@@ -23,7 +23,7 @@ from typing import IO
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.launch.plan import Plan, ServerKind, ServerPlan, worker_address
 from consensuspr.server.config import Address, load_config
-from consensuspr.server.supervisor import CaughtSignals, caught_signals
+from consensuspr.server.processes import CaughtSignals, caught_signals
 
 Say = Callable[[str], None]
 

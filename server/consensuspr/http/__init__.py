@@ -20,14 +20,10 @@ from importlib.util import find_spec
 
 from consensuspr.errors import InputError
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.supervisor import Programs
 from consensuspr.server.supervisor import run as run_supervisor
 
 __all__ = ["run"]
 
-_PROGRAMS = Programs(
-    prepare="consensuspr.http.prepare", worker="consensuspr.http.worker", speak_http=True
-)
 _REQUIRED = ("starlette", "uvicorn")
 
 
@@ -45,4 +41,4 @@ def run(config: ServerConfig) -> int:
             f"http_address needs {' and '.join(missing)}, which are not installed:"
             ' pip install "consensuspr[http]"'
         )
-    return run_supervisor(config, programs=_PROGRAMS)
+    return run_supervisor(config, worker_module="consensuspr.http.worker")

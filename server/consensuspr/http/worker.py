@@ -1,21 +1,62 @@
-"""A worker process that also listens for HTTP."""
+"""The processes below the supervisor of a server that also listens for HTTP.
+
+The texts of the problems are read in a second pass over the datasets: the index that scoring needs
+does not keep them, and a server without this endpoint shall not pay for them.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consensuspr.http.prepare import texts_folder
+from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.worker import main
+from consensuspr.server.worker import main, save_snapshots
 
 if TYPE_CHECKING:
     from consensuspr.http.app import HttpFront
     from consensuspr.http.problem_texts import ProblemTexts
-    from consensuspr.server.service import BuiltServer
+    from consensuspr.server.service import BuiltService
+
+_log = logging.getLogger(logs.LOGGER_NAME)
 
 
-def make_front(config: ServerConfig, built: BuiltServer, payload: dict[str, Any]) -> HttpFront:
+def texts_folder(snapshot: str) -> Path:
+    """Return where the texts of a snapshot's dataset are kept."""
+    return Path(f"{snapshot}.texts")
+
+
+def save_all(config: ServerConfig, snapshots: dict[str, str]) -> None:
+    """Save the snapshot of each dataset, and its texts beside it.
+
+    Raises:
+        DataError: a dataset or one of its rows is bad.
+    """
+    save_snapshots(config, snapshots)
+    from consensuspr.data import read_problems
+    from consensuspr.http.problem_texts import build
+    from consensuspr.scoring import DatasetIndex
+
+    for name, path in config.datasets.items():
+        start = time.monotonic()
+        index = DatasetIndex.open(snapshots[name], name=name)
+        numbered = (
+            (index.image.find(problem.problem_id), problem.problem)
+            for problem in read_problems(path)
+        )
+        texts = build((at, text) for at, text in numbered if at is not None)
+        texts.save(texts_folder(snapshots[name]))
+        _log.info(
+            "dataset %s: %d of %d problems can be found by their text, indexed in %.1f s",
+            name, len(texts), len(index), time.monotonic() - start,
+        )  # fmt: skip
+        index.close()
+
+
+def make_front(config: ServerConfig, built: BuiltService, payload: dict[str, Any]) -> HttpFront:
     """Return the face that the supervisor ordered."""
     from consensuspr.http.problem_texts import open_texts
 
@@ -24,7 +65,7 @@ def make_front(config: ServerConfig, built: BuiltServer, payload: dict[str, Any]
 
 
 def build_front(
-    config: ServerConfig, built: BuiltServer, texts: dict[str, ProblemTexts], address: str
+    config: ServerConfig, built: BuiltService, texts: dict[str, ProblemTexts], address: str
 ) -> HttpFront:
     """Put the HTTP face of a server together; to be called with an event loop running.
 
@@ -46,4 +87,4 @@ def build_front(
 
 
 if __name__ == "__main__":
-    sys.exit(main(make_front))
+    sys.exit(main(save_all, make_front))

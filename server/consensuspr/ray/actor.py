@@ -45,7 +45,7 @@ from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.ray.data import require_ray
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.config import DEFAULT_DATASET, Address, claim
-from consensuspr.server.supervisor import Child
+from consensuspr.server.processes import Child
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -298,7 +298,7 @@ def _start(config: ServerConfig) -> Child:
     child.kill()
     if report is None:
         raise ConsensusPRError(f"the server's process {child.describe_exit()} before it served")
-    raise InputError(report.reason) if report.bad_input else ConsensusPRError(report.reason)
+    raise report.error()
 
 
 def _wait_for_port(address: Address) -> None:

@@ -42,7 +42,7 @@ from consensuspr.scoring import (
 )
 from consensuspr.scoring.types import ScoreOptions
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.supervisor import Child
+from consensuspr.server.processes import Child
 from consensuspr.version import VERSION
 from consensuspr.wire.codec import as_sent
 
@@ -131,7 +131,7 @@ def _loader(config: ServerConfig, name: str, path: Path) -> Callable[[Path], Non
     def load(snapshot: Path) -> None:
         alone = config.model_copy(update={"datasets": {name: path}})
         payload = {"config": alone.model_dump(mode="json"), "snapshots": {name: str(snapshot)}}
-        child = Child("consensuspr.server.prepare", payload, {})
+        child = Child("consensuspr.server.worker", payload, {})
         try:
             while child.exit_code() is None:
                 time.sleep(0.02)
@@ -141,8 +141,7 @@ def _loader(config: ServerConfig, name: str, path: Path) -> Callable[[Path], Non
                     f"loading {path} failed: its process {child.describe_exit()}"
                 )
             if not report.ready:
-                reason = report.reason
-                raise InputError(reason) if report.bad_input else ConsensusPRError(reason)
+                raise report.error()
         finally:
             child.kill()
 

@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 
-from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.errors import ConsensusPRError
 from consensuspr.server import ServerConfig, run
-from consensuspr.server.worker import Orders
+from consensuspr.server.processes import Parent
 
 # For the requests in work, once the actor is gone; clients retry the others.
 LEFT_ALONE_S = 1.0
@@ -23,13 +23,13 @@ LEFT_ALONE_S = 1.0
 
 def main() -> int:
     """Serve as ordered; return the exit code of the process."""
-    orders = Orders()
-    orders.when_left_alone(_end)
-    config = ServerConfig.model_validate(orders.payload["config"])
+    parent = Parent()
+    parent.when_gone(_end)
+    config = ServerConfig.model_validate(parent.payload["config"])
     try:
-        return run(config, lambda address: orders.report_ready())
+        return run(config, lambda address: parent.report_ready())
     except ConsensusPRError as error:
-        orders.report_failure(str(error), bad_input=isinstance(error, InputError))
+        parent.report_failure(error)
         return 1
 
 

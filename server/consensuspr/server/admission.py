@@ -1,13 +1,13 @@
-"""How much work a worker process lets in, and when a refused caller should come back.
+"""Which requests a worker lets in, and which of them computes next.
 
-Two bounds.  **In bytes**, always: memory.  **In number**, for a sender that sends without regard to
-replies.  A trainer's clients have a few requests under way each and send the next one when a reply
-has come: however many clients there are, what waits is bounded, and refusing would only idle the
-worker while they wait to try again.  But a sender (a connection) of which many requests have been
-waiting for longer than a burst takes sends more than is served, and would fill the queue without
-end.  Until none of its requests had to be refused for as long as a burst takes, they are let in
-only while next to nothing waits, and are served about as fast as under ordinary load.  Other
-senders are queued as ever.
+**Admission** has two bounds.  **In bytes**, always: memory.  **In number**, for a sender that sends
+without regard to replies.  A trainer's clients have a few requests under way each and send the next
+one when a reply has come: however many clients there are, what waits is bounded, and refusing would
+only idle the worker while they wait to try again.  But a sender (a connection) of which many
+requests have been waiting for longer than a burst takes sends more than is served, and would fill
+the queue without end.  Until none of its requests had to be refused for as long as a burst takes,
+they are let in only while next to nothing waits, and are served about as fast as under ordinary
+load.  Other senders are queued as ever.
 
 Counted in bytes of requests, not in requests: one batch of long rollouts is a thousand
 times one short rollout.  A request counts from its arrival until its work is really over, also
@@ -15,16 +15,26 @@ when its caller has left; it waits until its work begins.  The hint of a refusal
 which the backlog, at the pace of late, falls to what is let in.  Not covered: bytes that gRPC has
 received but not yet handed over; they are bounded by the message limit and the number of
 concurrent streams of a connection.
+
+**Turns to compute**: a worker has more requests in work than cores, because some only wait for an
+answer process.  If all of them computed at once, each would be as slow as all together, and the
+event loop, which receives, refuses and replies, would get a share of a core as small as theirs:
+under more load than the worker can do, requests would pile up in front of the admission.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 # Before anything was measured: what one core does with matching, RPC and answers together.
 INITIAL_BYTES_PER_S = 20e6
@@ -43,6 +53,12 @@ STANDING_WAIT_S = 0.01
 STANDING_REQUESTS = 3
 # Longer, and a trainer idles after the server has long caught up.
 MAX_RETRY_S = 5.0
+
+# What has to be received, refused and replied to must not wait behind work of the same process:
+# threads that work are so much nicer than the process.
+THREAD_NICENESS = 5
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +221,155 @@ class Admission:
         """Return in how long so many bytes are worked off."""
         drain_s = num_bytes / max(self._bytes_per_s, 1.0)
         return min(MAX_RETRY_S, max(MIN_RETRY_S, drain_s))
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Slots:
+    """A number of turns to compute; safe to use from any thread.
+
+    Who lent a turn gets the next one: what has begun is finished before anything else begins.
+
+    Args:
+        number: of turns, at least 1.
+    """
+
+    def __init__(self, number: int) -> None:
+        lock = threading.Lock()
+        self._free = number
+        self._lenders = 0  # who want theirs back
+        self._given_back = threading.Condition(lock)
+        self._next_turn = threading.Condition(lock)
+        self._mine = threading.local()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for a turn and hold it; not to be entered twice by one thread."""
+        with self._next_turn:
+            self._next_turn.wait_for(lambda: self._free > self._lenders)
+            self._free -= 1
+        self._mine.held = True
+        try:
+            yield
+        finally:
+            self._mine.held = False
+            self._release()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let another thread have this one's turn meanwhile; nothing where it holds none."""
+        if not getattr(self._mine, "held", False):
+            yield
+            return
+        self._release()
+        try:
+            yield
+        finally:
+            with self._given_back:
+                self._lenders += 1
+                self._given_back.wait_for(lambda: self._free > 0)
+                self._lenders -= 1
+                self._free -= 1
+
+    def _release(self) -> None:
+        with self._next_turn:
+            self._free += 1
+            if self._lenders:
+                self._given_back.notify()
+            # Also where a lender that was told of an earlier one has not come for it yet.
+            if self._free > self._lenders:
+                self._next_turn.notify()
+
+
+class WorkingThreads:
+    """Carry out work in the order in which it was submitted.
+
+    A thread that is ready waits for a turn to compute first and takes the oldest work then:
+    threads get turns in any order, so that one which had its work in hand could wait long behind
+    what came later.
+
+    Args:
+        number: of threads, those that only wait for an answer included.
+        slots: the turns.
+    """
+
+    def __init__(self, number: int, slots: Slots) -> None:
+        self._slots = slots
+        # The threads have a task for each of these.
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._pool = ThreadPoolExecutor(number, thread_name_prefix="scoring", initializer=_give_way)
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        """Have work carried out; what is cancelled before its turn is not begun.
+
+        Raises:
+            RuntimeError: the threads were closed, or there can be no thread.
+        """
+        future: Future[R] = Future()
+        self._waiting.append((future, work))
+        try:
+            self._pool.submit(self._work_on_oldest)
+        except RuntimeError:
+            # Unless a thread has begun it meanwhile.
+            if future.cancel():
+                raise
+        return future
+
+    def close(self) -> None:
+        """Cancel what has not begun, and wait for nothing."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        while (entry := self._oldest()) is not None:
+            entry[0].cancel()
+
+    def _work_on_oldest(self) -> None:
+        with self._slots.held():
+            entry = self._oldest()
+            if entry is None or not entry[0].set_running_or_notify_cancel():
+                return  # closed or cancelled meanwhile
+            future, work = entry
+            outcome = _Outcome(work)
+        # What has to be done for who waits takes no turn.
+        outcome.hand_to(future)
+        # A failure's frames know this one: where nobody waits any more, all that hangs together
+        # here, the request above all, would stay until the garbage collector runs.
+        del entry, future, work, outcome
+
+    def _oldest(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+
+class _Outcome:
+    """What work returned or raised."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._result: Any = None
+        self._failure: BaseException | None = None
+        try:
+            self._result = work()
+        except BaseException as error:  # whatever it is, it is for who waits for the result
+            self._failure = error
+
+    def hand_to(self, future: Future[Any]) -> None:
+        """Resolve a future."""
+        if self._failure is None:
+            future.set_result(self._result)
+        else:
+            failure, self._failure = self._failure, None
+            future.set_exception(failure)
+            del failure
+
+
+def _give_way() -> None:
+    """Let the event loop and gRPC's threads go before the calling one, where the system can."""
+    # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a sandbox may forbid it
+            os.nice(THREAD_NICENESS)

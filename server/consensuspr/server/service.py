@@ -1,18 +1,31 @@
-"""One RPC as the working thread sees it: its deadline, its caller, and how it is refused."""
+"""The service of one worker: what each RPC does, and its gRPC server.
+
+**Handlers** do the work, from the bytes of a request to the bytes of its reply.  They run in a
+working thread, know nothing of sockets or event loops, and are therefore also what another front
+(HTTP, a Ray Serve deployment, a test) calls.  A request that is wrong as a whole ends in
+:class:`Abort`; whatever concerns a single rollout is a status in the reply.  Requests are parsed
+here and not by gRPC: their size is known before anything is unpacked, and bytes that are no request
+become INVALID_ARGUMENT instead of an internal error.
+
+**The service** has one event loop that receives and replies; the work of each request runs in a
+thread, a bounded number at a time, the rest waits in the threads' queue (in order of arrival,
+bounded in bytes by the admission).  Matching releases the GIL, so that threads are real
+parallelism.  A caller that leaves, or whose deadline passes, leaves its work behind: what is queued
+is dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
+
+No Python traceback and no text of an unexpected exception reaches a client: such an RPC is
+INTERNAL with an id, and the log has the rest under that id.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import sys
-import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -31,7 +44,15 @@ from consensuspr.errors import (
 )
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
 from consensuspr.scoring.types import Score, ScoreOptions
-from consensuspr.server.admission import REQUEST_OVERHEAD_BYTES, Admission, Refusal
+from consensuspr.server.admission import (
+    REQUEST_OVERHEAD_BYTES,
+    Admission,
+    R,
+    Refusal,
+    Slots,
+    WorkingThreads,
+    available_cores,
+)
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
@@ -47,6 +68,25 @@ from consensuspr.wire.codec import (
     encode_score_response,
 )
 from consensuspr.wire.server_info import ServerInfo, describe, encode_server_info
+
+RETRY_AFTER_KEY = "retry-after-ms"
+SHUTTING_DOWN = "the server is shutting down"
+# So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
+# which the event loop would wait for several times a request.
+SWITCH_INTERVAL_S = 0.0005
+# Requests that one connection may have open.  More wait on the client's side; without the
+# bound, one client could have any number of messages received and not yet admitted.
+MAX_CONCURRENT_STREAMS = 128
+# A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
+# five minutes) would cut it off.
+MIN_PING_INTERVAL_S = 10
+NO_LIMIT = 2**31 - 1
+# After the last reply: for it to leave, and for connections to end in order.
+CLOSE_S = 1.0
+
+M = TypeVar("M", bound=Message)
+
+_log = logging.getLogger(LOGGER_NAME)
 
 
 class Abort(Exception):
@@ -96,185 +136,8 @@ class Call:
             )
 
 
-# MERGED How many requests of a worker compute at a time; the others wait for their turn.
-#
-# A worker has more requests in work than cores, because some only wait for an answer process.
-# If all of them computed at once, each would be as slow as all together, and the event loop,
-# which receives, refuses and replies, would get a share of a core as small as theirs: under
-# more load than the worker can do, requests would pile up in front of the admission.
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-class Slots:
-    """A number of turns to compute; safe to use from any thread.
-
-    Who lent a turn gets the next one: what has begun is finished before anything else begins.
-
-    Args:
-        number: of turns, at least 1.
-    """
-
-    def __init__(self, number: int) -> None:
-        lock = threading.Lock()
-        self._free = number
-        self._lenders = 0  # who want theirs back
-        self._given_back = threading.Condition(lock)
-        self._next_turn = threading.Condition(lock)
-        self._mine = threading.local()
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Wait for a turn and hold it; not to be entered twice by one thread."""
-        with self._next_turn:
-            self._next_turn.wait_for(lambda: self._free > self._lenders)
-            self._free -= 1
-        self._mine.held = True
-        try:
-            yield
-        finally:
-            self._mine.held = False
-            self._release()
-
-    @contextlib.contextmanager
-    def lent(self) -> Iterator[None]:
-        """Let another thread have this one's turn meanwhile; nothing where it holds none."""
-        if not getattr(self._mine, "held", False):
-            yield
-            return
-        self._release()
-        try:
-            yield
-        finally:
-            with self._given_back:
-                self._lenders += 1
-                self._given_back.wait_for(lambda: self._free > 0)
-                self._lenders -= 1
-                self._free -= 1
-
-    def _release(self) -> None:
-        with self._next_turn:
-            self._free += 1
-            if self._lenders:
-                self._given_back.notify()
-            # Also where a lender that was told of an earlier one has not come for it yet.
-            if self._free > self._lenders:
-                self._next_turn.notify()
-
-
-# MERGED Threads that requests are worked on in, in order of arrival, as there are turns to compute.
-
-# What has to be received, refused and replied to must not wait behind work of the same process:
-# threads that work are so much nicer than the process.
-THREAD_NICENESS = 5
-
-R = TypeVar("R")
-
-
-class WorkingThreads:
-    """Carry out work in the order in which it was submitted.
-
-    A thread that is ready waits for a turn to compute first and takes the oldest work then:
-    threads get turns in any order, so that one which had its work in hand could wait long behind
-    what came later.
-
-    Args:
-        number: of threads, those that only wait for an answer included.
-        slots: the turns.
-    """
-
-    def __init__(self, number: int, slots: Slots) -> None:
-        self._slots = slots
-        # The threads have a task for each of these.
-        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._pool = ThreadPoolExecutor(number, thread_name_prefix="scoring", initializer=_give_way)
-
-    def submit(self, work: Callable[[], R]) -> Future[R]:
-        """Have work carried out; what is cancelled before its turn is not begun.
-
-        Raises:
-            RuntimeError: the threads were closed, or there can be no thread.
-        """
-        future: Future[R] = Future()
-        self._waiting.append((future, work))
-        try:
-            self._pool.submit(self._work_on_oldest)
-        except RuntimeError:
-            # Unless a thread has begun it meanwhile.
-            if future.cancel():
-                raise
-        return future
-
-    def close(self) -> None:
-        """Cancel what has not begun, and wait for nothing."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        while (entry := self._oldest()) is not None:
-            entry[0].cancel()
-
-    def _work_on_oldest(self) -> None:
-        with self._slots.held():
-            entry = self._oldest()
-            if entry is None or not entry[0].set_running_or_notify_cancel():
-                return  # closed or cancelled meanwhile
-            future, work = entry
-            outcome = _Outcome(work)
-        # What has to be done for who waits takes no turn.
-        outcome.hand_to(future)
-        # A failure's frames know this one: where nobody waits any more, all that hangs together
-        # here, the request above all, would stay until the garbage collector runs.
-        del entry, future, work, outcome
-
-    def _oldest(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        try:
-            return self._waiting.popleft()
-        except IndexError:
-            return None
-
-
-class _Outcome:
-    """What work returned or raised."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._result: Any = None
-        self._failure: BaseException | None = None
-        try:
-            self._result = work()
-        except BaseException as error:  # whatever it is, it is for who waits for the result
-            self._failure = error
-
-    def hand_to(self, future: Future[Any]) -> None:
-        """Resolve a future."""
-        if self._failure is None:
-            future.set_result(self._result)
-        else:
-            failure, self._failure = self._failure, None
-            future.set_exception(failure)
-            del failure
-
-
-def _give_way() -> None:
-    """Let the event loop and gRPC's threads go before the calling one, where the system can."""
-    # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a sandbox may forbid it
-            os.nice(THREAD_NICENESS)
-
-
-# MERGED What each RPC does, from the bytes of a request to the bytes of its reply.
-#
-# Runs in a working thread, knows nothing of sockets or event loops, and is therefore also
-# what another front (a Ray Serve deployment, a test) calls.  A request that is wrong as a
-# whole ends in :class:`Abort`; whatever concerns a single rollout is a status in the reply.
-#
-# Requests are parsed here and not by gRPC: their size is known before anything is unpacked,
-# and bytes that are no request become INVALID_ARGUMENT instead of an internal error.
-
-M = TypeVar("M", bound=Message)
+Work = Callable[[bytes, Call], R]
+Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Handlers:
@@ -366,30 +229,6 @@ def _parse(message: type[M], raw: bytes) -> M:
             f"the {len(raw)} bytes of the request are no {message.DESCRIPTOR.full_name}",
         ) from None
     return parsed
-
-
-# MERGED The gRPC face of a worker: admission, working threads, deadlines, codes, draining.
-#
-# One event loop receives and replies; the work of each request runs in a thread, a bounded
-# number at a time, the rest waits in the threads' queue (in order of arrival, bounded in
-# bytes by the admission).  Matching releases the GIL, so that threads are real parallelism.
-#
-# A caller that leaves, or whose deadline passes, leaves its work behind: what is queued is
-# dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
-#
-# No Python traceback and no text of an unexpected exception reaches a client: such an RPC is
-# INTERNAL with an id, and the log has the rest under that id.
-
-RETRY_AFTER_KEY = "retry-after-ms"
-# So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
-# which the event loop would wait for several times a request.
-SWITCH_INTERVAL_S = 0.0005
-SHUTTING_DOWN = "the server is shutting down"
-
-Work = Callable[[bytes, Call], R]
-Context = grpc.aio.ServicerContext[bytes, bytes]
-
-_log = logging.getLogger(LOGGER_NAME)
 
 
 class ScoringService:
@@ -631,21 +470,6 @@ def internal(method: str) -> Abort:
     )
 
 
-# MERGED A gRPC server around the scoring service: options, health, reflection, draining.
-#
-# What a worker process runs, and what tests run in their own process.
-
-# Requests that one connection may have open.  More wait on the client's side; without the
-# bound, one client could have any number of messages received and not yet admitted.
-MAX_CONCURRENT_STREAMS = 128
-# A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
-# five minutes) would cut it off.
-MIN_PING_INTERVAL_S = 10
-NO_LIMIT = 2**31 - 1
-# After the last reply: for it to leave, and for connections to end in order.
-CLOSE_S = 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class Draining:
     """How a server goes down.
@@ -731,47 +555,23 @@ class GrpcServer:
         return dropped
 
 
-# MERGED From settings and datasets to a service that is ready to serve.
-
-
 @dataclass(frozen=True, slots=True)
-class BuiltServer:
-    """A server, what it must be closed with, and what another front of it needs.
+class BuiltService:
+    """A service, and what its faces need besides.
 
     Attributes:
-        server: the gRPC face.
-        verifier: the answer processes.
         service: admission and working threads, shared by all faces.
+        verifier: the answer processes.
         scorer: counts what it scores.
         datasets: by the name that requests use.
         metrics: where all is counted.
     """
 
-    server: GrpcServer
-    verifier: TimedVerifier
     service: ScoringService
+    verifier: TimedVerifier
     scorer: MeteredScorer
     datasets: Mapping[str, DatasetIndex]
     metrics: Metrics
-
-    def close(self) -> None:
-        """End the answer processes."""
-        self.verifier.close()
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltService:
-    """A service without a port of its own, for whatever brings it requests.
-
-    Attributes:
-        service: admission and working threads.
-        verifier: the answer processes.
-        scorer: counts what it scores.
-    """
-
-    service: ScoringService
-    verifier: TimedVerifier
-    scorer: MeteredScorer
 
     def close(self) -> None:
         """Drop what is queued, and end the answer processes."""
@@ -782,7 +582,13 @@ class BuiltService:
 def build_service(
     config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
 ) -> BuiltService:
-    """Put together what scores requests; arguments are those of :func:`build_server`."""
+    """Put together what scores requests.
+
+    Args:
+        config: settings; its addresses and datasets are not looked at.
+        datasets: loaded, by the name that requests use.
+        metrics: where all is counted.
+    """
     # All cores, not this worker's share: one client is one connection, and may keep one
     # worker busy while the others idle.
     slots = Slots(available_cores())
@@ -803,9 +609,7 @@ def build_service(
     )
     scorer = Scorer(datasets, verifier=verifier, threads=config.match_threads, limits=limits)
     info = describe(
-        scorer,
-        max_message_bytes=int(config.max_message_bytes),
-        max_rollouts=config.max_rollouts,
+        scorer, max_message_bytes=int(config.max_message_bytes), max_rollouts=config.max_rollouts
     )
     metered = MeteredScorer(scorer, verifier, metrics)
     service = ScoringService(
@@ -814,19 +618,4 @@ def build_service(
         WorkingThreads(config.max_concurrent_requests, slots),
         metrics,
     )
-    return BuiltService(service, verifier, metered)
-
-
-def build_server(
-    config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
-) -> BuiltServer:
-    """Put a worker together; to be called with an event loop running.
-
-    Args:
-        config: settings; its addresses and datasets are not looked at.
-        datasets: loaded, by the name that requests use.
-        metrics: where all is counted.
-    """
-    built = build_service(config, datasets, metrics)
-    server = GrpcServer(built.service, int(config.max_message_bytes))
-    return BuiltServer(server, built.verifier, built.service, built.scorer, datasets, metrics)
+    return BuiltService(service, verifier, metered, datasets, metrics)

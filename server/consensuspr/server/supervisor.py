@@ -1,205 +1,46 @@
-"""Signals as something to wait for, together with other file descriptors."""
+"""The process model of ``serve``: one supervisor, N workers that share a port.
+
+::
+
+    supervisor ── claims the port, loads nothing, never imports gRPC
+      ├── prepare   loads the datasets once, saves snapshots, ends
+      ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
+      ├── …
+      └── worker N-1
+
+Why processes: Python parses and builds messages under one lock, so that one process is one
+core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
+while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
+one connection is served by one worker for as long as it lives.
+
+A worker that dies is replaced, the sooner the longer it lived; one that cannot start, again
+and again, ends the server with code 1 instead of leaving it half alive.
+
+Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
+anew; clients retry meanwhile).
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import logging
 import os
 import selectors
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from threading import Thread
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.metrics import MetricsEndpoint, multiprocess_environment
-
-CAUGHT = (signal.SIGTERM, signal.SIGINT)
-
-
-class CaughtSignals:
-    """Signals that arrived, in order; ``socket`` is readable while there are any."""
-
-    def __init__(self, arrived: socket.socket) -> None:
-        self.socket = arrived
-
-    def take(self) -> list[signal.Signals]:
-        """Return the signals that arrived since the last call."""
-        try:
-            return [signal.Signals(number) for number in self.socket.recv(64)]
-        except BlockingIOError:
-            return []
-
-
-@contextmanager
-def caught_signals() -> Iterator[CaughtSignals]:
-    """Collect SIGTERM and SIGINT instead of being ended by them; main thread only."""
-    arrived, wakeup = socket.socketpair()
-    with arrived, wakeup:
-        arrived.setblocking(False)
-        wakeup.setblocking(False)
-        before = {number: signal.signal(number, _ignore) for number in CAUGHT}
-        previous_fd = signal.set_wakeup_fd(wakeup.fileno())
-        try:
-            yield CaughtSignals(arrived)
-        finally:
-            signal.set_wakeup_fd(previous_fd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the number is on its way through the wakeup descriptor."""
-
-
-# MERGED The supervisor's side of the processes that it starts (``child.py`` is the other).
-#
-# Each runs in a session of its own: Ctrl-C in a terminal reaches the supervisor alone, and
-# killing the session takes along whatever the child has started itself.  Started with a
-# fresh interpreter and never forked: neither threads nor gRPC would survive a fork.
-
-_STANDARD_ERROR = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a child said of itself.
-
-    Attributes:
-        ready: whether it does its work now.
-        reason: why not, in one sentence.
-        bad_input: whether that is for the operator to mend.
-    """
-
-    ready: bool
-    reason: str = ""
-    bad_input: bool = False
-
-
-class Child:
-    """One process, from its start to its end.
-
-    Args:
-        module: run with ``python -m``; must follow ``child.py``.
-        payload: its orders, as JSON.
-        environment: variables to set in addition to this process's own.
-    """
-
-    def __init__(
-        self, module: str, payload: Mapping[str, Any], environment: Mapping[str, str]
-    ) -> None:
-        reports, report_fd = os.pipe()
-        try:
-            # -P: what lies in the working directory must not shadow a module of ours.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(report_fd)],
-                stdin=subprocess.PIPE,
-                stdout=_STANDARD_ERROR,  # standard output is for the supervisor's one line
-                pass_fds=(report_fd,),
-                start_new_session=True,
-                env={**os.environ, **environment},
-            )
-        except BaseException:
-            os.close(reports)
-            raise
-        finally:
-            os.close(report_fd)
-        os.set_blocking(reports, False)
-        self.reports_fd = reports
-        self._received = b""
-        self._report: Report | None = None
-        with contextlib.suppress(BrokenPipeError):  # it is dead; its exit code tells
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(payload).encode() + b"\n")
-            self._process.stdin.flush()
-
-    @property
-    def pid(self) -> int:
-        """Number of the process, and of its session."""
-        return self._process.pid
-
-    def report(self) -> Report | None:
-        """Return what the child has said, None while it has said nothing."""
-        while self._report is None:
-            try:
-                received = os.read(self.reports_fd, 65536)
-            except BlockingIOError:
-                break
-            if not received:
-                break
-            self._received += received
-            line, newline, _ = self._received.partition(b"\n")
-            if newline:
-                self._report = Report(**json.loads(line))
-        return self._report
-
-    def exit_code(self) -> int | None:
-        """Return how it ended, None while it runs; negative: the signal that ended it."""
-        return self._process.poll()
-
-    def describe_exit(self) -> str:
-        """Say in a few words how it ended."""
-        code = self._process.returncode
-        if code is None:
-            return "is running"
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                return f"was ended by {signal.Signals(-code).name}"
-            return f"was ended by signal {-code}"
-        return f"exited with code {code}"
-
-    def terminate(self) -> None:
-        """Ask it to finish its work and end."""
-        if self.exit_code() is None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it at once with all that it started; release what is held for it."""
-        # Also when it is dead already: processes of its own may live on in its session.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            self._process.stdin = None
-        if self.reports_fd >= 0:
-            os.close(self.reports_fd)
-            self.reports_fd = -1
-
-
-# MERGED The process model of ``serve``: one supervisor, N workers that share a port.
-#
-# ::
-#
-#     supervisor ── claims the port, loads nothing, never imports gRPC
-#       ├── prepare   loads the datasets once, saves snapshots, ends
-#       ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
-#       ├── …
-#       └── worker N-1
-#
-# Why processes: Python parses and builds messages under one lock, so that one process is one
-# core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
-# while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
-# one connection is served by one worker for as long as it lives.
-#
-# A worker that dies is replaced, the sooner the longer it lived; one that cannot start, again
-# and again, ends the server with code 1 instead of leaving it half alive.
-#
-# Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
-# anew; clients retry meanwhile).
+from consensuspr.server.processes import CaughtSignals, Child, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
@@ -221,6 +62,12 @@ ALLOCATOR = {
 TICK_S = 0.2
 # What a worker needs, past delay and grace, to stop.
 STOP_MARGIN_S = 5.0
+
+
+# Where prometheus-client keeps the numbers of several processes.
+MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+# What is run for both roles of a process, prepare and worker.
+WORKER_MODULE = "consensuspr.server.worker"
 
 
 class _Stopped(Exception):
@@ -258,28 +105,10 @@ def print_address(address: Address) -> None:
     print(f"listening on {address}", flush=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """The modules that are run as processes; each follows ``child.py``.
-
-    Attributes:
-        prepare: loads the datasets.
-        worker: serves.
-        speak_http: whether they see to ``http_address``.
-    """
-
-    prepare: str = "consensuspr.server.prepare"
-    worker: str = "consensuspr.server.worker"
-    speak_http: bool = False
-
-
-GRPC_ONLY = Programs()
-
-
 def run(
     config: ServerConfig,
     announce: Callable[[Address], None] = print_address,
-    programs: Programs = GRPC_ONLY,
+    worker_module: str = WORKER_MODULE,
 ) -> int:
     """Serve until SIGTERM or SIGINT, then drain.
 
@@ -289,7 +118,7 @@ def run(
         config: settings.
         announce: told the address when all workers serve; prints ``listening on HOST:PORT`` on
             standard output where not given.
-        programs: what to run; :func:`consensuspr.http.run` says for ``http_address``.
+        worker_module: what to run; :func:`consensuspr.http.run` says for ``http_address``.
 
     Returns:
         0 after draining, 1 where a worker that died could not be replaced.
@@ -298,7 +127,7 @@ def run(
         InputError: a dataset or an address is wrong.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
-    if config.http_address is not None and not programs.speak_http:
+    if config.http_address is not None and worker_module == WORKER_MODULE:
         raise InputError("http_address is set: start the server with consensuspr.http.run")
     logs.configure(config.log_format, config.log_level, "supervisor")
     with contextlib.ExitStack() as stack:
@@ -310,11 +139,13 @@ def run(
             _log.info("HTTP endpoint on http://%s", addresses["http_address"])
         endpoint = None
         if config.metrics_address is not None:
-            endpoint = MetricsEndpoint(Address.parse(config.metrics_address), folder)
+            endpoint = _MetricsEndpoint(Address.parse(config.metrics_address), folder)
             stack.callback(endpoint.close)
             _log.info("metrics on http://%s/metrics", endpoint.address)
         signals = stack.enter_context(caught_signals())
-        supervisor = _Supervisor(config, programs, folder, addresses, endpoint, signals, announce)
+        supervisor = _Supervisor(
+            config, worker_module, folder, addresses, endpoint, signals, announce
+        )
         stack.callback(supervisor.kill_all)
         return supervisor.run()
 
@@ -332,16 +163,16 @@ class _Supervisor:
     def __init__(
         self,
         config: ServerConfig,
-        programs: Programs,
+        worker_module: str,
         folder: Path,
         addresses: dict[str, Address],
-        endpoint: MetricsEndpoint | None,
+        endpoint: _MetricsEndpoint | None,
         signals: CaughtSignals,
         announce: Callable[[Address], None],
     ) -> None:
         self._announce = announce
         self._config = config
-        self._programs = programs
+        self._worker_module = worker_module
         self._folder = folder
         self._addresses = addresses
         self._endpoint = endpoint
@@ -378,12 +209,12 @@ class _Supervisor:
 
     def _load_datasets(self) -> None:
         payload = {"config": self._config.model_dump(mode="json"), "snapshots": self._snapshots}
-        self._prepare = Child(self._programs.prepare, payload, {})
+        self._prepare = Child(self._worker_module, payload, {})
         while (code := self._prepare.exit_code()) is None:
             self._wait()
         report = self._prepare.report()
         if report is not None and not report.ready:
-            raise InputError(report.reason) if report.bad_input else ConsensusPRError(report.reason)
+            raise report.error()
         if report is None or code != 0:
             raise ConsensusPRError(
                 f"loading the datasets failed: its process {self._prepare.describe_exit()}"
@@ -399,8 +230,8 @@ class _Supervisor:
             **{name: str(address) for name, address in self._addresses.items()},
         }
         chosen = {name: os.environ.get(name, value) for name, value in ALLOCATOR.items()}
-        environment = {**chosen, **multiprocess_environment(self._folder)}
-        slot.child = Child(self._programs.worker, payload, environment)
+        environment = {**chosen, MULTIPROCESS_VARIABLE: os.fspath(self._folder)}
+        slot.child = Child(self._worker_module, payload, environment)
         slot.started = time.monotonic()
         slot.ready = False
         _log.debug("worker %d started as process %d", slot.number, slot.child.pid)
@@ -525,3 +356,54 @@ class _Supervisor:
     def _children(self) -> list[Child]:
         children = [slot.child for slot in self._slots]
         return [child for child in [self._prepare, *children] if child is not None]
+
+
+class _MetricsEndpoint:
+    """Serves ``/metrics`` from a thread: one address for the numbers of all workers.
+
+    Here, in the process that outlasts every worker, so that a counter does not fall when a worker
+    is replaced.
+
+    Args:
+        address: where; port 0 takes any free one.
+        folder: where the workers keep their numbers.
+
+    Raises:
+        ConsensusPRError: another process has the port.
+        InputError: the address is not one of this machine's.
+    """
+
+    def __init__(self, address: Address, folder: Path) -> None:
+        from prometheus_client import CollectorRegistry, Counter, multiprocess, start_http_server
+
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
+        self._folder = folder
+        self.worker_restarts = Counter(
+            "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
+        )
+        self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
+        self._server: Any
+        self._thread: Thread
+        try:
+            self._server, self._thread = start_http_server(
+                address.port, addr=address.host, registry=registry
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ConsensusPRError(
+                    f"metrics address {address} is in use by another process"
+                ) from None
+            raise InputError(f"cannot serve metrics on {address}: {error}") from None
+        host, port = self._server.server_address[:2]
+        self.address = Address(host, port)
+
+    def worker_died(self, pid: int) -> None:
+        """Take a dead worker out of what counts only while it lives (its queue)."""
+        self._mark_dead(pid, path=str(self._folder))
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
