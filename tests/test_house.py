@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "http": BASE | {"wire", "core", "data", "scoring", "server"},
     "client": BASE | {"console", "v1", "wire", "core", "data", "scoring"},
     "doctor": BASE | {"wire", "core", "scoring", "client"},
-    "launch": BASE | {"ray", "server", "client"},
+    "launch": BASE | {"settings", "scoring", "ray", "server", "client"},
     "loadtest": BASE | {"v1", "wire", "core", "data", "scoring", "client"},
     "cli": BASE
     | {"settings", "console", "v1", "wire", "core", "data", "scoring", "server", "ray", "http"}

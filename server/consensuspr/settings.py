@@ -236,6 +236,9 @@ def _one_sentence(error: ValidationError, values: Mapping[str, _Value]) -> str:
     location = [str(part) for part in first["loc"]]
     if not location:  # how several settings fit together
         return reason
+    if first["type"] == "missing":
+        option = "--" + location[-1].replace("_", "-")
+        return f"{'.'.join(location)} is not set; give {option}"
     given = values.get(".".join(location[:2])) or values.get(location[0])
     source = f" ({given.source})" if given else ""
     # Checks of our own name the value in their sentence, pydantic's do not.

@@ -56,9 +56,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
     content = path.read_bytes()
     with Journal(path, "rollouts", SETTINGS, read_only=True) as journal:
         assert list(journal.items()) == [("a", {"n": 1}), ("b", {"n": 2})]
-        with pytest.raises(
-            ConsensusPRError, match="cannot be written: attempt to write a"
-        ):
+        with pytest.raises(ConsensusPRError, match="cannot be written: attempt to write a"):
             journal.append("c", {})
     assert path.read_bytes() == content and os.listdir(tmp_path) == ["j"]
 

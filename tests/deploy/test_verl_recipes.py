@@ -31,11 +31,13 @@ import consensuspr.launch
 from consensuspr.client.verl import ConsensusRewardManager
 from consensuspr.client.verl.config import ManagerConfig
 from consensuspr.errors import InputError
-from consensuspr.launch import ALGORITHMS, MODELS, REWARDS, Request, Training, make_plan
-from consensuspr.launch.recipes import OLD_GROUPS, Override
+from consensuspr.launch.plan import Training, make_plan
+from consensuspr.launch.recipes import MODELS, OLD_GROUPS, Override
+from consensuspr.launch.request import Algorithm, Request
+from consensuspr.scoring.rewards import RewardKind
 
 VERL = Path(verl.__file__).parent
-RECIPES = list(itertools.product(ALGORITHMS, MODELS, REWARDS))
+RECIPES = list(itertools.product(Algorithm, MODELS, RewardKind))
 ADDRESS = "127.0.0.1:50051"
 
 # Third parties' own; and verl says in a warning that GRPO has no critic.
@@ -83,13 +85,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "train_files": (str(tmp_path / "train.parquet"),),
         "val_files": (str(tmp_path / "val.parquet"),),
         "dataset": tmp_path / "problems.jsonl",
-        "log_folder": tmp_path,
+        "log_dir": tmp_path,
     }
 
 
 def training(files: dict[str, Any], recipe: tuple[str, str, str], *own: str) -> Training:
     algorithm, model, reward = recipe
-    [planned] = make_plan(Request(algorithm, model, reward, overrides=own, **files), {}).trainings
+    request = Request(algorithm=algorithm, model=model, reward=reward, **files)
+    [planned] = make_plan(request, own, {}).trainings
     return planned
 
 

@@ -7,14 +7,15 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from consensuspr.launch import Request
+from consensuspr.launch.plan import Plan, make_plan
+from consensuspr.launch.request import Request
 
 # Stands in verl's place: writes down its arguments, asks the server for its health as a reward
 # worker would, then does as its environment says.
@@ -112,12 +113,16 @@ def trainer(tmp_path: Path) -> Trainer:
 
 
 @pytest.fixture
-def request_for(tmp_path: Path) -> Callable[..., Request]:
-    """Return a request whose files exist, with some of it changed."""
+def plan_for(tmp_path: Path) -> Callable[..., Plan]:
+    """Return the plan of a request whose files exist, with some of it changed."""
     for name in ("train.parquet", "val.parquet", "problems.jsonl"):
         (tmp_path / name).touch()
 
-    def make(**changes: Any) -> Request:
+    def make(
+        overrides: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        **changes: Any,
+    ) -> Plan:
         fields = {
             "algorithm": "grpo",
             "model": "4b",
@@ -125,9 +130,9 @@ def request_for(tmp_path: Path) -> Callable[..., Request]:
             "train_files": (str(tmp_path / "train.parquet"),),
             "val_files": (str(tmp_path / "val.parquet"),),
             "dataset": tmp_path / "problems.jsonl",
-            "log_folder": tmp_path / "logs",
+            "log_dir": tmp_path / "logs",
             **changes,
         }
-        return Request(**fields)
+        return make_plan(Request(**fields), overrides, environment or {})
 
     return make

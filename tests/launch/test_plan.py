@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.launch import ALGORITHMS, MODELS, REWARDS, Request, Training, make_plan
-from consensuspr.launch.plan import ServerKind
+from consensuspr.launch.plan import Plan, Training
+from consensuspr.launch.recipes import MODELS
+from consensuspr.launch.request import Algorithm, ServerKind
+from consensuspr.scoring.rewards import RewardKind
 
-MakeRequest = Callable[..., Request]
+MakePlan = Callable[..., Plan]
 KWARGS = "reward.reward_kwargs"
 THIS_NODE = "10.1.2.3"
 
@@ -31,18 +33,18 @@ def settings_of(training: Training) -> dict[str, str]:
     return dict(pairs)
 
 
-def planned(request: Request, **environment: str) -> dict[str, str]:
-    [training] = make_plan(request, environment).trainings
+def planned(plan: Plan) -> dict[str, str]:
+    [training] = plan.trainings
     return settings_of(training)
 
 
-@pytest.mark.parametrize("reward", REWARDS)
+@pytest.mark.parametrize("reward", RewardKind)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", Algorithm)
 def test_every_recipe_names_itself(
-    algorithm: str, model: str, reward: str, request_for: MakeRequest, tmp_path: Path
+    algorithm: str, model: str, reward: str, plan_for: MakePlan, tmp_path: Path
 ) -> None:
-    settings = planned(request_for(algorithm=algorithm, model=model, reward=reward))
+    settings = planned(plan_for(algorithm=algorithm, model=model, reward=reward))
     name = f"{algorithm}-qwen3-{model}-base-{reward}"
     assert settings["trainer.experiment_name"] == name
     assert settings[f"{KWARGS}.reward"] == reward
@@ -52,25 +54,25 @@ def test_every_recipe_names_itself(
     assert settings["data.train_files"] == str(tmp_path / "train.parquet")
 
 
-def test_any_model_can_be_trained(request_for: MakeRequest) -> None:
-    settings = planned(request_for(model="/models/My Model_7B"))
+def test_any_model_can_be_trained(plan_for: MakePlan) -> None:
+    settings = planned(plan_for(model="/models/My Model_7B"))
     assert settings["actor_rollout_ref.model.path"] == "'/models/My Model_7B'"
     assert settings["trainer.experiment_name"] == "grpo-my-model_7b-linear"
 
 
 def test_a_users_overrides_win_over_their_recipes_and_those_over_ours(
-    request_for: MakeRequest, tmp_path: Path
+    plan_for: MakePlan, tmp_path: Path
 ) -> None:
     recipe = tmp_path / "mine.overrides"
     recipe.write_text("# mine\n\n  trainer.total_epochs=3  \ndata.train_batch_size=128\n")
-    settings = planned(request_for(recipes=(recipe,), overrides=("data.train_batch_size=64",)))
+    settings = planned(plan_for(("data.train_batch_size=64",), recipe=(recipe,)))
     assert settings["trainer.total_epochs"] == "3"
     assert settings["data.train_batch_size"] == "64"
     assert settings["data.max_prompt_length"] == "2048"
 
 
-def test_a_sweep_is_one_run_an_alpha(request_for: MakeRequest) -> None:
-    plan = make_plan(request_for(alphas=(0.1, 0.35)), {})
+def test_a_sweep_is_one_run_an_alpha(plan_for: MakePlan) -> None:
+    plan = plan_for(alphas="0.1,0.35")
     runs = [settings_of(training) for training in plan.trainings]
     assert [run[f"{KWARGS}.alpha"] for run in runs] == ["0.1", "0.35"]
     assert [training.name for training in plan.trainings] == [
@@ -82,10 +84,10 @@ def test_a_sweep_is_one_run_an_alpha(request_for: MakeRequest) -> None:
 
 
 def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
-    request_for: MakeRequest, tmp_path: Path
+    plan_for: MakePlan, tmp_path: Path
 ) -> None:
     files = (str(tmp_path / "train.parquet"), "hdfs://data/b.parquet")
-    settings = planned(request_for(train_files=files))
+    settings = planned(plan_for(train_files=files))
     assert settings["data.train_files"] == f"[{files[0]},{files[1]}]"
 
 
@@ -94,10 +96,10 @@ def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
     [
         ({"dataset": None}, "give --dataset PATH for the server that is started, or --address"),
         ({"train_files": ("none.parquet",)}, "none.parquet: no such file"),
-        ({"recipes": (Path("none.overrides"),)}, "none.overrides: cannot be read: No such file"),
-        ({"alphas": (0.3,), "reward": "max"}, "--alpha belongs to the linear reward, and .* max"),
+        ({"recipe": (Path("none.overrides"),)}, "none.overrides: cannot be read: No such file"),
+        ({"alpha": 0.3, "reward": "max"}, "--alpha belongs to the linear reward, and .* max"),
         ({"switch_epoch": 2}, "--switch-epoch belongs to the curriculum reward"),
-        ({"alphas": (1.5,)}, f"{KWARGS}.alpha: input should be less than or equal to 1, got '1.5'"),
+        ({"alpha": 1.5}, f"{KWARGS}.alpha: input should be less than or equal to 1, got '1.5'"),
         ({"overrides": ("alpha",)}, "must be KEY=VALUE as Hydra takes it"),
         ({"overrides": (f"+{KWARGS}.alhpa=1",)}, "unknown setting 'alhpa' .* did you mean 'alpha'"),
         ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: .* valid number.* got 'soon'"),
@@ -117,11 +119,11 @@ def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
             "reward.reward_manager is a group of settings, such as reward.reward_manager.name",
         ),
         (
-            {"alphas": (0.1, 0.2), "overrides": (f"{KWARGS}.alpha=0.3",)},
+            {"alphas": "0.1,0.2", "overrides": (f"{KWARGS}.alpha=0.3",)},
             f"{KWARGS}.alpha cannot be set for a sweep",
         ),
         (
-            {"alphas": (0.1, 0.2), "overrides": ("trainer.experiment_name=x",)},
+            {"alphas": "0.1,0.2", "overrides": ("trainer.experiment_name=x",)},
             "trainer.experiment_name cannot be set for a sweep",
         ),
         ({"address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
@@ -129,19 +131,19 @@ def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
     ],
 )
 def test_what_cannot_go_well_is_refused_in_one_sentence(
-    changes: dict[str, Any], sentence: str, request_for: MakeRequest
+    changes: dict[str, Any], sentence: str, plan_for: MakePlan
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        make_plan(request_for(**changes), {})
+        plan_for(**changes)
 
 
-def test_a_setting_that_hydra_fills_in_is_left_to_it(request_for: MakeRequest) -> None:
+def test_a_setting_that_hydra_fills_in_is_left_to_it(plan_for: MakePlan) -> None:
     own = f"+{KWARGS}.steps_per_epoch=${{data.seed}}"
-    assert planned(request_for(overrides=(own,)))[f"{KWARGS}.steps_per_epoch"] == "${data.seed}"
+    assert planned(plan_for((own,)))[f"{KWARGS}.steps_per_epoch"] == "${data.seed}"
 
 
-def test_on_one_machine_the_server_is_closed_to_all_others(request_for: MakeRequest) -> None:
-    plan = make_plan(request_for(), {})
+def test_on_one_machine_the_server_is_closed_to_all_others(plan_for: MakePlan) -> None:
+    plan = plan_for()
     assert plan.server is not None
     assert (plan.address, str(plan.server.listen)) == ("127.0.0.1:50051", "127.0.0.1:50051")
 
@@ -155,46 +157,45 @@ def test_on_one_machine_the_server_is_closed_to_all_others(request_for: MakeRequ
     ],
 )
 def test_with_several_nodes_the_server_is_where_all_reach_it(
-    overrides: tuple[str, ...], environment: dict[str, str], request_for: MakeRequest
+    overrides: tuple[str, ...], environment: dict[str, str], plan_for: MakePlan
 ) -> None:
-    plan = make_plan(request_for(overrides=overrides), environment)
+    plan = plan_for(overrides, environment)
     assert plan.server is not None
     assert plan.address == str(plan.server.listen) == f"{THIS_NODE}:50051"
     # Nobody knows whether the file is there on the other nodes.
     assert f"{KWARGS}.dataset_path" not in settings_of(plan.trainings[0])
-    everywhere = request_for(overrides=overrides, server_address="0.0.0.0:7000")
-    plan = make_plan(everywhere, environment)
+    plan = plan_for(overrides, environment, server_address="0.0.0.0:7000")
     assert plan.address == f"{THIS_NODE}:7000"
     for wrong in ("127.0.0.1:7000", "localhost:7000", "[::1]:7000"):
         for changes in ({"server_address": wrong}, {"address": wrong}):
             with pytest.raises(InputError, match=rf"cannot reach {re.escape(wrong)} from another"):
-                make_plan(request_for(overrides=overrides, **changes), environment)
+                plan_for(overrides, environment, **changes)
 
 
 @pytest.mark.parametrize("environment", [{}, {"RAY_ADDRESS": ""}, {"RAY_ADDRESS": "local"}])
 def test_a_cluster_of_ones_own_is_one_machine(
-    environment: dict[str, str], request_for: MakeRequest
+    environment: dict[str, str], plan_for: MakePlan
 ) -> None:
-    plan = make_plan(request_for(overrides=("trainer.nnodes=1",)), environment)
+    plan = plan_for(("trainer.nnodes=1",), environment)
     assert plan.address == "127.0.0.1:50051"
 
 
-def test_an_actor_listens_where_ray_puts_it(request_for: MakeRequest) -> None:
-    plan = make_plan(request_for(server=ServerKind.RAY, server_address="0.0.0.0:7000"), {})
+def test_an_actor_listens_where_ray_puts_it(plan_for: MakePlan) -> None:
+    plan = plan_for(server=ServerKind.RAY, server_address="0.0.0.0:7000")
     assert plan.address == "NODE_IP:7000"
     assert plan.script().startswith("# a Ray actor serves ")
     with pytest.raises(InputError, match=r"listens at its node's IP; give its port as 0.0.0.0:P"):
-        make_plan(request_for(server=ServerKind.RAY, server_address="10.0.0.1:7000"), {})
+        plan_for(server=ServerKind.RAY, server_address="10.0.0.1:7000")
 
 
-def test_a_server_that_runs_already_is_used(request_for: MakeRequest) -> None:
-    plan = make_plan(request_for(dataset=None, address="10.0.0.5:50051"), {})
+def test_a_server_that_runs_already_is_used(plan_for: MakePlan) -> None:
+    plan = plan_for(dataset=None, address="10.0.0.5:50051")
     assert (plan.server, plan.address) == (None, "10.0.0.5:50051")
     assert f"{KWARGS}.dataset_path" not in settings_of(plan.trainings[0])
 
 
-def test_the_plan_can_be_pasted_into_a_shell(request_for: MakeRequest, tmp_path: Path) -> None:
-    script = make_plan(request_for(algorithm="dapo", server_workers=3), {}).script()
+def test_the_plan_can_be_pasted_into_a_shell(plan_for: MakePlan, tmp_path: Path) -> None:
+    script = plan_for(algorithm="dapo", server_workers=3).script()
     server, training = script.split("\n\n")
     assert server.endswith(" &")
     assert f"--dataset default={tmp_path}/problems.jsonl" in server.replace("\\\n    ", "")

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.launch import ALGORITHMS, MODELS, REWARDS
-from consensuspr.launch.recipes import COMMON, SUFFIX, Override, read_recipe, recipe
+from consensuspr.launch.recipes import COMMON, MODELS, SUFFIX, Override, read_recipe, recipe
+from consensuspr.launch.request import Algorithm
+from consensuspr.scoring.rewards import RewardKind
 
-NAMES = (COMMON, *ALGORITHMS, *MODELS.values(), *REWARDS)
+# Of each topic a launch takes one.
+TOPICS = ((COMMON,), tuple(Algorithm), tuple(MODELS.values()), tuple(RewardKind))
+NAMES = tuple(name for topic in TOPICS for name in topic)
 
 
 def test_every_file_is_a_recipe_and_every_recipe_a_file(repository: Path) -> None:
@@ -29,9 +32,8 @@ def test_a_recipe_names_each_key_once(name: str) -> None:
 
 def test_topics_do_not_speak_of_the_same_key() -> None:
     """Otherwise what is trained would depend on the order in which files are read."""
-    groups = ((COMMON,), ALGORITHMS, tuple(MODELS.values()), REWARDS)
     keys = [
-        {Override.parse(line).key for name in group for line in recipe(name)} for group in groups
+        {Override.parse(line).key for name in topic for line in recipe(name)} for topic in TOPICS
     ]
     assert sum(map(len, keys)) == len(set().union(*keys))
 

@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from consensuspr.cli import main
+
 if TYPE_CHECKING:
     from tests.launch.conftest import Trainer
 
 PATIENCE_S = 90.0
+
+
+def slow(*values: Any) -> list[Any]:
+    """Return parameters of which only the long form of the tests makes use."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @pytest.fixture
@@ -80,20 +87,24 @@ def server_of(launcher: subprocess.Popen[Any]) -> int:
     return 0
 
 
-def test_the_server_is_there_before_the_training_and_gone_after_it(
+def test_a_sweep_has_one_server_before_the_first_training_until_after_the_last(
     arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
-    done = run([*arguments, "data.seed=7"], trainer)
+    done = run([*arguments, "--alphas", "0.1,0.2", "data.seed=7"], trainer)
     assert done.returncode == 0, done.stderr
-    [noted] = trainer.noted()
-    assert noted["serving"]
-    assert {"data.seed=7", "+reward.reward_kwargs.reward=linear"} <= set(noted["arguments"])
-    assert not is_serving(noted["address"])
+    first, second = trainer.noted()
+    assert first["serving"] and second["serving"]
+    assert first["address"] == second["address"]
+    assert {"data.seed=7", "+reward.reward_kwargs.reward=linear"} <= set(first["arguments"])
+    assert "+reward.reward_kwargs.alpha=0.1" in first["arguments"]
+    assert "+reward.reward_kwargs.alpha=0.2" in second["arguments"]
+    assert not is_serving(first["address"])
     assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
-    assert f"the reward server is listening on {noted['address']}" in done.stderr
-    assert "training 1 of 1: grpo-qwen3-1.7b-base-linear" in done.stderr
+    assert f"the reward server is listening on {first['address']}" in done.stderr
+    assert "training 1 of 2: grpo-qwen3-1.7b-base-linear-alpha0.1" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_trainings_and_ends_a_sweep(
     arguments: list[str], trainer: Trainer
 ) -> None:
@@ -102,17 +113,6 @@ def test_the_exit_code_is_the_trainings_and_ends_a_sweep(
     [noted] = trainer.noted()
     assert "training grpo-qwen3-1.7b-base-linear-alpha0.1 ended with code 7" in done.stderr
     assert not is_serving(noted["address"])
-
-
-def test_a_sweep_trains_one_after_the_other_at_one_server(
-    arguments: list[str], trainer: Trainer
-) -> None:
-    done = run([*arguments, "--alphas", "0.1,0.2"], trainer)
-    assert done.returncode == 0, done.stderr
-    first, second = trainer.noted()
-    assert first["address"] == second["address"]
-    assert "+reward.reward_kwargs.alpha=0.1" in first["arguments"]
-    assert "+reward.reward_kwargs.alpha=0.2" in second["arguments"]
 
 
 def test_a_server_that_dies_is_noticed_and_started_again(
@@ -135,7 +135,7 @@ def test_a_server_that_dies_is_noticed_and_started_again(
     assert "again" in said.splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, *slow(signal.SIGTERM, signal.SIGHUP)])
 def test_a_signal_ends_the_training_and_then_the_server(
     number: signal.Signals, arguments: list[str], trainer: Trainer
 ) -> None:
@@ -158,6 +158,7 @@ def test_a_signal_ends_the_training_and_then_the_server(
         assert trainer.noted()[-1] == {"interrupted": True, "serving": True}
 
 
+@pytest.mark.slow
 def test_a_second_signal_kills_a_training_that_does_not_end(
     arguments: list[str], trainer: Trainer
 ) -> None:
@@ -178,7 +179,7 @@ def test_a_second_signal_kills_a_training_that_does_not_end(
     assert is_gone(trainer.noted()[0]["pid"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *slow(signal.SIGINT, signal.SIGHUP)])
 def test_a_signal_ends_a_server_that_is_still_starting(
     number: signal.Signals, arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
@@ -189,7 +190,7 @@ def test_a_signal_ends_a_server_that_is_still_starting(
     ) as launcher:
         log = tmp_path / "logs" / "server.log"
         server = until(lambda: log.exists() and server_of(launcher))
-        time.sleep(1)  # until it waits for the dataset
+        os.close(os.open(never_ends, os.O_WRONLY))  # is there once it waits for the dataset
         launcher.send_signal(number)
         launcher.communicate(timeout=PATIENCE_S)
     assert launcher.returncode == 128 + number
@@ -197,6 +198,7 @@ def test_a_signal_ends_a_server_that_is_still_starting(
     assert trainer.noted() == []
 
 
+@pytest.mark.slow
 def test_nothing_is_trained_without_a_server(
     arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
@@ -210,6 +212,7 @@ def test_nothing_is_trained_without_a_server(
     assert trainer.noted() == []
 
 
+@pytest.mark.slow
 def test_a_server_that_runs_already_is_used_and_left_alone(
     arguments: list[str], trainer: Trainer, repository: Path
 ) -> None:
@@ -234,6 +237,7 @@ def test_a_server_that_runs_already_is_used_and_left_alone(
         server.terminate()
 
 
+@pytest.mark.slow
 def test_nothing_is_trained_where_the_doctor_finds_a_fault(
     arguments: list[str], trainer: Trainer
 ) -> None:
@@ -245,13 +249,31 @@ def test_nothing_is_trained_where_the_doctor_finds_a_fault(
     assert trainer.noted() == []
 
 
-def test_a_dry_run_starts_nothing(arguments: list[str], trainer: Trainer, tmp_path: Path) -> None:
-    done = run([*arguments, "--dry-run"], trainer)
-    assert done.returncode == 0
-    assert "-m verl.trainer.main_ppo" in done.stdout
-    assert "+reward.reward_kwargs.reward=linear" in done.stdout
-    assert trainer.noted() == []
+def test_a_dry_run_starts_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments[3:], "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "-m verl.trainer.main_ppo" in shown
+    assert "+reward.reward_kwargs.reward=linear" in shown
     assert not (tmp_path / "logs").exists()
+
+
+def test_how_the_server_is_started_can_stand_in_a_file_and_the_environment(
+    arguments: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "launch.toml"
+    config.write_text('recipe = ["mine.overrides"]\nserver_workers = 5\ntrainer = "of_file"\n')
+    (tmp_path / "mine.overrides").write_text("trainer.total_epochs=3\n")
+    monkeypatch.setenv("CONSENSUSPR_LAUNCH_TRAINER", "of_environment")
+    assert main([*arguments[3:], "--dry-run", "--config", str(config)]) == 0
+    shown = capsys.readouterr().out
+    assert "--workers 1" in shown  # as an option says
+    assert "-m of_environment" in shown
+    assert "trainer.total_epochs=3" in shown
 
 
 @pytest.mark.parametrize(
@@ -261,14 +283,13 @@ def test_a_dry_run_starts_nothing(arguments: list[str], trainer: Trainer, tmp_pa
         (["--alphas", "0.1,0.1"], "--alphas names a number twice"),
         (["--alphas", "0.1", "--alpha", "0.2"], "give --alpha or --alphas, not both"),
         (["--algorithm", "ppo"], "Invalid value for '--algorithm'"),
+        (["--server-workers", "0"], "server_workers (--server-workers): Input should be greater"),
         (["custom_reward_function.path=x"], "verl would ignore custom_reward_function.path"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(
     own: list[str], sentence: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from consensuspr.cli import main
-
     assert main([*arguments[3:], *own]) == 2
     error = capsys.readouterr().err
     assert error.startswith("consensuspr: error: ") and sentence in error

@@ -1,10 +1,10 @@
-"""Where the server listens, and by which address every reward worker reaches it.
+"""From what a user asks for to the commands that are run, with nothing started yet.
 
-verl spreads its reward workers over all nodes of the Ray cluster, in turns.  On one machine the
-loopback interface serves them all and is closed to everybody else.  With several nodes, or with
-a Ray cluster that is there already and may have several, the address has to be one of this
-node's that the others reach: the protocol has neither encryption nor authentication, so that
-network must be the cluster's own.
+Where the server listens follows from where verl runs.  verl spreads its reward workers over all
+nodes of the Ray cluster, in turns.  On one machine the loopback interface serves them all and is
+closed to everybody else.  With several nodes, or with a Ray cluster that is there already and may
+have several, the address has to be one of this node's that the others reach: the protocol has
+neither encryption nor authentication, so that network must be the cluster's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from consensuspr.client.verl.config import SOURCE
@@ -31,160 +30,14 @@ from consensuspr.launch.recipes import (
     read_recipe,
     recipe,
 )
+from consensuspr.launch.request import Request, ServerKind
 from consensuspr.server.config import Address
 
+PROJECT = "consensuspr"
 DEFAULT_PORT = 50051
 
 # Stands for the IP of the node that an actor will be on.
 ACTORS_HOST = "NODE_IP"
-
-_LOOPBACK = "127.0.0.1"
-
-
-def has_other_nodes(overrides: Overrides, environment: Mapping[str, str]) -> bool:
-    """Say whether reward workers may run on other nodes than this one."""
-    nodes = overrides.value("trainer.nnodes")
-    cluster = environment.get("RAY_ADDRESS", "")
-    return (nodes is not None and nodes != "1") or cluster not in ("", "local")
-
-
-def listen_address(given: str | None, other_nodes: bool) -> Address:
-    """Return where the server is to listen.
-
-    Args:
-        given: what the user said; None for the default.
-        other_nodes: whether it must be reached from other nodes.
-
-    Raises:
-        InputError: it is no address, or other nodes cannot reach it.
-    """
-    if given is None:
-        return Address(this_node() if other_nodes else _LOOPBACK, DEFAULT_PORT)
-    address = Address.parse(given)
-    if other_nodes:
-        require_reachable(given)
-    return address
-
-
-def actor_address(given: str | None) -> Address:
-    """Return the address of a server that Ray places: it listens at its node's IP.
-
-    Args:
-        given: ``0.0.0.0:PORT``; None for the default port.
-
-    Raises:
-        InputError: it is no address, or names a host.
-    """
-    if given is None:
-        return Address(ACTORS_HOST, DEFAULT_PORT)
-    address = Address.parse(given)
-    if not _is(address.host, "unspecified"):
-        raise InputError(
-            f"a Ray actor listens at its node's IP; give its port as 0.0.0.0:PORT, got {given}"
-        )
-    return Address(ACTORS_HOST, address.port)
-
-
-def worker_address(listening: Address) -> str:
-    """Return the address that reward workers are told, for one at which the server listens."""
-    if _is(listening.host, "unspecified"):
-        return str(Address(this_node(), listening.port))
-    return str(listening)
-
-
-def require_reachable(address: str) -> None:
-    """Refuse an address that means another machine on each node.
-
-    Raises:
-        InputError: it is one of the loopback interface.
-    """
-    host = Address.parse(address).host
-    if host == "localhost" or _is(host, "loopback"):
-        raise InputError(
-            f"reward workers run on every node and cannot reach {address} from another one; "
-            "give an address of this node that the others reach, or 0.0.0.0:PORT to listen on all"
-        )
-
-
-def this_node() -> str:
-    """Return the IP by which other nodes reach this one.
-
-    Raises:
-        InputError: it has none.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Sends nothing: the kernel only chooses the interface that leads outside.
-            probe.connect(("192.0.2.1", 9))
-            host: str = probe.getsockname()[0]
-        except OSError as error:
-            raise InputError(
-                f"the address of this node cannot be found ({error.strerror}); give it"
-            ) from None
-    return host
-
-
-def _is(host: str, kind: str) -> bool:
-    try:
-        return bool(getattr(ipaddress.ip_address(host), f"is_{kind}"))
-    except ValueError:
-        return False
-
-
-# MERGED From what a user asks for to the commands that are run, with nothing started yet.
-
-TRAINER = "verl.trainer.main_ppo"
-PROJECT = "consensuspr"
-
-
-class ServerKind(StrEnum):
-    """Who keeps the server that is started."""
-
-    PROCESS = "process"
-    RAY = "ray"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a user asks for; see ``consensuspr launch --help``.
-
-    Attributes:
-        algorithm: one of the recipes'.
-        model: a size with a recipe, else a path or hub name.
-        reward: one of the recipes'.
-        train_files: Parquet for training.
-        val_files: Parquet for validation.
-        dataset: problems with nodes, for the server, and for scoring while it is away.
-        alphas: of the linear reward, one run each; empty for the recipe's.
-        switch_epoch: of the curriculum; None for the recipe's.
-        address: of a server that runs already; None to start one.
-        server: who keeps the one that is started.
-        server_address: where that one listens; None for the default.
-        server_workers: its worker processes; None for its default.
-        server_config: its settings file.
-        recipes: more files of overrides, read after ours.
-        overrides: Hydra overrides; they win.
-        log_folder: for the server's log and the score logs.
-        trainer: module that is run as the training.
-    """
-
-    algorithm: str
-    model: str
-    reward: str
-    train_files: tuple[str, ...]
-    val_files: tuple[str, ...]
-    dataset: Path | None = None
-    alphas: tuple[float, ...] = ()
-    switch_epoch: int | None = None
-    address: str | None = None
-    server: ServerKind = ServerKind.PROCESS
-    server_address: str | None = None
-    server_workers: int | None = None
-    server_config: Path | None = None
-    recipes: tuple[Path, ...] = ()
-    overrides: tuple[str, ...] = ()
-    log_folder: Path = Path("consensuspr-logs")
-    trainer: str = TRAINER
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,59 +108,85 @@ class Plan:
     def script(self) -> str:
         """Return the plan as commands that can be pasted into a shell."""
         parts = []
-        if self.server is not None:
-            if self.server.kind is ServerKind.RAY:
-                parts.append(f"# a Ray actor serves {self.server.dataset} at {self.address}")
-            else:
-                parts.append(_shell(self.server.command(self.server.listen)) + " &")
+        if self.server is not None and self.server.kind is ServerKind.RAY:
+            parts.append(f"# a Ray actor serves {self.server.dataset} at {self.address}")
+        elif self.server is not None:
+            parts.append(_shell(self.server.command(self.server.listen)) + " &")
         parts += [_shell(training.command(self.address)) for training in self.trainings]
         return "\n\n".join(parts)
 
 
-def make_plan(request: Request, environment: Mapping[str, str]) -> Plan:
+def _shell(command: Sequence[str]) -> str:
+    """Return a command for a shell: what is run on one line, then each setting on its own."""
+    lines: list[list[str]] = [[]]
+    for word in command:
+        if word.startswith("--") or ("=" in word and not lines[-1][0].startswith("--")):
+            lines.append([])
+        lines[-1].append(shlex.quote(word))
+    return " \\\n    ".join(" ".join(line) for line in lines)
+
+
+def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[str, str]) -> Plan:
     """Put recipes, options and overrides together and check them.
 
     Args:
         request: what is asked for.
+        overrides: of Hydra, by the user; they win.
         environment: variables of the process; ``RAY_ADDRESS`` is looked at.
 
     Raises:
         InputError: something in it is wrong, would be ignored or does not fit together.
     """
-    trainings = tuple(_training(request, alpha) for alpha in request.alphas or (None,))
-    other_nodes = has_other_nodes(trainings[0].overrides, environment)
+    own = [line for path in request.recipe for line in read_recipe(path)] + list(overrides)
+    alphas = request.runs()
+    _refuse_clashes(own, sweep=len(alphas) > 1)
+    trainings = tuple(_training(request, alpha, own) for alpha in alphas)
+    # Reward workers may run on other nodes than this one.
+    cluster = environment.get("RAY_ADDRESS", "")
+    nodes = trainings[0].overrides.value("trainer.nnodes")
+    other_nodes = nodes not in (None, "1") or cluster not in ("", "local")
     for training in trainings:
         if request.dataset is not None and not other_nodes:
             # On another node there may be no such file, and a reward worker that is told of one
             # does not start without it.
-            key = f"{SOURCE}.dataset_path"
-            if training.overrides.value(key) is None:
-                training.overrides.add([f"{key}={hydra_text(request.dataset.absolute())}"])
+            training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
         check_overrides(training.overrides)
     if request.address is not None:
         if other_nodes:
-            require_reachable(request.address)
+            _require_reachable(request.address)
         Address.parse(request.address)
         return Plan(None, request.address, trainings)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
-    if request.server is ServerKind.RAY:
-        listen = actor_address(request.server_address)
-    else:
-        listen = listen_address(request.server_address, other_nodes)
+    listen = _listen_address(request, other_nodes)
     server = ServerPlan(
         request.server,
         request.dataset.absolute(),
         listen,
         request.server_workers,
         request.server_config,
-        request.log_folder.absolute() / "server.log",
+        request.log_dir.absolute() / "server.log",
     )
     return Plan(server, worker_address(listen), trainings)
 
 
-def _training(request: Request, alpha: float | None) -> Training:
-    """Return a run for one alpha, None: the recipe's."""
+def _refuse_clashes(own: Sequence[str], *, sweep: bool) -> None:
+    """Refuse settings that two places give, or that would make runs of a sweep the same."""
+    given = Overrides(own)
+    if f"{SOURCE}.address" in given:
+        raise InputError(f"give the address of a server as --address, not as {SOURCE}.address")
+    if f"{SOURCE}.reward" in given:
+        raise InputError(f"give the reward as --reward, not as {SOURCE}.reward")
+    for key in (f"{SOURCE}.alpha", "trainer.experiment_name", f"{SOURCE}.score_log"):
+        if sweep and key in given:
+            raise InputError(f"{key} cannot be set for a sweep: each run has its own")
+
+
+def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Training:
+    """Return a run for one alpha, None: the recipe's.
+
+    The later wins: our recipes, then what options say, then the user's own overrides.
+    """
     overrides = Overrides()
     for topic in (COMMON, request.algorithm):
         overrides.add(recipe(topic))
@@ -317,55 +196,37 @@ def _training(request: Request, alpha: float | None) -> Training:
         overrides.add([f"actor_rollout_ref.model.path={hydra_text(request.model)}"])
     overrides.add(recipe(request.reward))
     overrides.add(_of_options(request, alpha))
-    for path in request.recipes:
-        overrides.add(read_recipe(path))
-    overrides.add(request.overrides)
-    _refuse_clashes(request, overrides)
+    overrides.add(own)
     name = overrides.value("trainer.experiment_name") or PROJECT
-    log_key = f"{SOURCE}.score_log"
-    if log_key not in overrides:
-        log = request.log_folder.absolute() / "scores" / name
-        overrides.add([f"{log_key}={hydra_text(log)}"])
+    overrides.add_default(f"{SOURCE}.score_log", request.log_dir.absolute() / "scores" / name)
     return Training(name, overrides, request.trainer)
 
 
 def _of_options(request: Request, alpha: float | None) -> list[str]:
     """Return the overrides that stand for options."""
-    name = f"{request.algorithm}-{_slug(request.model)}-{request.reward}"
+    model = f"{MODELS[request.model]}-base" if request.model in MODELS else Path(request.model).name
+    slug = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-")
+    name = f"{request.algorithm}-{slug}-{request.reward}"
     given = [
         f"data.train_files={hydra_list(_located(request.train_files))}",
         f"data.val_files={hydra_list(_located(request.val_files))}",
         f"trainer.project_name={PROJECT}",
     ]
-    if request.switch_epoch is not None:
-        _only_for("curriculum", "--switch-epoch", request.reward)
-        given.append(f"{SOURCE}.switch_epoch={request.switch_epoch}")
+    for option, value, reward in (
+        ("switch_epoch", request.switch_epoch, "curriculum"),
+        ("alpha", alpha, "linear"),
+    ):
+        if value is None:
+            continue
+        if request.reward != reward:
+            raise InputError(
+                f"--{option.replace('_', '-')} belongs to the {reward} reward, and the reward is"
+                f" {request.reward}"
+            )
+        given.append(f"{SOURCE}.{option}={value}")
     if alpha is not None:
-        _only_for("linear", "--alpha", request.reward)
-        given.append(f"{SOURCE}.alpha={alpha}")
         name += f"-alpha{alpha}"
     return [*given, f"trainer.experiment_name={name}"]
-
-
-def _refuse_clashes(request: Request, overrides: Overrides) -> None:
-    """Refuse settings that two places give, or that would make runs of a sweep the same."""
-    own = Overrides()
-    for path in request.recipes:
-        own.add(read_recipe(path))
-    own.add(request.overrides)
-    if f"{SOURCE}.address" in own:
-        raise InputError(f"give the address of a server as --address, not as {SOURCE}.address")
-    if f"{SOURCE}.reward" in own:
-        raise InputError(f"give the reward as --reward, not as {SOURCE}.reward")
-    if len(request.alphas) > 1:
-        for key in (f"{SOURCE}.alpha", "trainer.experiment_name", f"{SOURCE}.score_log"):
-            if key in own:
-                raise InputError(f"{key} cannot be set for a sweep: each run has its own")
-
-
-def _only_for(reward: str, option: str, chosen: str) -> None:
-    if chosen != reward:
-        raise InputError(f"{option} belongs to the {reward} reward, and the reward is {chosen}")
 
 
 def _located(files: Sequence[str]) -> list[str]:
@@ -376,28 +237,77 @@ def _located(files: Sequence[str]) -> list[str]:
     """
     located = []
     for file in files:
-        if "://" in file:
-            located.append(file)
-            continue
         path = Path(file).expanduser()
-        if not path.is_file():
+        if "://" not in file and not path.is_file():
             raise InputError(f"{file}: no such file")
-        located.append(str(path.absolute()))
+        located.append(file if "://" in file else str(path.absolute()))
     return located
 
 
-def _slug(model: str) -> str:
-    """Return a model's name as part of an experiment's."""
-    name = f"{MODELS[model]}-base" if model in MODELS else Path(model).name
-    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-")
+def _listen_address(request: Request, other_nodes: bool) -> Address:
+    """Return where the server is to listen.
+
+    Raises:
+        InputError: what was given is no address, or reward workers cannot reach it.
+    """
+    given = request.server_address
+    if request.server is ServerKind.RAY:
+        # Ray places it, and it listens at its node's IP.
+        address = Address.parse(given or f"0.0.0.0:{DEFAULT_PORT}")
+        if not _is(address.host, "unspecified"):
+            raise InputError(
+                f"a Ray actor listens at its node's IP; give its port as 0.0.0.0:PORT, got {given}"
+            )
+        return Address(ACTORS_HOST, address.port)
+    if given is None:
+        return Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
+    address = Address.parse(given)
+    if other_nodes:
+        _require_reachable(given)
+    return address
 
 
-def _shell(command: Sequence[str]) -> str:
-    """Return a command for a shell: what is run on one line, then each setting on its own."""
-    lines: list[list[str]] = [[]]
-    for word in command:
-        begins = word.startswith("--") or ("=" in word and not lines[-1][0].startswith("--"))
-        if begins:
-            lines.append([])
-        lines[-1].append(shlex.quote(word))
-    return " \\\n    ".join(" ".join(line) for line in lines)
+def worker_address(listening: Address) -> str:
+    """Return the address that reward workers are told, for one at which the server listens."""
+    if _is(listening.host, "unspecified"):
+        return str(Address(this_node(), listening.port))
+    return str(listening)
+
+
+def _require_reachable(address: str) -> None:
+    """Refuse an address that means another machine on each node.
+
+    Raises:
+        InputError: it is one of the loopback interface.
+    """
+    host = Address.parse(address).host
+    if host == "localhost" or _is(host, "loopback"):
+        raise InputError(
+            f"reward workers run on every node and cannot reach {address} from another one; "
+            "give an address of this node that the others reach, or 0.0.0.0:PORT to listen on all"
+        )
+
+
+def _is(host: str, kind: str) -> bool:
+    try:
+        return bool(getattr(ipaddress.ip_address(host), f"is_{kind}"))
+    except ValueError:
+        return False
+
+
+def this_node() -> str:
+    """Return the IP by which other nodes reach this one.
+
+    Raises:
+        InputError: it has none.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
+        try:
+            # Sends nothing: the kernel only chooses the interface that leads outside.
+            outward.connect(("192.0.2.1", 9))
+            host: str = outward.getsockname()[0]
+        except OSError as error:
+            raise InputError(
+                f"the address of this node cannot be found ({error.strerror}); give it"
+            ) from None
+    return host

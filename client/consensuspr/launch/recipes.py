@@ -1,8 +1,16 @@
-"""Hydra overrides as a list in which each key stands once.
+"""Recipes: files of Hydra overrides, one a topic, put together so that each key stands once.
+
+A file holds one override a line; blank lines and lines that begin with ``#`` are for people.
+Files and not code, so that what verl is given can be read, copied and compared without us.
 
 Hydra applies overrides in order, but refuses a second ``+key``, and without the ``+`` a key that
 verl's schema lacks.  Here a later override of a key replaces the earlier one, whoever gave it,
 and the settings of the reward, for which verl has no schema, get their ``+`` by themselves.
+
+verl refuses keys that its schema lacks, but accepts some that it no longer reads, lets a value
+take the place of a whole group, and hands the settings of the reward on unseen.  Those three are
+looked at here, without verl (:func:`check_overrides`).  What takes verl, the data or the server is
+``consensuspr doctor``'s, which a launch runs before the training.
 """
 
 from __future__ import annotations
@@ -18,7 +26,22 @@ from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.config import SOURCE
 from consensuspr.errors import InputError
 
-REWARD_KWARGS = "reward.reward_kwargs"
+COMMON = "common"
+# Sizes of Qwen3-Base that have a recipe; any other model is named by its path or hub name.
+MODELS = {"1.7b": "qwen3-1.7b", "4b": "qwen3-4b", "8b": "qwen3-8b"}
+
+SUFFIX = ".overrides"
+_FOLDER = "recipe_files"
+
+# Top groups of verl before 0.7. 0.9 accepts their keys and reads none of them.
+OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
+
+# Settings of verl's own among ours.
+_OVERLONG = "overlong_buffer_cfg"
+_VERLS = (
+    "max_resp_len",
+    *(f"{_OVERLONG}.{key}" for key in ("enable", "len", "penalty_factor", "log")),
+)
 
 _OVERRIDE = re.compile(r"(?P<mark>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@-]*)(?:=(?P<value>.*))?", re.S)
 
@@ -68,12 +91,12 @@ class Override:
         if found is None or (found["value"] is None and found["mark"] != "~"):
             raise InputError(f"an override must be KEY=VALUE as Hydra takes it, got {text[:200]!r}")
         mark, key = found["mark"] or "", found["key"]
-        if key == REWARD_KWARGS:
+        if key == SOURCE:
             raise InputError(
-                f"give each setting of the reward on its own: {REWARD_KWARGS}.NAME=VALUE,"
+                f"give each setting of the reward on its own: {SOURCE}.NAME=VALUE,"
                 f" got {text[:200]!r}"
             )
-        if key.startswith(f"{REWARD_KWARGS}."):
+        if key.startswith(f"{SOURCE}."):
             if mark == "~":
                 raise InputError(f"set {key} to another value, or to null, instead of removing it")
             mark = "+"
@@ -86,8 +109,9 @@ class Override:
 class Overrides:
     """Overrides by key, in the order in which their keys first came."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Iterable[str] = ()) -> None:
         self._by_key: dict[str, Override] = {}
+        self.add(texts)
 
     def add(self, texts: Iterable[str]) -> None:
         """Take overrides; each replaces an earlier one of its key.
@@ -105,6 +129,11 @@ class Overrides:
             if earlier is not None and earlier.mark and not override.mark:
                 override = Override(earlier.mark, override.key, override.value)
             self._by_key[override.key] = override
+
+    def add_default(self, key: str, value: object) -> None:
+        """Set a text where the key is not set yet."""
+        if key not in self._by_key:
+            self.add([f"{key}={hydra_text(value)}"])
 
     def value(self, key: str) -> str | None:
         """Return the value of a key without its quotes; None where none is set."""
@@ -124,21 +153,6 @@ class Overrides:
     def arguments(self) -> list[str]:
         """Return the overrides as arguments of a command."""
         return [str(override) for override in self._by_key.values()]
-
-
-# MERGED The recipes: files of Hydra overrides, one a topic, put together by name.
-#
-# A file holds one override a line; blank lines and lines that begin with ``#`` are for people.
-# Files and not code, so that what verl is given can be read, copied and compared without us.
-
-COMMON = "common"
-ALGORITHMS = ("grpo", "dapo")
-REWARDS = ("outcome", "linear", "max", "curriculum")
-# Sizes of Qwen3-Base that have a recipe; any other model is named by its path or hub name.
-MODELS = {"1.7b": "qwen3-1.7b", "4b": "qwen3-4b", "8b": "qwen3-8b"}
-
-SUFFIX = ".overrides"
-_FOLDER = "recipe_files"
 
 
 def recipe(name: str) -> list[str]:
@@ -164,24 +178,6 @@ def read_recipe(path: Path) -> list[str]:
 def _overrides(text: str) -> list[str]:
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
-
-
-# MERGED What can be found wrong with overrides before anything is started.
-#
-# verl refuses keys that its schema lacks, but accepts some that it no longer reads, lets a value
-# take the place of a whole group, and hands the settings of the reward on unseen.  Those three are
-# looked at here, without verl.  What takes verl, the data or the server is ``consensuspr doctor``'s,
-# which a launch runs before the training.
-
-# Top groups of verl before 0.7. 0.9 accepts their keys and reads none of them.
-OLD_GROUPS = ("custom_reward_function", "reward_model", "sandbox_fusion")
-
-# Settings of verl's own in the place of ours.
-_OVERLONG = "overlong_buffer_cfg"
-_VERLS = (
-    "max_resp_len",
-    *(f"{_OVERLONG}.{key}" for key in ("enable", "len", "penalty_factor", "log")),
-)
 
 
 def check_overrides(overrides: Overrides) -> None:

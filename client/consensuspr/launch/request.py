@@ -1,0 +1,94 @@
+"""What a user of ``consensuspr launch`` asks for: one value of settings.
+
+Apart from what is done with it (``plan.py``), so that the command's help is there at once.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import Field
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.rewards import RewardKind
+from consensuspr.settings import Settings
+
+
+class Algorithm(StrEnum):
+    """Which recipe of the paper."""
+
+    GRPO = "grpo"
+    DAPO = "dapo"
+
+
+class ServerKind(StrEnum):
+    """Who keeps the server that is started."""
+
+    PROCESS = "process"
+    RAY = "ray"
+
+
+class Request(Settings):
+    """What is trained, with what, and where its rewards come from."""
+
+    algorithm: Algorithm = Field(description="Recipe to train with.")
+    model: str = Field(
+        description="Size of Qwen3-Base with a recipe, or any model's path or hub name."
+    )
+    reward: RewardKind = Field(description="What is rewarded.")
+    train_files: tuple[str, ...] = Field(description="Training Parquet; may be repeated.")
+    val_files: tuple[str, ...] = Field(description="Validation Parquet; may be repeated.")
+    dataset: Path | None = Field(
+        None, description="Dataset with nodes for the server, and for scoring while it is away."
+    )
+    alpha: float | None = Field(
+        None, description="Weight of accuracy in the linear reward; where not set, 0.5."
+    )
+    alphas: str = Field("", description="Sweep: one run after the other, each with its alpha.")
+    switch_epoch: int | None = Field(
+        None, ge=0, description="First epoch of the curriculum's second stage; where not set, 1."
+    )
+    recipe: tuple[Path, ...] = Field(
+        (), description="File of more overrides, one a line; may be repeated."
+    )
+    address: str | None = Field(None, description="Use this server and start none.")
+    server: ServerKind = Field(
+        ServerKind.PROCESS, description="Start the server as a process here, or as a Ray actor."
+    )
+    server_address: str | None = Field(
+        None,
+        description="Where the server that is started listens; where not set 127.0.0.1:50051, with"
+        " several nodes this node's IP.",
+    )
+    server_workers: int | None = Field(
+        None, ge=1, description="Worker processes of the server that is started."
+    )
+    server_config: Path | None = Field(
+        None, description="Settings of the server that is started, as TOML."
+    )
+    log_dir: Path = Field(
+        Path("consensuspr-logs"), description="For the server's log and the score logs."
+    )
+    trainer: str = Field("verl.trainer.main_ppo", description="Module that is the training.")
+    no_doctor: bool = Field(False, description="Train without `consensuspr doctor` first.")
+
+    def runs(self) -> tuple[float | None, ...]:
+        """Return the alpha of each run, None for that of the recipe.
+
+        Raises:
+            InputError: both options are given, or one is no list of different numbers.
+        """
+        if not self.alphas:
+            return (self.alpha,)
+        if self.alpha is not None:
+            raise InputError("give --alpha or --alphas, not both")
+        try:
+            numbers = tuple(float(text) for text in self.alphas.split(","))
+        except ValueError:
+            raise InputError(
+                f"--alphas must be numbers with commas between, got {self.alphas!r}"
+            ) from None
+        if len(set(numbers)) < len(numbers):
+            raise InputError(f"--alphas names a number twice: {self.alphas}")
+        return numbers
