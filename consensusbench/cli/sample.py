@@ -1,175 +1,50 @@
-"""How a sampling run looks on the terminal: its bar, its table, its sentences."""
+"""``consensusbench sample``: rollouts from language models, correct ones or all."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from consensusbench.outputs import check_outputs
-from consensusbench.sampling import Estimate, Outcome, Progress, Report
-from consensusbench.sampling.plan import (
-    MAX_ATTEMPTS,
-    MINIMUM,
-    PER_PROBLEM,
-    TEMPERATURE,
+from consensusbench.sampling import (
+    SampleEstimate,
+    SampleJob,
+    SampleOutcome,
+    SampleProgress,
+    SampleReport,
     SampleSettings,
+    estimate_job,
+    run_job,
 )
-from consensuspr.cli.options import AnswerRuleChoice, Color, Json, OnErrorChoice, OnErrorOption
+from consensuspr.cli.options import Color, ConfigFile, Json, list_settings
 from consensuspr.console import ColorMode, NoProgress, make_console, one_line
 from consensuspr.errors import ConsensusPRError
+from consensuspr.settings import load_settings
 
-if TYPE_CHECKING:
-    from consensusbench.sampling import Job, Outcome
-
-
+PREFIX = "CONSENSUSBENCH_SAMPLE"
 WINDOW_S = 30.0
 
 
-class Rates:
-    """Requests and tokens a second, over the last half minute.
-
-    Args:
-        clock: seconds, monotonic.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: deque[tuple[float, int, int]] = deque()
-
-    def update(self, requests: int, tokens: int) -> tuple[float, float]:
-        """Take in the totals so far and return both rates."""
-        now = self._clock()
-        self._seen.append((now, requests, tokens))
-        while now - self._seen[0][0] > WINDOW_S:
-            self._seen.popleft()
-        since, requests_then, tokens_then = self._seen[0]
-        seconds = max(now - since, 1e-9)
-        if len(self._seen) == 1:
-            return 0.0, 0.0
-        return (requests - requests_then) / seconds, (tokens - tokens_then) / seconds
-
-
-@contextmanager
-def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[Progress], None]]:
-    """Show problems, rates and cost while the block runs; yield what takes in the progress."""
-    if hidden:
-        yield lambda progress: None
-        return
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} problems", style="progress.download"),
-        TextColumn("{task.fields[rates]}", style="progress.data.speed"),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        console=make_console(stderr=True),
-    )
-    rates = Rates()
-    with bar:
-        task = bar.add_task("sampling", total=total, rates="")
-
-        def show(progress: Progress) -> None:
-            if progress.phase == "writing":
-                bar.update(task, description="writing", completed=progress.problems, rates="")
-                return
-            requests, tokens = rates.update(progress.requests, progress.tokens)
-            bar.update(
-                task,
-                description=progress.phase,
-                completed=progress.problems,
-                rates=f"{requests:,.1f} requests/s {tokens:,.0f} tokens/s{_paid(progress)}",
-            )
-
-        yield show
-
-
-def _paid(progress: Progress) -> str:
-    return f" ${progress.cost:,.2f}" if progress.cost else ""
-
-
-def print_report(console: Console, report: Report, path: str, samples: bool) -> None:
-    """Print what was written, and what each model contributed."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Model")
-    for heading in ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost"):
-        table.add_column(heading, justify="right")
-    for name, count in report.models.items():
-        table.add_row(
-            Text(one_line(name)),
-            f"{count.rollouts:,}",
-            _share(count.correct, count.rollouts),
-            f"{count.undecided:,}",
-            f"{count.cut:,}",
-            f"{count.refused:,}",
-            f"{count.completion_tokens:,}",
-            f"${count.cost:,.2f}" if count.cost else "–",
-        )
-    console.print(table)
-    console.print(f"{path}: {report.written:,} rows", markup=False, soft_wrap=True)
-    console.print(_problems(report, samples), markup=False, soft_wrap=True)
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else "–"
-
-
-def _problems(report: Report, samples: bool) -> str:
-    """Say in one sentence how many problems got what they were to get."""
-    said = [f"{report.problems['complete']:,} problems complete"]
-    if report.problems["enough"]:
-        said.append(f"{report.problems['enough']:,} with fewer rollouts, but enough")
-    if report.problems["few"]:
-        first = next(iter(report.few))
-        what = "with samples missing" if samples else "with too few correct rollouts"
-        said.append(f"{report.problems['few']:,} {what} (first: {one_line(first)!r})")
-    if report.not_asked:
-        first, reason = next(iter(report.not_asked.items()))
-        said.append(f"{len(report.not_asked):,} not asked (first: {one_line(first)!r}, {reason})")
-    return ", ".join(said)
-
-
-def print_estimate(console: Console, estimate: Estimate) -> None:
-    """Print the bounds of a run that was not made."""
-    console.print(
-        f"{estimate.problems:,} problems, {estimate.recorded:,} replies recorded, "
-        f"${estimate.spent:,.2f} spent"
-    )
-    console.print(
-        f"requests: {estimate.least_requests:,} if every answer is correct, "
-        f"at most {estimate.most_requests:,} besides repeated ones"
-    )
-    if estimate.most_tokens is None:
-        console.print("tokens and cost: no bound, since a model has no max_tokens")
-        return
-    cost = "no bound, since a model has no price"
-    if estimate.most_cost is not None:
-        cost = f"at most ${estimate.most_cost:,.2f}"
-    console.print(f"tokens: at most {estimate.most_tokens:,}; cost: {cost}")
-
-
-def how_to_go_on(outcome: Outcome) -> str:
-    """Return how far a run came that was stopped, and what to do."""
-    finished = 0 if outcome.run is None else outcome.run.finished
-    return (
-        f"{finished:,} of {outcome.total:,} problems are finished; run the same command again to "
-        "go on, or with --finish to write the rollouts that there are"
-    )
-
-
-# MERGED ``consensusbench sample``: rollouts from language models, correct ones or all.
+def _setting(name: str, metavar: str) -> Any:
+    """Return the option of a setting: its meaning and its default are the setting's."""
+    field = SampleSettings.model_fields[name]
+    text = " ".join((field.description or "").split())
+    default = False if field.default is None else str(field.default)
+    return typer.Option(metavar=metavar, show_default=default, help=f"{text[0].upper()}{text[1:]}.")
 
 
 def sample(
@@ -201,69 +76,14 @@ def sample(
             help="TOML file of models with their own prices, limits, keys and temperatures.",
         ),
     ] = None,
-    per_problem: Annotated[
-        int, typer.Option(metavar="N", help="Correct rollouts a problem, over all models.")
-    ] = PER_PROBLEM,
-    minimum: Annotated[
-        int, typer.Option(metavar="N", help="Problems with fewer correct rollouts are reported.")
-    ] = MINIMUM,
-    max_attempts: Annotated[
-        int, typer.Option(metavar="N", help="Rollouts of one problem by one model at most.")
-    ] = MAX_ATTEMPTS,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            show_default=False,
-            help="Draw exactly K rollouts a problem from each model, right or wrong (pass@k).",
-        ),
-    ] = None,
-    temperature: Annotated[
-        float, typer.Option(help="For models of which the models file says nothing else.")
-    ] = TEMPERATURE,
-    top_p: Annotated[
-        float | None, typer.Option(show_default="the server's", help="The same for top-p.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            show_default="the server's",
-            help="The same for the length of a reply, reasoning included.",
-        ),
-    ] = None,
-    concurrency: Annotated[
-        int, typer.Option(metavar="N", help="The same for requests in flight at once.")
-    ] = 16,
-    seed: Annotated[
-        int | None,
-        typer.Option(show_default="none", help="Sent with each request, plus its number."),
-    ] = None,
-    answer_rule: AnswerRuleChoice = None,
-    only_correct: Annotated[
-        bool, typer.Option("--only-correct", help="Leave wrong rollouts out of the output.")
-    ] = False,
-    with_reasoning: Annotated[
-        bool,
-        typer.Option(
-            "--with-reasoning",
-            help="Put what a model thought into the response, in <think> marks.",
-        ),
-    ] = False,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(metavar="USD", show_default=False, help="Spend no more in all runs together."),
-    ] = None,
-    max_requests: Annotated[
-        int | None,
-        typer.Option(metavar="N", show_default=False, help="Send no more, repeated ones included."),
-    ] = None,
-    max_tokens_total: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", show_default=False, help="Use no more, prompts and replies together."
-        ),
-    ] = None,
+    per_problem: Annotated[int | None, _setting("per_problem", "N")] = None,
+    samples: Annotated[int | None, _setting("samples", "K")] = None,
+    temperature: Annotated[float | None, _setting("temperature", "T")] = None,
+    max_tokens: Annotated[int | None, _setting("max_tokens", "N")] = None,
+    concurrency: Annotated[int | None, _setting("concurrency", "N")] = None,
+    max_cost: Annotated[float | None, _setting("max_cost", "USD")] = None,
+    config: ConfigFile = None,
+    show_settings: Annotated[bool, list_settings(lambda: SampleSettings, PREFIX)] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask nothing; print bounds on requests and cost.")
     ] = False,
@@ -271,13 +91,6 @@ def sample(
         bool,
         typer.Option("--finish", help="Ask nothing; write the rollouts of a run that was stopped."),
     ] = False,
-    grace: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0.0, help="After Ctrl-C, wait so long for open requests."
-        ),
-    ] = 30.0,
-    on_error: OnErrorOption = OnErrorChoice.STOP,
     no_progress: NoProgress = False,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
@@ -295,44 +108,34 @@ def sample(
     and run it again, and no reply is paid for twice. The output is written at the end; wrong
     rollouts are in it with `correct: false`. Keys come from the environment (`OPENAI_API_KEY`,
     or what the models file names).
+
+    These are the options that people set; `--list-settings` prints all settings, each of which
+    can stand in the TOML file of `--config` or in an environment variable
+    (`CONSENSUSBENCH_SAMPLE_SEED=1`).
     """
     from consensusbench.llm import read_models
-    from consensusbench.sampling import Job, Output
 
-    defaults = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "max_tokens": max_tokens,
-        "concurrency": concurrency,
-    }
-    check_outputs((output,), (problems, models))
-    job = Job(
-        problems,
-        Output(output, only_correct, with_reasoning),
-        SampleSettings(
-            read_models(model or (), models, defaults),
-            per_problem,
-            minimum,
-            max_attempts,
-            samples,
-            answer_rule,
-            seed,
-        ),
-        max_cost,
-        max_requests,
-        max_tokens_total,
-        finish,
-        grace,
-        on_error.value,
+    settings = load_settings(
+        SampleSettings,
+        prefix=PREFIX,
+        file=config,
+        environment=os.environ,
+        overrides={
+            "per_problem": per_problem,
+            "samples": samples,
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "concurrency": concurrency,
+            "max_cost": max_cost,
+        },
     )
-    if dry_run:
-        return _estimate(job, as_json, color)
-    return _run(job, no_progress, as_json, color)
-
-
-def _estimate(job: Job, as_json: bool, color: ColorMode) -> int:
-    from consensusbench.sampling import estimate_job
-
+    defaults = settings.model_dump(include={"temperature", "top_p", "max_tokens", "concurrency"})
+    check_outputs((output,), (problems, models, config))
+    job = SampleJob(
+        problems, output, read_models(model or (), models, defaults), settings, finish=finish
+    )
+    if not dry_run:
+        return _run(job, no_progress, as_json, color)
     estimate = asyncio.run(estimate_job(job))
     if as_json:
         print(json.dumps(estimate.to_json()))
@@ -341,31 +144,37 @@ def _estimate(job: Job, as_json: bool, color: ColorMode) -> int:
     return 0
 
 
-def _run(job: Job, no_progress: bool, as_json: bool, color: ColorMode) -> int:
-    from consensusbench.sampling import count_problems, run_job
-
-    total = count_problems(job).rows
+def _run(job: SampleJob, no_progress: bool, as_json: bool, color: ColorMode) -> int:
+    # Once before all else, so that a bad row stops the command before anything is paid.
+    total = sum(1 for _ in job.read())
     with sampling_progress(total, hidden=no_progress) as watch:
-        outcome = asyncio.run(run_job(job, total, watch))
+        outcome = asyncio.run(run_job(job, watch))
+    go_on = _how_to_go_on(outcome, total)
     if outcome.signal is not None and outcome.report is None:
         name = outcome.signal.name
-        print(f"consensusbench: stopped by {name}: {how_to_go_on(outcome)}", file=sys.stderr)
+        print(f"consensusbench: stopped by {name}: {go_on}", file=sys.stderr)
         return 128 + outcome.signal
     if outcome.run is not None and outcome.run.stopped_by is not None:
-        reason = one_line(str(outcome.run.stopped_by), 1000)
-        raise ConsensusPRError(f"{reason}; {how_to_go_on(outcome)}")
+        raise ConsensusPRError(f"{one_line(str(outcome.run.stopped_by), 1000)}; {go_on}")
     if outcome.report is not None:
         if as_json:
             print(json.dumps(outcome.report.to_json()))
         else:
-            path = str(job.output.path)
             samples = job.settings.samples is not None
-            print_report(make_console(color), outcome.report, path, samples)
-    _say_what_is_missing(outcome)
+            print_report(make_console(color), outcome.report, str(job.output), samples)
+    _say_what_is_missing(outcome, total)
     return 0
 
 
-def _say_what_is_missing(outcome: Outcome) -> None:
+def _how_to_go_on(outcome: SampleOutcome, total: int) -> str:
+    finished = 0 if outcome.run is None else outcome.run.finished
+    return (
+        f"{finished:,} of {total:,} problems are finished; run the same command again to "
+        "go on, or with --finish to write the rollouts that there are"
+    )
+
+
+def _say_what_is_missing(outcome: SampleOutcome, total: int) -> None:
     """Warn of models that were given up; raise where problems wait for a later run."""
     if outcome.run is None:
         return
@@ -374,7 +183,125 @@ def _say_what_is_missing(outcome: Outcome) -> None:
     if outcome.run.unfinished:
         problem, reason = next(iter(outcome.run.unfinished.items()))
         raise ConsensusPRError(
-            f"{len(outcome.run.unfinished):,} of {outcome.total:,} problems wait for a reply, "
+            f"{len(outcome.run.unfinished):,} of {total:,} problems wait for a reply, "
             f"the first {one_line(problem)!r} ({one_line(reason, 300)}); "
             "run the same command again to go on"
         )
+
+
+class Rates:
+    """Requests and tokens a second, over the last half minute.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int, int]] = deque()
+
+    def update(self, requests: int, tokens: int) -> tuple[float, float]:
+        """Take in the totals so far and return both rates."""
+        now = self._clock()
+        self._seen.append((now, requests, tokens))
+        while now - self._seen[0][0] > WINDOW_S:
+            self._seen.popleft()
+        since, requests_then, tokens_then = self._seen[0]
+        seconds = max(now - since, 1e-9)
+        if len(self._seen) == 1:
+            return 0.0, 0.0
+        return (requests - requests_then) / seconds, (tokens - tokens_then) / seconds
+
+
+@contextmanager
+def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[SampleProgress], None]]:
+    """Show problems, rates and cost while the block runs; yield what takes in the progress."""
+    if hidden:
+        yield lambda progress: None
+        return
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} problems", style="progress.download"),
+        TextColumn("{task.fields[rates]}", style="progress.data.speed"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        console=make_console(stderr=True),
+    )
+    rates = Rates()
+    with bar:
+        task = bar.add_task("sampling", total=total, rates="")
+
+        def show(progress: SampleProgress) -> None:
+            if progress.phase == "writing":
+                bar.update(task, description="writing", completed=progress.problems, rates="")
+                return
+            paid = f" ${progress.cost:,.2f}" if progress.cost else ""
+            requests, tokens = rates.update(progress.requests, progress.tokens)
+            bar.update(
+                task,
+                description=progress.phase,
+                completed=progress.problems,
+                rates=f"{requests:,.1f} requests/s {tokens:,.0f} tokens/s{paid}",
+            )
+
+        yield show
+
+
+def print_report(console: Console, report: SampleReport, path: str, samples: bool) -> None:
+    """Print what was written, and what each model contributed."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Model")
+    for heading in ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost"):
+        table.add_column(heading, justify="right")
+    for name, count in report.models.items():
+        table.add_row(
+            Text(one_line(name)),
+            f"{count.rollouts:,}",
+            _share(count.correct, count.rollouts),
+            f"{count.undecided:,}",
+            f"{count.cut:,}",
+            f"{count.refused:,}",
+            f"{count.completion_tokens:,}",
+            f"${count.cost:,.2f}" if count.cost else "–",
+        )
+    console.print(table)
+    console.print(f"{path}: {report.written:,} rows", markup=False, soft_wrap=True)
+    console.print(_problems(report, samples), markup=False, soft_wrap=True)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else "–"
+
+
+def _problems(report: SampleReport, samples: bool) -> str:
+    """Say in one sentence how many problems got what they were to get."""
+    said = [f"{report.problems['complete']:,} problems complete"]
+    if report.problems["enough"]:
+        said.append(f"{report.problems['enough']:,} with fewer rollouts, but enough")
+    if report.problems["few"]:
+        first = next(iter(report.few))
+        what = "with samples missing" if samples else "with too few correct rollouts"
+        said.append(f"{report.problems['few']:,} {what} (first: {one_line(first)!r})")
+    if report.not_asked:
+        first, reason = next(iter(report.not_asked.items()))
+        said.append(f"{len(report.not_asked):,} not asked (first: {one_line(first)!r}, {reason})")
+    return ", ".join(said)
+
+
+def print_estimate(console: Console, estimate: SampleEstimate) -> None:
+    """Print the bounds of a run that was not made."""
+    console.print(
+        f"{estimate.problems:,} problems, {estimate.recorded:,} replies recorded, "
+        f"${estimate.spent:,.2f} spent"
+    )
+    console.print(
+        f"requests: {estimate.least_requests:,} if every answer is correct, "
+        f"at most {estimate.most_requests:,} besides repeated ones"
+    )
+    if estimate.most_tokens is None:
+        console.print("tokens and cost: no bound, since a model has no max_tokens")
+        return
+    cost = "no bound, since a model has no price"
+    if estimate.most_cost is not None:
+        cost = f"at most ${estimate.most_cost:,.2f}"
+    console.print(f"tokens: at most {estimate.most_tokens:,}; cost: {cost}")

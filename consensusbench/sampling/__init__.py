@@ -6,32 +6,25 @@ the output, and writes the output from it.
 """
 
 from consensusbench.sampling.job import (
-    Estimate,
-    Job,
     ModelCount,
-    Outcome,
-    Output,
-    Progress,
-    Report,
-    count_problems,
+    SampleEstimate,
+    SampleJob,
+    SampleOutcome,
+    SampleProgress,
+    SampleReport,
     estimate_job,
     run_job,
 )
 from consensusbench.sampling.plan import SampleSettings
-from consensusbench.sampling.sampler import Run, journal_path
 
 __all__ = [
-    "Estimate",
-    "Job",
     "ModelCount",
-    "Outcome",
-    "Output",
-    "Progress",
-    "Report",
-    "Run",
+    "SampleEstimate",
+    "SampleJob",
+    "SampleOutcome",
+    "SampleProgress",
+    "SampleReport",
     "SampleSettings",
-    "count_problems",
     "estimate_job",
-    "journal_path",
     "run_job",
 ]

@@ -1,7 +1,15 @@
-"""What a run would ask and cost, without asking: bounds, not guesses.
+"""One ``sample`` command: bound what it may ask, draw, and write what was drawn.
 
-The least is what it takes if every answer is correct; the most, if none is.  Requests that have
-to be repeated (a busy server, a cut connection) come on top.
+How a run ends
+    ``done``         every problem has what it can get; the output is written.
+    ``unfinished``   some problems wait for a model that did not answer; the output has the rest.
+    ``stopped``      a signal, a limit or a fault ended it; no output, so that half a file is
+                     never taken for a whole one.  The journal holds all replies that came in,
+                     and ``finish`` writes the output from it without asking anybody.
+
+The output is complete or not at all, in a fixed order: problems as in the dataset, their rollouts
+by model as these were named, and then by number.  Beside it lies what a dataset that is built
+from it has to record: settings, prompt, models, counts, and the problems that did not get enough.
 """
 
 from __future__ import annotations
@@ -9,47 +17,114 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
 from consensusbench.llm.types import most_tokens
 from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.problems.sources import with_prompt
 from consensusbench.sampling.plan import SampleSettings
 from consensusbench.sampling.sampler import (
     CUT,
-    Checker,
+    AnswerChecker,
+    AskedProblem,
     Correct,
-    Interruption,
-    Question,
-    Records,
-    Run,
-    Sampler,
-    journal_path,
-    questions_of,
-    recorded_indices,
+    RolloutSampler,
+    SampleJournal,
+    SampleRun,
     restored_plan,
     why_not_asked,
 )
-from consensuspr.data import (
-    OnError,
-    Problem,
-    ReadReport,
-    Row,
-    atomic_file,
-    open_writer,
-    read_problems,
-)
+from consensuspr.data import Problem, Row, atomic_file, open_writer, read_problems
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
+TICK_S = 0.5
+TYPES = {"num_tokens": "int64", "prompt_tokens": "int64", "correct": "bool", "cost": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """What to sample, from whom, to where.
+
+    Attributes:
+        problems: the dataset.
+        output: where the rollouts go: JSONL, JSONL.gz or Parquet by its suffix.
+        models: who is asked.
+        settings: how many of what kind, within which limits.
+        finish: ask nothing, write what the journal holds.
+    """
+
+    problems: Path
+    output: Path
+    models: tuple[ModelSettings, ...]
+    settings: SampleSettings
+    finish: bool = False
+
+    def __post_init__(self) -> None:
+        check_row_outputs((self.output,))
+        check_outputs((self.output, self.provenance_path, self.journal_path), [self.problems])
+        settings = self.settings
+        unpriced = [model.name for model in self.models if not model.is_priced]
+        if settings.max_cost is not None and unpriced:
+            raise InputError(
+                f"a limit on cost needs prices, and {unpriced[0]} has none: "
+                "give price_in and price_out in a models file"
+            )
+        most = settings.max_attempts * len(self.models)
+        if settings.samples is None and most < settings.per_problem:
+            raise InputError(
+                f"max_attempts={settings.max_attempts} of {len(self.models)} models cannot give "
+                f"per_problem={settings.per_problem} rollouts"
+            )
+
+    @property
+    def journal_path(self) -> Path:
+        """Where every reply is kept."""
+        return Path(f"{self.output}.journal")
+
+    @property
+    def provenance_path(self) -> Path:
+        """Where settings and counts are written to."""
+        return Path(f"{self.output}.provenance.json")
+
+    def open_journal(self, path: Path, *, read_only: bool = False) -> SampleJournal:
+        """Open a journal of this job."""
+        return SampleJournal(path, self.models, self.settings, read_only=read_only)
+
+    def read(self) -> Iterator[Problem]:
+        """Yield the problems."""
+        return read_problems(self.problems, self.settings.on_error)
+
+    def provenance(self) -> Row:
+        """Return what a dataset that is built from the rollouts records about them."""
+        settings = self.settings
+        kind = ("samples",) if settings.samples else ("per_problem", "minimum", "max_attempts")
+        return {
+            "made_by": f"consensusbench sample {VERSION}",
+            "mode": "samples" if settings.samples else "correct",
+            **{name: getattr(settings, name) for name in kind},
+            "answer_rule": None if settings.answer_rule is None else settings.answer_rule.value,
+            "seed": settings.seed,
+            "prompt": with_prompt("{problem}"),
+            "models": [model.provenance() for model in self.models],
+            "only_correct": settings.only_correct,
+            "with_reasoning": settings.with_reasoning,
+        }
+
 
 @dataclass(slots=True)
-class Estimate:
-    """Bounds on a run.
+class SampleEstimate:
+    """What a run would ask and cost: bounds, not guesses.
+
+    Requests that have to be repeated (a busy server, a cut connection) come on top.
 
     Attributes:
         problems: looked at.
@@ -75,55 +150,42 @@ class Estimate:
         """Return it ready for ``json.dumps``."""
         return asdict(self)
 
+    def add(self, model: ModelSettings, prompt_tokens: int, requests: int) -> None:
+        """Add the most that so many requests can take."""
+        if model.max_tokens is None:
+            self.most_tokens = self.most_cost = None
+            return
+        if self.most_tokens is not None:
+            self.most_tokens += requests * (prompt_tokens + model.max_tokens)
+        cost = model.cost(prompt_tokens, model.max_tokens)
+        if cost is None or self.most_cost is None:
+            self.most_cost = None
+        else:
+            self.most_cost += requests * cost
 
-async def estimate(
-    problems: Iterable[Problem], settings: SampleSettings, records: Records
-) -> Estimate:
-    """Return what is left to do; recorded replies without a verdict count as correct."""
-    total = Estimate(spent=records.earlier.cost)
-    for problem in problems:
-        total.problems += 1
-        if why_not_asked(problem, settings) is not None:
-            total.not_asked += 1
-            continue
-        questions = questions_of(problem, settings)
-        plan = await restored_plan(questions, settings, records)
-        total.least_requests += plan.at_least
-        total.most_requests += plan.at_most
-        for number, question in enumerate(questions):
-            total.recorded += len(records.indices(question))
-            left = plan.left_of(number)
-            if left:
-                _add(total, question.model, most_tokens(question.messages), left)
+
+async def estimate_job(job: SampleJob) -> SampleEstimate:
+    """Return what is left to do, and change nothing."""
+    with ExitStack() as stack:
+        path, exists = job.journal_path, job.journal_path.exists()
+        if not exists:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "journal"
+        journal = stack.enter_context(job.open_journal(path, read_only=exists))
+        total = SampleEstimate(spent=journal.earlier.cost)
+        for problem in job.read():
+            total.problems += 1
+            if why_not_asked(problem, job.settings) is not None:
+                total.not_asked += 1
+                continue
+            asked = journal.asked(problem)
+            plan = await restored_plan(asked, journal)
+            total.least_requests += plan.at_least
+            total.most_requests += plan.at_most
+            for number, one in enumerate(asked):
+                total.recorded += len(journal.indices(one))
+                if left := plan.left_of(number):
+                    total.add(one.model, most_tokens(one.messages), left)
     return total
-
-
-def _add(total: Estimate, model: ModelSettings, prompt: int, requests: int) -> None:
-    """Add the most that so many requests can take."""
-    if model.max_tokens is None:
-        total.most_tokens = total.most_cost = None
-        return
-    if total.most_tokens is not None:
-        total.most_tokens += requests * (prompt + model.max_tokens)
-    cost = model.cost(prompt, model.max_tokens)
-    if cost is None or total.most_cost is None:
-        total.most_cost = None
-    else:
-        total.most_cost += requests * cost
-
-
-# MERGED The rollouts file, written from the journal: complete or not at all, in a fixed order.
-#
-# Problems stand in the order of the dataset, their rollouts by model in the order of the settings
-# and then by number.  Beside the file lies what a dataset that is built from it has to record:
-# settings, prompt, models, counts, and the problems that did not get enough.
-
-TYPES = {
-    "num_tokens": "int64",
-    "prompt_tokens": "int64",
-    "correct": "bool",
-    "cost": "double",
-}
 
 
 @dataclass(slots=True)
@@ -153,7 +215,7 @@ class ModelCount:
 
 
 @dataclass(slots=True)
-class Report:
+class SampleReport:
     """What a run came to, earlier runs on the same journal included.
 
     Attributes:
@@ -174,18 +236,13 @@ class Report:
     not_asked: dict[str, str] = field(default_factory=dict)
     refused: list[tuple[str, str, str]] = field(default_factory=list)
 
-    @property
-    def cost(self) -> float:
-        """US dollars, of models with prices."""
-        return sum(count.cost for count in self.models.values())
-
     def to_json(self) -> Row:
         """Return everything counted, ready for ``json.dumps``."""
         return {
             "rows": self.written,
             "problems": dict(self.problems),
             "models": {name: asdict(count) for name, count in self.models.items()},
-            "cost": self.cost,
+            "cost": sum(count.cost for count in self.models.values()),
             "few": self.few,
             "not_asked": self.not_asked,
             "refused": [
@@ -195,41 +252,17 @@ class Report:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Where the rollouts go, and which.
-
-    Attributes:
-        path: JSONL, JSONL.gz or Parquet by its suffix.
-        only_correct: leave out rollouts that are wrong or undecided.
-        with_reasoning: put what a model thought before its answer, in ``<think>`` marks.
-    """
-
-    path: Path
-    only_correct: bool = False
-    with_reasoning: bool = False
-
-    @property
-    def provenance_path(self) -> Path:
-        """Where settings and counts are written to."""
-        return Path(f"{self.path}.provenance.json")
-
-
 async def write_rollouts(
-    problems: Iterable[Problem],
-    output: Output,
-    settings: SampleSettings,
-    records: Records,
-    checker: Checker,
+    job: SampleJob,
+    journal: SampleJournal,
+    checker: AnswerChecker,
     advance_to: Callable[[int], None],
-) -> Report:
+) -> SampleReport:
     """Write the rollouts that the journal holds, and the file beside them.
 
     Args:
-        problems: the dataset's.
-        output: where and which.
-        settings: of the run.
-        records: the journal.
+        job: names the files.
+        journal: where the replies are.
         checker: judges replies without a verdict.
         advance_to: told after each problem how many are done.
 
@@ -237,294 +270,210 @@ async def write_rollouts(
         InputError: a file cannot be written.
         ConsensusPRError: an answer cannot be checked.
     """
-    report = Report(models={model.name: ModelCount() for model in settings.models})
-    writer = _Writer(output, settings, records, checker, report)
-    with open_writer(output.path, TYPES) as rows:
-        for number, problem in enumerate(problems, 1):
-            for row in await writer.rows_of(problem):
+    report = SampleReport(models={model.name: ModelCount() for model in job.models})
+    with open_writer(job.output, TYPES) as rows:
+        for number, problem in enumerate(job.read(), 1):
+            for row in await _rows_of(problem, job.settings, journal, checker, report):
                 rows.write(row)
                 report.written += 1
             advance_to(number)
-    with atomic_file(output.provenance_path) as stream:
-        content = provenance(settings, output) | {"counts": report.to_json()}
+    with atomic_file(job.provenance_path) as stream:
+        content = job.provenance() | {"counts": report.to_json()}
         stream.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8"))
     return report
 
 
-def provenance(settings: SampleSettings, output: Output) -> Row:
-    """Return what a dataset that is built from the rollouts records about them."""
-    return {
-        "made_by": f"consensusbench sample {VERSION}",
-        **settings.provenance(),
-        "only_correct": output.only_correct,
-        "with_reasoning": output.with_reasoning,
+async def _rows_of(
+    problem: Problem,
+    settings: SampleSettings,
+    journal: SampleJournal,
+    checker: AnswerChecker,
+    report: SampleReport,
+) -> list[Row]:
+    """Return the rows of one problem, and count what became of it."""
+    reason = why_not_asked(problem, settings)
+    if reason is not None:
+        report.problems["not asked"] += 1
+        report.not_asked[problem.problem_id] = reason
+        return []
+    rows: list[Row] = []
+    rollouts = correct_ones = 0
+    for asked in journal.asked(problem):
+        count = report.models[asked.model.name]
+        for index in journal.indices(asked):
+            found = journal.reply(asked, index)
+            if isinstance(found, str):
+                count.refused += 1
+                report.refused.append((problem.problem_id, asked.model.name, found))
+                continue
+            correct = await checker.correct(asked, index, found)
+            count.add(found, correct)
+            rollouts += 1
+            correct_ones += correct is True
+            if correct or not settings.only_correct:
+                rows.append(_row(asked, index, found, correct, settings.with_reasoning))
+    if settings.samples is not None:
+        has, wanted = rollouts, settings.samples * len(journal.models)
+        enough = wanted
+    else:
+        has, wanted, enough = correct_ones, settings.per_problem, settings.minimum
+    fate = "complete" if has >= wanted else "enough" if has >= enough else "few"
+    report.problems[fate] += 1
+    if fate == "few":
+        report.few[problem.problem_id] = has
+    return rows
+
+
+def _row(
+    asked: AskedProblem, index: int, reply: Reply, correct: Correct, with_reasoning: bool
+) -> Row:
+    problem, model = asked.problem, asked.model
+    thought = reply.reasoning
+    marked = thought is not None and with_reasoning
+    row: Row = {
+        "problem_id": problem.problem_id,
+        "rollout_id": f"{problem.problem_id}/{model.name}/{index}",
+        "data_source": problem.data_source,
+        "problem": problem.problem,
+        "ground_truth": problem.ground_truth,
+        "model": model.name,
+        "response": f"<think>\n{thought}\n</think>\n\n{reply.text}" if marked else reply.text,
+        "num_tokens": reply.completion_tokens,
+        "correct": correct,
+        "finish_reason": reply.finish_reason,
+        "sampling": {
+            "temperature": model.temperature,
+            "top_p": model.top_p,
+            "max_tokens": model.max_tokens,
+            "seed": asked.seed_of(index),
+        },
+        "prompt_tokens": reply.prompt_tokens,
+        "cost": reply.cost,
     }
+    if thought is not None and not with_reasoning:
+        row["reasoning"] = thought
+    return row
 
 
-class _Writer:
-    """Makes the rows of one problem after another and counts them."""
+class Interruption:
+    """Ctrl-C and SIGTERM: begin nothing new, let what is in flight finish for a while.
 
-    def __init__(
-        self,
-        output: Output,
-        settings: SampleSettings,
-        records: Records,
-        checker: Checker,
-        report: Report,
-    ) -> None:
-        self._output = output
-        self._settings = settings
-        self._records = records
-        self._checker = checker
-        self._report = report
+    The first signal stops the asking, a second one the waiting as well.  What is cut off is asked,
+    and paid for, again in a later run; all else is in the journal.
 
-    async def rows_of(self, problem: Problem) -> list[Row]:
-        reason = why_not_asked(problem, self._settings)
-        if reason is not None:
-            self._report.problems["not asked"] += 1
-            self._report.not_asked[problem.problem_id] = reason
-            return []
-        rows: list[Row] = []
-        rollouts = correct_ones = 0
-        for question in questions_of(problem, self._settings):
-            for index in recorded_indices(question, self._settings, self._records):
-                found = self._records.reply(question, index)
-                name = question.model.name
-                if isinstance(found, str):
-                    self._report.models[name].refused += 1
-                    self._report.refused.append((problem.problem_id, name, found))
-                    continue
-                correct = await self._checker.correct(question, index, found)
-                self._report.models[name].add(found, correct)
-                rollouts += 1
-                correct_ones += correct is True
-                if correct or not self._output.only_correct:
-                    rows.append(self._row(question, index, found, correct))
-        self._classify(problem, rollouts, correct_ones)
-        return rows
-
-    def _classify(self, problem: Problem, rollouts: int, correct: int) -> None:
-        settings = self._settings
-        if settings.samples is not None:
-            has, wanted = rollouts, settings.samples * len(settings.models)
-            enough = wanted
-        else:
-            has, wanted, enough = correct, settings.per_problem, settings.minimum
-        if has >= wanted:
-            self._report.problems["complete"] += 1
-        elif has >= enough:
-            self._report.problems["enough"] += 1
-        else:
-            self._report.problems["few"] += 1
-            self._report.few[problem.problem_id] = has
-
-    def _row(self, question: Question, index: int, reply: Reply, correct: Correct) -> Row:
-        problem, model = question.problem, question.model
-        response, reasoning = reply.text, reply.reasoning
-        if reasoning is not None and self._output.with_reasoning:
-            response = f"<think>\n{reasoning}\n</think>\n\n{response}"
-        row: Row = {
-            "problem_id": problem.problem_id,
-            "rollout_id": f"{problem.problem_id}/{model.name}/{index}",
-            "data_source": problem.data_source,
-            "problem": problem.problem,
-            "ground_truth": problem.ground_truth,
-            "model": model.name,
-            "response": response,
-            "num_tokens": reply.completion_tokens,
-            "correct": correct,
-            "finish_reason": reply.finish_reason,
-            "sampling": {
-                "temperature": model.temperature,
-                "top_p": model.top_p,
-                "max_tokens": model.max_tokens,
-                "seed": question.seed_of(index),
-            },
-            "prompt_tokens": reply.prompt_tokens,
-            "cost": reply.cost,
-        }
-        if reasoning is not None and not self._output.with_reasoning:
-            row["reasoning"] = reasoning
-        return row
-
-
-# MERGED One ``sample`` command: look at the problems, draw, and write what was drawn.
-#
-# How a run ends
-#     ``done``         every problem has what it can get; the output is written.
-#     ``unfinished``   some problems wait for a model that did not answer; the output holds the rest.
-#     ``stopped``      a signal, a limit or a fault ended it; no output, so that half a file is
-#                      never taken for a whole one.  The journal holds all replies that came in,
-#                      and ``finish`` writes the output from it without asking anybody.
-
-TICK_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What to sample, from what, to where, within which limits.
-
-    Attributes:
-        problems: the dataset.
-        output: where the rollouts go.
-        settings: how many of what kind.
-        max_cost: US dollars, earlier runs on the same output included.
-        max_requests: the same for requests.
-        max_tokens: the same for tokens of prompts and replies.
-        finish: ask nothing, write what the journal holds.
-        grace_s: how long requests in flight may go on after a signal.
-        on_error: what a bad row of the dataset does.
+    Args:
+        work: cancelled at a second signal, or when the time is over.
+        budget: stopped at the first.
+        grace_s: how long requests in flight may go on.
     """
 
-    problems: Path
-    output: Output
-    settings: SampleSettings
-    max_cost: float | None = None
-    max_requests: int | None = None
-    max_tokens: int | None = None
-    finish: bool = False
-    grace_s: float = 30.0
-    on_error: OnError = "stop"
+    def __init__(self, work: asyncio.Future[Any], budget: Budget, grace_s: float) -> None:
+        self._work = work
+        self._budget = budget
+        self._grace_s = grace_s
+        self._timer: asyncio.TimerHandle | None = None
+        self.signal: signal.Signals | None = None
 
-    def __post_init__(self) -> None:
-        check_row_outputs((self.output.path,))
-        outputs = (self.output.path, self.output.provenance_path, self.journal)
-        check_outputs(outputs, [self.problems])
-        unpriced = [model.name for model in self.settings.models if not model.is_priced]
-        if self.max_cost is not None and unpriced:
-            raise InputError(
-                f"a limit on cost needs prices, and {unpriced[0]} has none: "
-                "give price_in and price_out in a models file"
-            )
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._installed = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._loop.add_signal_handler(number, self._arrived, number)
+            except (RuntimeError, ValueError):
+                return self  # not in the main thread, where signals are another's business
+            self._installed.append(number)
+        return self
 
-    @property
-    def journal(self) -> Path:
-        """Where every reply is kept."""
-        return journal_path(self.output.path)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number in self._installed:
+            self._loop.remove_signal_handler(number)
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def read(self) -> Iterator[Problem]:
-        """Yield the problems."""
-        return read_problems(self.problems, self.on_error)
+    def _arrived(self, number: signal.Signals) -> None:
+        if self.signal is not None:
+            self._work.cancel()
+            return
+        self.signal = number
+        self._budget.stop("interrupted")
+        self._timer = self._loop.call_later(self._grace_s, self._work.cancel)
 
 
 @dataclass(slots=True)
-class Progress:
-    """What a progress bar shows; the job changes it, whoever watches is told."""
+class SampleProgress:
+    """What a progress bar shows."""
 
-    phase: str = "sampling"
-    problems: int = 0
-    total: int = 0
+    phase: str
+    problems: int
     requests: int = 0
     tokens: int = 0
     cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SampleOutcome:
     """How a job ended.
 
     Attributes:
         run: what sampling came to; None where nothing was asked.
         report: of the output that was written; None where none was.
         signal: that stopped it, if any.
-        total: problems of the dataset.
     """
 
-    run: Run | None
-    report: Report | None
+    run: SampleRun | None
+    report: SampleReport | None
     signal: signal.Signals | None
-    total: int
 
 
-def count_problems(job: Job) -> ReadReport:
-    """Read the dataset once, so that a bad row stops the command before anything is paid."""
-    report = ReadReport()
-    for _ in read_problems(job.problems, job.on_error, report):
-        pass
-    return report
-
-
-async def estimate_job(job: Job) -> Estimate:
-    """Return what is left to do, and change nothing."""
-    path = job.journal if job.journal.exists() else None
-    records = Records(path, job.settings, read_only=True)
-    try:
-        return await estimate(job.read(), job.settings, records)
-    finally:
-        records.close()
-
-
-async def run_job(job: Job, total: int, watch: Callable[[Progress], None]) -> Outcome:
+async def run_job(job: SampleJob, watch: Callable[[SampleProgress], None]) -> SampleOutcome:
     """Sample and write.
 
     Args:
         job: what to do.
-        total: number of problems.
         watch: told every half second how it goes.
 
     Raises:
-        ConsensusPRError: see :class:`Sampler`, :class:`Records` and :func:`write_rollouts`; what
-            stops the asking is not raised but part of the outcome.
+        ConsensusPRError: see :class:`RolloutSampler`, :class:`SampleJournal` and
+            :func:`write_rollouts`; what stops the asking is not raised but part of the outcome.
     """
-    if job.finish and not job.journal.exists():
-        raise InputError(f"{job.journal}: no such file, so that there is nothing to finish")
-    records = Records(job.journal, job.settings)
-    try:
-        with Checker(records, job.settings) as checker:
-            run, stopped = None, None
-            if not job.finish:
-                run, stopped = await _draw(job, total, records, checker, watch)
-            report = None
-            if run is None or (run.stopped_by is None and stopped is None):
-                report = await _write(job, total, records, checker, watch)
-            return Outcome(run, report, stopped, total)
-    finally:
-        records.close()
+    if job.finish and not job.journal_path.exists():
+        raise InputError(f"{job.journal_path}: no such file, so that there is nothing to finish")
+    with job.open_journal(job.journal_path) as journal, AnswerChecker(journal) as checker:
+        run, stopped = None, None
+        if not job.finish:
+            run, stopped = await _draw(job, journal, checker, watch)
+        report = None
+        if run is None or (run.stopped_by is None and stopped is None):
+            report = await write_rollouts(
+                job, journal, checker, lambda done: watch(SampleProgress("writing", done))
+            )
+        return SampleOutcome(run, report, stopped)
 
 
 async def _draw(
-    job: Job,
-    total: int,
-    records: Records,
-    checker: Checker,
-    watch: Callable[[Progress], None],
-) -> tuple[Run, signal.Signals | None]:
-    budget = Budget(job.max_cost, job.max_requests, job.max_tokens)
-    budget.charge_earlier(records.earlier)
+    job: SampleJob,
+    journal: SampleJournal,
+    checker: AnswerChecker,
+    watch: Callable[[SampleProgress], None],
+) -> tuple[SampleRun, signal.Signals | None]:
+    settings = job.settings
+    budget = Budget(settings.max_cost, settings.max_requests, settings.max_tokens_total)
+    budget.charge_earlier(journal.earlier)
     async with AsyncExitStack() as stack:
-        models = [
-            await stack.enter_async_context(ChatModel(model, budget))
-            for model in job.settings.models
-        ]
-        sampler = Sampler(job.settings, models, budget, records, checker)
+        models = [await stack.enter_async_context(ChatModel(model, budget)) for model in job.models]
+        sampler = RolloutSampler(models, budget, journal, checker)
         work = asyncio.ensure_future(sampler.sample(job.read()))
-        with Interruption(work, budget, job.grace_s) as interruption:
+        with Interruption(work, budget, settings.grace_s) as interruption:
             while not work.done():
                 await asyncio.wait((work,), timeout=TICK_S)
                 spent = budget.spent
-                watch(
-                    Progress(
-                        "stopping" if budget.stopped else "sampling",
-                        sampler.run.finished,
-                        total,
-                        spent.requests,
-                        spent.tokens,
-                        spent.cost,
-                    )
-                )
-        if work.cancelled():
-            return sampler.run, interruption.signal
-        return work.result(), interruption.signal
-
-
-async def _write(
-    job: Job,
-    total: int,
-    records: Records,
-    checker: Checker,
-    watch: Callable[[Progress], None],
-) -> Report:
-    def advance_to(done: int) -> None:
-        watch(Progress("writing", done, total))
-
-    return await write_rollouts(job.read(), job.output, job.settings, records, checker, advance_to)
+                phase = "stopping" if budget.stopped else "sampling"
+                finished = sampler.run.finished
+                watch(SampleProgress(phase, finished, spent.requests, spent.tokens, spent.cost))
+        return sampler.run if work.cancelled() else work.result(), interruption.signal

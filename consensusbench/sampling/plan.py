@@ -1,62 +1,83 @@
-"""What a sampling run is asked for."""
+"""What a sampling run is asked for, and which model is asked next for one problem.
+
+The paper takes the union of N = 5 correct rollouts over its models (section 3.2).  Here the
+models take turns, so that each contributes; where N is no multiple of their number, the problem
+decides who is first.  A model that gives two wrong answers in a row gives way to the others, and
+is asked again only where they cannot fill the rest.  No more rollouts are in flight than are
+missing: none is paid for that is not needed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Annotated
 
-from consensusbench.llm import ModelSettings, digest
-from consensusbench.problems.sources import with_prompt
-from consensuspr.data import Problem, Row
-from consensuspr.errors import InputError
+from pydantic import Field, model_validator
+
+from consensuspr.data import OnError, Problem
 from consensuspr.scoring.types import AnswerRule
+from consensuspr.settings import Settings
 
-# Section 3.2 of the paper, stage 1.
-PER_PROBLEM = 5
-MINIMUM = 3
-TEMPERATURE = 2.0
-MAX_ATTEMPTS = 10
+Count = Annotated[int, Field(ge=1, le=10_000)]
+Limit = Annotated[int, Field(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSettings:
-    """How many rollouts of what kind.
+class SampleSettings(Settings):
+    """How many rollouts of what kind, within which limits; the numbers are the paper's."""
 
-    Attributes:
-        models: who is asked.
-        per_problem: correct rollouts a problem, over all models.
-        minimum: a problem with fewer is reported; construction leaves it out.
-        max_attempts: rollouts that one model writes for one problem at most.
-        samples: where not None, exactly so many rollouts a problem from each model, right or
-            wrong, and the three numbers above do not count.
-        rule: how the final answer is found; None: the dataset's own, else ``auto``.
-        seed: sent with each request, plus the number of the attempt; None sends none.
-    """
+    per_problem: Count = Field(5, description="correct rollouts a problem, over all models")
+    minimum: Count = Field(
+        3, description="problems with fewer correct rollouts are reported; build leaves them out"
+    )
+    max_attempts: Count = Field(10, description="rollouts of one problem by one model at most")
+    samples: Count | None = Field(
+        None,
+        description="draw exactly so many rollouts a problem from each model, right or wrong "
+        "(pass@k)",
+    )
+    temperature: float = Field(
+        2.0, description="of replies, where the models file says no other"
+    )
+    top_p: float | None = Field(None, description="top-p, likewise; unset, the server's")
+    max_tokens: int | None = Field(
+        None,
+        description="limit of a reply, reasoning included, likewise; unset, the server's",
+    )
+    concurrency: int = Field(16, description="requests to each model in flight at once, likewise")
+    seed: int | None = Field(
+        None, description="sent with each request, plus the number of the rollout"
+    )
+    answer_rule: AnswerRule | None = Field(
+        None, description="how the final answer is found; unset, the dataset's own rule, else auto"
+    )
+    only_correct: bool = Field(False, description="leave wrong rollouts out of the output")
+    with_reasoning: bool = Field(
+        False, description="put what a model thought into the response, in <think> marks"
+    )
+    max_cost: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="US dollars to spend in all runs together"
+    )
+    max_requests: Limit | None = Field(
+        None, description="requests to send in all runs together, repeated ones included"
+    )
+    max_tokens_total: Limit | None = Field(
+        None, description="tokens to use in all runs together, prompts and replies"
+    )
+    grace_s: float = Field(
+        30.0, ge=0, description="seconds that open requests have after Ctrl-C or SIGTERM"
+    )
+    on_error: OnError = Field(
+        "stop", description="at a bad row of the dataset: stop before anything is paid, or skip it"
+    )
 
-    models: tuple[ModelSettings, ...]
-    per_problem: int = PER_PROBLEM
-    minimum: int = MINIMUM
-    max_attempts: int = MAX_ATTEMPTS
-    samples: int | None = None
-    rule: AnswerRule | None = None
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        if not self.models:
-            raise InputError("no model is named")
-        for name, low in (("per_problem", 1), ("minimum", 1), ("max_attempts", 1), ("samples", 1)):
-            value = getattr(self, name)
-            if value is not None and not low <= value <= 10_000:
-                raise InputError(f"{name} must be from {low} to 10,000, got {value}")
+    @model_validator(mode="after")
+    def _fits_together(self) -> SampleSettings:
         if self.samples is None and self.minimum > self.per_problem:
-            raise InputError(
+            raise ValueError(
                 f"minimum must be at most per_problem={self.per_problem}, got {self.minimum}"
             )
-        if self.samples is None and self.max_attempts * len(self.models) < self.per_problem:
-            raise InputError(
-                f"max_attempts={self.max_attempts} of {len(self.models)} models cannot give "
-                f"per_problem={self.per_problem} rollouts"
-            )
+        return self
 
     @property
     def attempts_each(self) -> int:
@@ -70,46 +91,14 @@ class SampleSettings:
 
     def rule_of(self, problem: Problem) -> str:
         """Return the rule that a problem's answers are looked for with."""
-        return str(self.rule or problem.answer_rule or AnswerRule.AUTO)
+        return str(self.answer_rule or problem.answer_rule or AnswerRule.AUTO)
 
-    def identity(self) -> Row:
-        """Return what must not change between runs on one journal, by name."""
-        return {"prompt": digest(with_prompt("")), "seed": self.seed}
-
-    def provenance(self) -> Row:
-        """Return what a dataset that is built from the rollouts records about them."""
-        kind: Row = (
-            {
-                "mode": "correct",
-                "per_problem": self.per_problem,
-                "minimum": self.minimum,
-                "max_attempts": self.max_attempts,
-            }
-            if self.samples is None
-            else {"mode": "samples", "samples": self.samples}
-        )
-        return {
-            **kind,
-            "answer_rule": None if self.rule is None else self.rule.value,
-            "seed": self.seed,
-            "prompt": with_prompt("{problem}"),
-            "models": [model.provenance() for model in self.models],
-        }
-
-
-# MERGED Which model is asked next for a rollout of one problem: pure bookkeeping.
-#
-# The paper takes the union of N = 5 correct rollouts over its models (section 3.2).  Here the
-# models take turns, so that each contributes; where N is no multiple of their number, the problem
-# decides who is first.  A model that gives two wrong answers in a row gives way to the others,
-# and is asked again only where they cannot fill the rest.  No more rollouts are in flight than
-# are missing: none is paid for that is not needed.
 
 GIVE_WAY_AFTER = 2
 
 
-class Result(Enum):
-    """What became of one attempt."""
+class DrawResult(Enum):
+    """What became of one draw."""
 
     CORRECT = auto()
     WRONG = auto()  # undecided, cut at the limit of tokens and empty ones too
@@ -118,8 +107,8 @@ class Result(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """A rollout to draw: of which model, and the how manieth of it (from 0)."""
+class Draw:
+    """One rollout of a problem: of which model, and the how manieth of it (from 0)."""
 
     model: int
     index: int
@@ -142,12 +131,12 @@ class _Seat:
 
 
 class ProblemPlan:
-    """The attempts at one problem.
+    """The draws for one problem: pure bookkeeping.
 
     Args:
         models: how many there are.
-        attempts_each: attempts that one model has.
-        target: correct rollouts that are enough; None: every attempt is made.
+        attempts_each: draws that one model has.
+        target: correct rollouts that are enough; None: every draw is made.
         turn: who begins, taken modulo the number of models.
     """
 
@@ -164,37 +153,36 @@ class ProblemPlan:
 
     @property
     def in_flight(self) -> int:
-        """Attempts that were taken and not settled."""
+        """Draws that were taken and not settled."""
         return sum(len(seat.in_flight) for seat in self._seats)
 
     @property
     def at_least(self) -> int:
-        """Attempts still to make if every one is correct."""
+        """Draws still to make if every one is correct."""
         open_ones = self.at_most
         return open_ones if self._target is None else min(open_ones, self._target - self.correct)
 
     @property
     def at_most(self) -> int:
-        """Attempts still to make if none is correct."""
+        """Draws still to make if none is correct."""
         return sum(self.left_of(model) for model in range(len(self._seats)))
 
     @property
     def is_short(self) -> bool:
         """Whether a later run could bring rollouts that are missing: a model was lost."""
-        if self._target is not None and self.correct >= self._target:
+        if self._has_enough():
             return False
         return any(seat.lost and seat.used < self._attempts_each for seat in self._seats)
 
     def left_of(self, model: int) -> int:
-        """Return how many attempts of one model may still be made."""
+        """Return how many draws of one model may still be made."""
         seat = self._seats[model]
-        enough = self._target is not None and self.correct >= self._target
-        out = seat.refused or seat.lost or enough
+        out = seat.refused or seat.lost or self._has_enough()
         return 0 if out else max(0, self._attempts_each - seat.used)
 
-    def take(self) -> Attempt | None:
-        """Return the next attempt to make now; None where none is needed or allowed."""
-        if self._target is not None and self.correct + self.in_flight >= self._target:
+    def take(self) -> Draw | None:
+        """Return the next draw to make now; None where none is needed or allowed."""
+        if self._has_enough(self.in_flight):
             return None
         able = [model for model in range(len(self._seats)) if self.left_of(model)]
         if not able:
@@ -204,28 +192,31 @@ class ProblemPlan:
         taken = seat.settled | seat.in_flight
         index = next(index for index in range(len(taken) + 1) if index not in taken)
         seat.in_flight.add(index)
-        return Attempt(model, index)
+        return Draw(model, index)
 
-    def settle(self, attempt: Attempt, result: Result) -> None:
-        """Record what became of an attempt, of this run or an earlier one."""
-        seat = self._seats[attempt.model]
-        seat.in_flight.discard(attempt.index)
-        if result is Result.LOST:
+    def settle(self, draw: Draw, result: DrawResult) -> None:
+        """Record what became of a draw, of this run or an earlier one."""
+        seat = self._seats[draw.model]
+        seat.in_flight.discard(draw.index)
+        if result is DrawResult.LOST:
             seat.lost = True
             return
-        seat.settled.add(attempt.index)
+        seat.settled.add(draw.index)
         match result:
-            case Result.CORRECT:
+            case DrawResult.CORRECT:
                 seat.correct += 1
                 seat.wrong_in_a_row = 0
-            case Result.WRONG:
+            case DrawResult.WRONG:
                 seat.wrong_in_a_row += 1
-            case Result.REFUSED:
+            case DrawResult.REFUSED:
                 seat.refused = True
 
     def leave_out(self, model: int) -> None:
         """Ask a model no more, since it does not answer anybody."""
         self._seats[model].lost = True
+
+    def _has_enough(self, hoped_for: int = 0) -> bool:
+        return self._target is not None and self.correct + hoped_for >= self._target
 
     def _rank(self, model: int) -> tuple[int, int, int, int]:
         """Order the models: the least is asked next."""

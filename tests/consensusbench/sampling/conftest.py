@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ def is_problem(asked: Asked, number: int) -> bool:
 def answer_right(asked: Asked) -> Behaviour:
     """Answer every addition."""
     return Say(right(asked))
+
+
+def environment_of(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the environment variables that say settings."""
+    return {f"CONSENSUSBENCH_SAMPLE_{name.upper()}": str(v) for name, v in settings.items()}
 
 
 @pytest.fixture
@@ -71,19 +76,24 @@ def models_file(tmp_path: Path, openai_server: OpenAIServer) -> Callable[..., Pa
 
 
 @pytest.fixture
-def sample(tmp_path: Path, openai_server: OpenAIServer) -> Sample:
-    """Run ``consensusbench sample`` in this process and return its exit code."""
+def sample(tmp_path: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> Sample:
+    """Run ``consensusbench sample`` in this process with settings; return its exit code."""
     pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
     openai_server.respond = answer_right
 
-    def run(problems: Path, *arguments: object, models: Path | None = None) -> int:
+    def run(
+        problems: Path, *arguments: object, models: Path | None = None, **settings: object
+    ) -> int:
         asked = (
             ["--models", str(models)]
             if models is not None
             else ["--model", f"toy@{openai_server.url}"]
         )
         output = ["--output", str(tmp_path / "rollouts.jsonl"), "--no-progress"]
-        return main(["sample", str(problems), *asked, *output, *map(str, arguments)])
+        with monkeypatch.context() as environment:
+            for name, value in environment_of(settings).items():
+                environment.setenv(name, value)
+            return main(["sample", str(problems), *asked, *output, *map(str, arguments)])
 
     return run
 

@@ -17,7 +17,7 @@ import pytest
 from consensuspr.data import read_rollouts
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
-from tests.consensusbench.sampling.conftest import right
+from tests.consensusbench.sampling.conftest import environment_of, right
 
 pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
 
@@ -39,14 +39,18 @@ def start() -> Iterator[Start]:
     """Start the command; what still runs when the test ends is killed."""
     processes: list[subprocess.Popen[str]] = []
 
-    def run(problems: Path, models: Path, *arguments: str) -> subprocess.Popen[str]:
+    def run(
+        problems: Path, models: Path, *arguments: str, **settings: object
+    ) -> subprocess.Popen[str]:
         output = problems.parent / "rollouts.jsonl"
         command = [sys.executable, "-m", "consensusbench.cli", "sample", str(problems)]
         command += ["--models", str(models), "--output", str(output)]
-        command += ["--seed", "0", "--no-progress", *arguments]
-        processes.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command += ["--no-progress", *arguments]
+        environment = {**os.environ, **environment_of({"seed": 0, **settings})}
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        processes.append(process)
         return processes[-1]
 
     yield run
@@ -165,8 +169,8 @@ def test_a_silent_server_cannot_hold_up_the_end(
     way: str,
 ) -> None:
     openai_server.respond = lambda asked: Say("x", first_byte_s=600)
-    grace = "0.3" if way == "grace is over" else "600"
-    process = start(write_problems(3), models_file("a"), "--grace", grace)
+    grace = 0.3 if way == "grace is over" else 600
+    process = start(write_problems(3), models_file("a"), grace_s=grace)
     wait_for(lambda: len(openai_server.asked) >= 3, process)
     process.send_signal(signal.SIGINT)
     if way == "second signal":
@@ -204,6 +208,6 @@ def test_a_kill_leaves_no_process_behind(
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     openai_server.respond = lambda asked: Say(right(asked))
-    process = start(problems, models, "--max-attempts", "40")
+    process = start(problems, models, max_attempts=40)
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")

@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.sampling.plan import Attempt, ProblemPlan, Result
+from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan
 
-RIGHT, WRONG, REFUSED, LOST = Result.CORRECT, Result.WRONG, Result.REFUSED, Result.LOST
+RIGHT, WRONG, REFUSED, LOST = DrawResult
 
 
-def play(plan: ProblemPlan, result: Callable[[Attempt], Result]) -> list[Attempt]:
-    """Take attempts as far as they are given, settle the oldest, and go on to the end."""
-    made: list[Attempt] = []
-    open_ones: list[Attempt] = []
+def play(plan: ProblemPlan, result: Callable[[Draw], DrawResult]) -> list[Draw]:
+    """Take draws as far as they are given, settle the oldest, and go on to the end."""
+    made: list[Draw] = []
+    open_ones: list[Draw] = []
     while True:
-        while (attempt := plan.take()) is not None:
-            open_ones.append(attempt)
+        while (draw := plan.take()) is not None:
+            open_ones.append(draw)
         if not open_ones:
             return made
-        attempt = open_ones.pop(0)
-        plan.settle(attempt, result(attempt))
-        made.append(attempt)
+        draw = open_ones.pop(0)
+        plan.settle(draw, result(draw))
+        made.append(draw)
 
 
-def shares(made: list[Attempt]) -> dict[int, int]:
-    return dict(Counter(attempt.model for attempt in made))
+def shares(made: list[Draw]) -> dict[int, int]:
+    return dict(Counter(draw.model for draw in made))
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_every_sample_is_drawn_where_samples_are_counted() -> None:
 def test_a_plan_goes_on_where_an_earlier_run_stopped() -> None:
     plan = ProblemPlan(1, 10, 3)
     for index, result in ((0, RIGHT), (3, WRONG), (4, RIGHT)):
-        plan.settle(Attempt(0, index), result)
+        plan.settle(Draw(0, index), result)
     assert (plan.at_least, plan.at_most) == (1, 7)
     # The numbers that a kill lost are used again.
-    assert play(plan, lambda _: RIGHT) == [Attempt(0, 1)]
+    assert play(plan, lambda _: RIGHT) == [Draw(0, 1)]
 
 
 @given(
@@ -106,27 +106,27 @@ def test_whatever_happens_a_plan_keeps_its_word(
     chance = random.Random(seed)
     weights = odds if any(odds) else (1, 0, 0, 0)
     plan = ProblemPlan(models, attempts_each, target, turn)
-    open_ones: list[Attempt] = []
-    made: list[Attempt] = []
+    open_ones: list[Draw] = []
+    made: list[Draw] = []
     out: set[int] = set()
     while True:
-        while (attempt := plan.take()) is not None:
-            assert attempt.model not in out
-            open_ones.append(attempt)
-            made.append(attempt)
+        while (draw := plan.take()) is not None:
+            assert draw.model not in out
+            open_ones.append(draw)
+            made.append(draw)
             if target is not None:
                 assert plan.correct + plan.in_flight <= target
         if not open_ones:
             break
-        attempt = open_ones.pop(chance.randrange(len(open_ones)))
+        draw = open_ones.pop(chance.randrange(len(open_ones)))
         [result] = chance.choices((RIGHT, WRONG, REFUSED, LOST), weights)
-        plan.settle(attempt, result)
+        plan.settle(draw, result)
         if result in (REFUSED, LOST):
-            out.add(attempt.model)
+            out.add(draw.model)
     assert len(made) == len(set(made))
-    used = Counter(attempt.model for attempt in made)
+    used = Counter(draw.model for draw in made)
     assert all(count <= attempts_each for count in used.values())
-    assert all(attempt.index < attempts_each for attempt in made)
+    assert all(draw.index < attempts_each for draw in made)
     assert plan.at_least == 0
     if target is None or plan.correct < target:
         # All that could be tried was tried.

@@ -44,7 +44,7 @@ def test_rows_hold_all_that_is_known_about_a_rollout(
 ) -> None:
     openai_server.respond = lambda asked: Say(right(asked), reasoning="hm, an addition")
     models = models_file("m/1", more="price_in = 1\nprice_out = 2\nmax_tokens = 99")
-    assert sample(write_problems(1), "--per-problem", 3, "--seed", 7, models=models) == 0
+    assert sample(write_problems(1), "--per-problem", 3, models=models, seed=7) == 0
     rows = rollouts()
     text = right(openai_server.asked[0])
     tokens = -(-(len(text) + 15) // 4)
@@ -102,7 +102,7 @@ def test_only_correct_leaves_the_wrong_ones_out(
     openai_server.respond = lambda asked: (
         Say("Answer: 7") if asked.number % 2 else Say(right(asked))
     )
-    assert sample(write_problems(3), "--only-correct", "--max-attempts", 40) == 0
+    assert sample(write_problems(3), only_correct=True, max_attempts=40) == 0
     assert [row["correct"] for row in rollouts()] == [True] * 15
 
 
@@ -128,7 +128,7 @@ def test_the_real_verifier_decides(
     correct: bool,
 ) -> None:
     openai_server.respond = lambda asked: reply
-    assert sample(write_problems(1), "--per-problem", 1, "--minimum", 1, "--max-attempts", 2) == 0
+    assert sample(write_problems(1), "--per-problem", 1, minimum=1, max_attempts=2) == 0
     rows = rollouts()
     assert [row["correct"] for row in rows] == ([True] if correct else [False, False])
     assert rows[0]["response"] == reply.text and rows[0]["finish_reason"] == reply.finish_reason
@@ -138,8 +138,7 @@ def test_the_rule_can_be_chosen(
     sample: Sample, write_problems: Problems, rollouts: Rows, openai_server: OpenAIServer
 ) -> None:
     openai_server.respond = lambda asked: Say("Answer: 1000")
-    arguments = ("--samples", 1, "--answer-rule", "boxed")
-    assert sample(write_problems(1), *arguments) == 0
+    assert sample(write_problems(1), "--samples", 1, answer_rule="boxed") == 0
     assert [row["correct"] for row in rollouts()] == [False]
 
 
@@ -157,7 +156,7 @@ def test_too_few_correct_rollouts_are_reported(
         return Say("Answer: 7") if late else Say(right(asked))
 
     openai_server.respond = respond
-    assert sample(write_problems(3), "--seed", 0, "--max-attempts", 6) == 0
+    assert sample(write_problems(3), max_attempts=6, seed=0) == 0
     counts = provenance(tmp_path)["counts"]
     assert counts["problems"] == {"complete": 1, "enough": 1, "few": 1}
     assert counts["few"] == {"p1": 0}
@@ -199,10 +198,10 @@ def test_fewer_samples_than_a_broken_run_was_to_draw_are_complete(
 
     problems, models = write_problems(1), models_file("m", more="max_retries = 0")
     openai_server.respond = respond
-    assert sample(problems, "--samples", 6, "--seed", 0, models=models) == 1
+    assert sample(problems, "--samples", 6, models=models, seed=0) == 1
     assert [row["rollout_id"][-1] for row in rollouts()] == ["2", "3", "4", "5"]
     openai_server.respond = answer_right
-    assert sample(problems, "--samples", 3, "--seed", 0, models=models) == 0
+    assert sample(problems, "--samples", 3, models=models, seed=0) == 0
     assert [row["rollout_id"][-1] for row in rollouts()] == ["0", "1", "2"]
 
 
@@ -416,7 +415,7 @@ def test_a_changed_setting_is_refused_and_another_model_is_welcome(
     error = capsys.readouterr().err
     assert "rollouts.jsonl.journal was begun with sampling of a = " in error
     assert "keep the setting, or begin another output" in error
-    assert sample(problems, "--seed", 3, models=models_file("a")) == 2
+    assert sample(problems, models=models_file("a"), seed=3) == 2
     assert "was begun with seed = null, now it is 3" in capsys.readouterr().err
     assert len(openai_server.asked) == asked
     assert sample(problems, "--per-problem", 5, models=models_file("a", "b")) == 0
@@ -481,7 +480,7 @@ def test_parquet_and_reasoning(
         right(asked), reasoning="I think." if asked.number % 2 else ""
     )
     output = tmp_path / "r.parquet"
-    assert sample(write_problems(2), "--with-reasoning", "--output", output) == 0
+    assert sample(write_problems(2), "--output", output, with_reasoning=True) == 0
     rows = list(read_rollouts(output))
     starts = Counter(row["response"].partition("\n")[0] for row in rows)
     assert starts["<think>"] == 5 and len(rows) == 10
@@ -489,16 +488,18 @@ def test_parquet_and_reasoning(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "settings", "sentence"),
     [
-        (["--per-problem", 0], "per_problem must be from 1 to 10,000, got 0"),
-        (["--minimum", 6], "minimum must be at most per_problem=5, got 6"),
-        (["--max-attempts", 4], "max_attempts=4 of 1 models cannot give per_problem=5"),
-        (["--samples", 0], "samples must be from 1 to 10,000, got 0"),
-        (["--temperature", 99], "temperature of toy must be from 0 to 10, got 99"),
-        (["--max-requests", -1], "max_requests must be 0 or more, got -1"),
-        (["--finish"], "rollouts.jsonl.journal: no such file"),
-        (["--output", "/none/r.jsonl"], "/none does not exist: make it first"),
+        (["--per-problem", 0], {}, "per_problem (--per-problem): Input should be greater than or"),
+        (["--samples", 10_001], {}, "samples (--samples): Input should be less than or equal to"),
+        (["--temperature", 99], {}, "temperature of toy must be from 0 to 10, got 99"),
+        (["--finish"], {}, "rollouts.jsonl.journal: no such file"),
+        (["--output", "/none/r.jsonl"], {}, "/none does not exist: make it first"),
+        ([], {"minimum": 6}, "minimum must be at most per_problem=5, got 6"),
+        ([], {"max_attempts": 4}, "max_attempts=4 of 1 models cannot give per_problem=5"),
+        ([], {"max_requests": -1}, "equal to 0, got '-1'"),
+        ([], {"seeds": 1}, "did you mean CONSENSUSBENCH_SAMPLE_SEED?"),
+        ([], {"on_error": "pass"}, "on_error (environment variable CONSENSUSBENCH_SAMPLE_ON_ERR"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_nothing_is_asked(
@@ -507,11 +508,27 @@ def test_bad_usage_is_one_sentence_and_nothing_is_asked(
     openai_server: OpenAIServer,
     capsys: pytest.CaptureFixture[str],
     arguments: list[object],
+    settings: dict[str, object],
     sentence: str,
 ) -> None:
-    assert sample(write_problems(1), *arguments) == 2
+    assert sample(write_problems(1), *arguments, **settings) == 2
     [error] = capsys.readouterr().err.splitlines()
     assert sentence in error and openai_server.asked == []
+
+
+def test_settings_come_from_a_file_and_the_command_line_has_the_last_word(
+    sample: Sample,
+    write_problems: Problems,
+    rollouts: Rows,
+    openai_server: OpenAIServer,
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "sample.toml"
+    config.write_text("seed = 7\nsamples = 9\nmax_tokens = 50\ntop_p = 0.5\n")
+    assert sample(write_problems(1), "--config", config, "--samples", 2, seed=8) == 0
+    assert sorted(asked.seed or 0 for asked in openai_server.asked) == [8, 9]
+    assert openai_server.asked[0].body["top_p"] == 0.5
+    assert rollouts()[0]["sampling"]["max_tokens"] == 50
 
 
 def test_the_problems_are_not_overwritten(
@@ -539,12 +556,13 @@ def test_a_bad_row_stops_before_anything_is_paid(
     assert sample(problems) == 2
     assert "problems.jsonl:4: is not JSON" in capsys.readouterr().err
     assert openai_server.asked == []
-    assert sample(problems, "--on-error", "skip") == 0
+    assert sample(problems, on_error="skip") == 0
     assert len(rollouts()) == 15
 
 
 def test_help_teaches_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sample", "--help"]) == 0
     shown = capsys.readouterr().out
+    assert shown.count("│    --") < 20  # a dozen and those of all commands
     assert "consensusbench sample problems.jsonl --model gpt-5-mini" in shown
     assert "no reply is paid for twice" in " ".join(shown.split())

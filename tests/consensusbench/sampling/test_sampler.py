@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings
-from consensusbench.sampling import SampleSettings, journal_path
-from consensusbench.sampling.sampler import Checker, Records, Sampler
+from consensusbench.sampling import SampleSettings
+from consensusbench.sampling.sampler import AnswerChecker, RolloutSampler, SampleJournal
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
@@ -36,21 +36,20 @@ async def test_problems_are_read_only_as_others_are_finished(
             read += 1
             yield Problem(f"p{number}", "1", problem=f"What is {number}?")
 
-    settings = SampleSettings((ModelSettings("m", base_url=openai_server.url, concurrency=4),))
-    records = Records(journal_path(tmp_path / "r.jsonl"), settings)
+    settings = ModelSettings("m", base_url=openai_server.url, concurrency=4)
     budget = Budget()
-    async with ChatModel(settings.models[0], budget) as model:
-        with Checker(records, settings) as checker:
-            sampler = Sampler(settings, [model], budget, records, checker)
-            work = asyncio.ensure_future(sampler.sample(problems()))
-            while len(openai_server.asked) < 4:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.2)
-            assert (read, len(openai_server.asked)) == (5, 4)
-            work.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await work
-    records.close()
+    with SampleJournal(tmp_path / "j", [settings], SampleSettings()) as journal:
+        async with ChatModel(settings, budget) as model:
+            with AnswerChecker(journal) as checker:
+                sampler = RolloutSampler([model], budget, journal, checker)
+                work = asyncio.ensure_future(sampler.sample(problems()))
+                while len(openai_server.asked) < 4:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.2)
+                assert (read, len(openai_server.asked)) == (5, 4)
+                work.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await work
 
 
 @pytest.mark.parametrize("what", ["disk", "verifier"])
@@ -84,7 +83,7 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
         monkeypatch.setattr(Journal, "append", full)
     else:
         monkeypatch.setattr(AnswerVerifier, "verify_batch", broken)
-    assert sample(problems, "--seed", 0, "--concurrency", 2) == 1
+    assert sample(problems, "--concurrency", 2, seed=0) == 1
     error = capsys.readouterr().err
     expected = "No space left on device" if what == "disk" else "processes cannot be started"
     assert expected in error and "of 10 problems are finished" in error
@@ -97,7 +96,7 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     assert kept == first if what == "verifier" else 6 <= kept < first
     monkeypatch.undo()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
-    assert sample(problems, "--seed", 0) == 0
+    assert sample(problems, seed=0) == 0
     assert len(openai_server.asked) == first + 50 - kept
 
 

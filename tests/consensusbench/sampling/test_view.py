@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from consensusbench.cli.sample import Rates, print_estimate, print_report
-from consensusbench.sampling import Estimate, ModelCount, Report
+from consensusbench.sampling import ModelCount, SampleEstimate, SampleReport
 
 
 def test_rates_are_those_of_the_last_half_minute() -> None:
@@ -24,14 +24,14 @@ def test_rates_are_those_of_the_last_half_minute() -> None:
     assert rates.update(300, 35000) == (0.0, 0.0)
 
 
-def printed(report: Report, samples: bool = False) -> str:
+def printed(report: SampleReport, samples: bool = False) -> str:
     stream = io.StringIO()
     print_report(Console(file=stream, width=120), report, "r.jsonl", samples)
     return stream.getvalue()
 
 
 def test_a_report_says_what_became_of_all_problems() -> None:
-    report = Report(
+    report = SampleReport(
         written=12,
         problems=Counter({"complete": 2, "enough": 1, "few": 1, "not asked": 1}),
         models={"a": ModelCount(rollouts=8, correct=6, cut=1, cost=1.5), "b": ModelCount()},
@@ -50,15 +50,21 @@ def test_a_report_says_what_became_of_all_problems() -> None:
 @pytest.mark.parametrize(
     ("estimate", "sentence"),
     [
-        (Estimate(most_tokens=None, most_cost=None), "no bound, since a model has no max_tokens"),
         (
-            Estimate(most_tokens=5000, most_cost=None),
+            SampleEstimate(most_tokens=None, most_cost=None),
+            "no bound, since a model has no max_tokens",
+        ),
+        (
+            SampleEstimate(most_tokens=5000, most_cost=None),
             "at most 5,000; cost: no bound, since a",
         ),
-        (Estimate(most_tokens=5000, most_cost=2.5), "tokens: at most 5,000; cost: at most $2.50"),
+        (
+            SampleEstimate(most_tokens=5000, most_cost=2.5),
+            "tokens: at most 5,000; cost: at most $2.50",
+        ),
     ],
 )
-def test_an_estimate_says_what_cannot_be_bounded(estimate: Estimate, sentence: str) -> None:
+def test_an_estimate_says_what_cannot_be_bounded(estimate: SampleEstimate, sentence: str) -> None:
     stream = io.StringIO()
     print_estimate(Console(file=stream, width=120), estimate)
     assert sentence in stream.getvalue()
