@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -30,23 +30,35 @@ from consensusbench.sampling import (
     estimate_job,
     run_job,
 )
-from consensuspr.cli.options import Color, ConfigFile, Json, list_settings
-from consensuspr.console import ColorMode, NoProgress, make_console, one_line
+from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
+from consensuspr.console import ColorMode, make_console, one_line
 from consensuspr.errors import ConsensusPRError
-from consensuspr.settings import load_settings
 
-PREFIX = "CONSENSUSBENCH_SAMPLE"
 WINDOW_S = 30.0
 
 
-def _setting(name: str, metavar: str) -> Any:
-    """Return the option of a setting: its meaning and its default are the setting's."""
-    field = SampleSettings.model_fields[name]
-    text = " ".join((field.description or "").split())
-    default = False if field.default is None else str(field.default)
-    return typer.Option(metavar=metavar, show_default=default, help=f"{text[0].upper()}{text[1:]}.")
+class SampleOptions(SampleSettings):
+    """How ``sample`` draws, reads and tells."""
+
+    on_error: OnErrorChoice = Field(
+        OnErrorChoice.STOP,
+        description="At a bad row: stop before anything is paid, or skip and count it.",
+    )
+    no_progress: bool = Field(False, description="Show no progress bar.")
 
 
+@with_settings(
+    SampleOptions,
+    prefix="CONSENSUSBENCH_SAMPLE",
+    shown={
+        "per_problem": "N",
+        "samples": "K",
+        "temperature": None,
+        "max_tokens": "N",
+        "concurrency": "N",
+        "max_cost": "USD",
+    },
+)
 def sample(
     problems: Annotated[
         Path,
@@ -54,6 +66,7 @@ def sample(
             metavar="PROBLEMS", show_default=False, help="Dataset: JSONL, JSONL.gz or Parquet."
         ),
     ],
+    *,
     output: Annotated[
         Path,
         typer.Option(
@@ -76,14 +89,6 @@ def sample(
             help="TOML file of models with their own prices, limits, keys and temperatures.",
         ),
     ] = None,
-    per_problem: Annotated[int | None, _setting("per_problem", "N")] = None,
-    samples: Annotated[int | None, _setting("samples", "K")] = None,
-    temperature: Annotated[float | None, _setting("temperature", "T")] = None,
-    max_tokens: Annotated[int | None, _setting("max_tokens", "N")] = None,
-    concurrency: Annotated[int | None, _setting("concurrency", "N")] = None,
-    max_cost: Annotated[float | None, _setting("max_cost", "USD")] = None,
-    config: ConfigFile = None,
-    show_settings: Annotated[bool, list_settings(lambda: SampleSettings, PREFIX)] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask nothing; print bounds on requests and cost.")
     ] = False,
@@ -91,7 +96,7 @@ def sample(
         bool,
         typer.Option("--finish", help="Ask nothing; write the rollouts of a run that was stopped."),
     ] = False,
-    no_progress: NoProgress = False,
+    settings: SampleOptions,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> int:
@@ -108,34 +113,15 @@ def sample(
     and run it again, and no reply is paid for twice. The output is written at the end; wrong
     rollouts are in it with `correct: false`. Keys come from the environment (`OPENAI_API_KEY`,
     or what the models file names).
-
-    These are the options that people set; `--list-settings` prints all settings, each of which
-    can stand in the TOML file of `--config` or in an environment variable
-    (`CONSENSUSBENCH_SAMPLE_SEED=1`).
     """
     from consensusbench.llm import read_models
 
-    settings = load_settings(
-        SampleSettings,
-        prefix=PREFIX,
-        file=config,
-        environment=os.environ,
-        overrides={
-            "per_problem": per_problem,
-            "samples": samples,
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "concurrency": concurrency,
-            "max_cost": max_cost,
-        },
-    )
     defaults = settings.model_dump(include={"temperature", "top_p", "max_tokens", "concurrency"})
-    check_outputs((output,), (problems, models, config))
-    job = SampleJob(
-        problems, output, read_models(model or (), models, defaults), settings, finish=finish
-    )
+    check_outputs((output,), (problems, models))
+    asked = read_models(model or (), models, defaults)
+    job = SampleJob(problems, output, asked, settings, finish, settings.on_error.value)
     if not dry_run:
-        return _run(job, no_progress, as_json, color)
+        return _run(job, settings.no_progress, as_json, color)
     estimate = asyncio.run(estimate_job(job))
     if as_json:
         print(json.dumps(estimate.to_json()))

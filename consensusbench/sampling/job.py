@@ -42,7 +42,7 @@ from consensusbench.sampling.sampler import (
     restored_plan,
     why_not_asked,
 )
-from consensuspr.data import Problem, Row, atomic_file, open_writer, read_problems
+from consensuspr.data import OnError, Problem, Row, atomic_file, open_writer, read_problems
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
@@ -60,6 +60,7 @@ class SampleJob:
         models: who is asked.
         settings: how many of what kind, within which limits.
         finish: ask nothing, write what the journal holds.
+        on_error: what a bad row of the dataset does.
     """
 
     problems: Path
@@ -67,6 +68,7 @@ class SampleJob:
     models: tuple[ModelSettings, ...]
     settings: SampleSettings
     finish: bool = False
+    on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         check_row_outputs((self.output,))
@@ -101,7 +103,7 @@ class SampleJob:
 
     def read(self) -> Iterator[Problem]:
         """Yield the problems."""
-        return read_problems(self.problems, self.settings.on_error)
+        return read_problems(self.problems, self.on_error)
 
     def provenance(self) -> Row:
         """Return what a dataset that is built from the rollouts records about them."""
@@ -469,7 +471,7 @@ async def _draw(
         models = [await stack.enter_async_context(ChatModel(model, budget)) for model in job.models]
         sampler = RolloutSampler(models, budget, journal, checker)
         work = asyncio.ensure_future(sampler.sample(job.read()))
-        with Interruption(work, budget, settings.grace_s) as interruption:
+        with Interruption(work, budget, settings.grace) as interruption:
             while not work.done():
                 await asyncio.wait((work,), timeout=TICK_S)
                 spent = budget.spent

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from consensuspr.data import OnError, Problem
+from consensuspr.data import Problem
 from consensuspr.scoring.types import AnswerRule
 from consensuspr.settings import Settings
 
@@ -26,49 +26,50 @@ Limit = Annotated[int, Field(ge=0)]
 class SampleSettings(Settings):
     """How many rollouts of what kind, within which limits; the numbers are the paper's."""
 
-    per_problem: Count = Field(5, description="correct rollouts a problem, over all models")
+    per_problem: Count = Field(5, description="Correct rollouts a problem, over all models.")
     minimum: Count = Field(
-        3, description="problems with fewer correct rollouts are reported; build leaves them out"
+        3, description="Problems with fewer correct rollouts are reported; build leaves them out."
     )
-    max_attempts: Count = Field(10, description="rollouts of one problem by one model at most")
+    max_attempts: Count = Field(10, description="Rollouts of one problem by one model at most.")
     samples: Count | None = Field(
         None,
-        description="draw exactly so many rollouts a problem from each model, right or wrong "
-        "(pass@k)",
+        description="Draw exactly so many rollouts a problem from each model, right or wrong "
+        "(pass@k).",
     )
     temperature: float = Field(
-        2.0, description="of replies, where the models file says no other"
+        2.0, description="Of models of which the models file says no other temperature."
     )
-    top_p: float | None = Field(None, description="top-p, likewise; unset, the server's")
+    top_p: float | None = Field(None, description="The same for top-p; else the server's.")
     max_tokens: int | None = Field(
         None,
-        description="limit of a reply, reasoning included, likewise; unset, the server's",
+        description="Longest reply of such models, reasoning included; else the server's limit.",
     )
-    concurrency: int = Field(16, description="requests to each model in flight at once, likewise")
+    concurrency: int = Field(16, description="Requests to such a model in flight at once.")
     seed: int | None = Field(
-        None, description="sent with each request, plus the number of the rollout"
+        None, description="Sent with each request, plus the number of the rollout."
     )
     answer_rule: AnswerRule | None = Field(
-        None, description="how the final answer is found; unset, the dataset's own rule, else auto"
+        None,
+        description="How the final answer is found; where not set, the dataset's own, else auto.",
     )
-    only_correct: bool = Field(False, description="leave wrong rollouts out of the output")
+    only_correct: bool = Field(False, description="Leave wrong rollouts out of the output.")
     with_reasoning: bool = Field(
-        False, description="put what a model thought into the response, in <think> marks"
+        False, description="Put what a model thought into the response, in <think> marks."
     )
     max_cost: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="US dollars to spend in all runs together"
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Spend no more, in US dollars, in all runs together.",
     )
     max_requests: Limit | None = Field(
-        None, description="requests to send in all runs together, repeated ones included"
+        None, description="Send no more requests in all runs together, repeated ones included."
     )
     max_tokens_total: Limit | None = Field(
-        None, description="tokens to use in all runs together, prompts and replies"
+        None, description="Use no more tokens in all runs together, prompts and replies."
     )
-    grace_s: float = Field(
-        30.0, ge=0, description="seconds that open requests have after Ctrl-C or SIGTERM"
-    )
-    on_error: OnError = Field(
-        "stop", description="at a bad row of the dataset: stop before anything is paid, or skip it"
+    grace: float = Field(
+        30.0, ge=0, description="After Ctrl-C, wait so many seconds for open requests."
     )
 
     @model_validator(mode="after")

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
-from consensusbench.construction.selection import VerifyingJudge
 from consensusbench.llm import (
     Budget,
     BudgetSpent,
@@ -42,6 +41,7 @@ from consensusbench.store import Journal, digest, write_down
 from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError
 from consensuspr.scoring import AnswerVerifier
+from consensuspr.scoring.scorer import verify_patiently
 
 # A reply that was cut at the limit of tokens is not correct, whatever number it happens to break
 # off after: a rollout without an end is no derivation to take conclusions from.
@@ -221,8 +221,6 @@ class AnswerChecker:
         self._journal = journal
         workers = max(1, os.cpu_count() or 1)
         self._verifier = AnswerVerifier(workers=workers)
-        # Asks again what a busy machine left open: the verdict is on record for good.
-        self._judge = VerifyingJudge(self._verifier)
         # Of its own: replies waiting for a slow answer must not hold up those on their way
         # to the journal.
         self._threads = ThreadPoolExecutor(2 * workers, "answer-check")
@@ -254,9 +252,11 @@ class AnswerChecker:
         correct: Correct = False
         if reply.finish_reason != CUT:
             rule = self._journal.settings.rule_of(asked.problem)
-            [correct] = await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._judge.judge, [truth], [reply.text], rule
+            # Patiently: the verdict is on record for good.
+            [verdict] = await asyncio.get_running_loop().run_in_executor(
+                self._threads, verify_patiently, self._verifier, [truth], [reply.text], rule
             )
+            correct = verdict.correct
         await self._journal.add_verdict(asked, index, correct)
         return correct
 

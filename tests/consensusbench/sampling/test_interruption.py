@@ -1,4 +1,8 @@
-"""The command as a process of its own: killed, interrupted, and run twice at once."""
+"""The command killed, interrupted and run twice at once.
+
+The quick tests run it in this process, where it gets its signals from a thread; the slow ones, and
+those that kill, as a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from consensusbench.store import Journal
 from consensuspr.data import read_rollouts
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
-from tests.consensusbench.sampling.conftest import environment_of, right
+from tests.consensusbench.sampling.conftest import Sample, environment_of, right
 
 pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
 
@@ -85,19 +92,28 @@ def recorded(problems: Path) -> set[tuple[str, str, int]]:
     }
 
 
-@pytest.mark.parametrize("mode", [(), ("--samples", "4")], ids=["correct", "samples"])
+@pytest.mark.parametrize(
+    ("mode", "kills"),
+    [
+        ((), 1),
+        pytest.param((), 3, marks=pytest.mark.slow),
+        pytest.param(("--samples", "4"), 3, marks=pytest.mark.slow),
+    ],
+    ids=["once", "correct", "samples"],
+)
 def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
     openai_server: OpenAIServer,
     write_problems: Problems,
     models_file: ModelsFile,
     start: Start,
     mode: tuple[str, ...],
+    kills: int,
 ) -> None:
     openai_server.respond = respond
     problems = write_problems(PROBLEMS)
     models = models_file("a", "b", more=f"concurrency = {CONCURRENCY // 2}")
     lost: Counter[tuple[str, str, int | None]] = Counter()
-    for _ in range(3):
+    for _ in range(kills):
         before = len(openai_server.asked)
         process = start(problems, models, *mode)
         wait_for(partial(has_asked, openai_server, before + 8), process)
@@ -111,7 +127,7 @@ def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
             if (asked.model, f"p{number}", asked.seed) not in kept:
                 lost[question(asked)] += 1
     # Only what was in flight at a kill is lost: at most that many a kill.
-    assert sum(lost.values()) <= 3 * CONCURRENCY
+    assert sum(lost.values()) <= kills * CONCURRENCY
     process = start(problems, models, *mode)
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
@@ -127,74 +143,109 @@ def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
         assert correct == {f"p{number}": 5 for number in range(PROBLEMS)}
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
-)
+@contextmanager
+def signals(numbers: Sequence[signal.Signals], condition: Callable[[], bool]) -> Iterator[None]:
+    """Send signals to this process, one every half second, once a condition holds."""
+
+    def send() -> None:
+        until = time.monotonic() + 60
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.005)
+        for number in numbers:
+            os.kill(os.getpid(), number)
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    yield
+    thread.join()
+
+
+CTRL_C, SIGTERM = signal.SIGINT, signal.SIGTERM
+
+
+@pytest.mark.parametrize(("number", "code"), [(CTRL_C, 130), (SIGTERM, 143)])
 def test_a_signal_lets_what_is_in_flight_finish(
     openai_server: OpenAIServer,
     write_problems: Problems,
-    models_file: ModelsFile,
-    start: Start,
-    number: int,
+    sample: Sample,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
     code: int,
 ) -> None:
     openai_server.respond = lambda asked: Say(right(asked), chunk_s=0.1)
     problems = write_problems(PROBLEMS)
-    models = models_file("a", more=f"concurrency = {CONCURRENCY}")
-    process = start(problems, models)
-    wait_for(lambda: len(openai_server.delivered) >= 6, process)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == code
-    [sentence] = errors.splitlines()
-    name = signal.Signals(number).name
-    assert sentence.startswith(f"consensusbench: stopped by {name}: ")
+    arguments = (problems, "--concurrency", CONCURRENCY)
+    with signals([number], lambda: len(openai_server.delivered) >= 6):
+        assert sample(*arguments, seed=0) == code
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert sentence.startswith(f"consensusbench: stopped by {number.name}: ")
     assert f"of {PROBLEMS} problems are finished; run the same command again to go on" in sentence
     # Nothing was cut off, and all of it is in the journal.
     assert len(openai_server.asked) == len(openai_server.delivered) == len(recorded(problems))
     assert not (problems.parent / "rollouts.jsonl").exists()
-    process = start(problems, models)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    openai_server.respond = lambda asked: Say(right(asked))
+    assert sample(*arguments, seed=0) == 0
     assert set(Counter(map(question, openai_server.asked)).values()) == {1}
     assert len(openai_server.asked) == 5 * PROBLEMS
 
 
-@pytest.mark.parametrize("way", ["second signal", "grace is over"])
+@pytest.mark.parametrize(
+    ("numbers", "grace"), [([CTRL_C, CTRL_C], 600), ([CTRL_C, SIGTERM], 600), ([CTRL_C], 0.3)]
+)
 def test_a_silent_server_cannot_hold_up_the_end(
+    openai_server: OpenAIServer,
+    write_problems: Problems,
+    sample: Sample,
+    capsys: pytest.CaptureFixture[str],
+    numbers: Sequence[signal.Signals],
+    grace: float,
+) -> None:
+    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
+    with signals(numbers, lambda: len(openai_server.asked) >= 3):
+        assert sample(write_problems(3), grace=grace) == 130
+    assert "0 of 3 problems are finished" in capsys.readouterr().err
+
+
+def test_an_output_that_another_run_holds_is_left_to_it(
+    openai_server: OpenAIServer,
+    write_problems: Problems,
+    sample: Sample,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Journal(tmp_path / "rollouts.jsonl.journal", "rollouts", {}):
+        assert sample(write_problems(1)) == 2
+    assert "rollouts.jsonl.journal is in use by another run" in capsys.readouterr().err
+    assert not openai_server.asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [CTRL_C, SIGTERM])
+def test_a_process_heeds_its_signals_and_keeps_others_out(
     openai_server: OpenAIServer,
     write_problems: Problems,
     models_file: ModelsFile,
     start: Start,
-    way: str,
-) -> None:
-    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
-    grace = 0.3 if way == "grace is over" else 600
-    process = start(write_problems(3), models_file("a"), grace_s=grace)
-    wait_for(lambda: len(openai_server.asked) >= 3, process)
-    process.send_signal(signal.SIGINT)
-    if way == "second signal":
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "0 of 3 problems are finished" in errors
-
-
-def test_a_second_run_on_one_output_is_turned_away(
-    openai_server: OpenAIServer, write_problems: Problems, models_file: ModelsFile, start: Start
+    number: signal.Signals,
 ) -> None:
     openai_server.respond = lambda asked: Say("x", first_byte_s=600)
     problems, models = write_problems(4), models_file("a", more="concurrency = 2")
-    first = start(problems, models)
+    first = start(problems, models, grace=0.3)
     wait_for(lambda: len(openai_server.asked) == 2, first)
     second = start(problems, models)
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 2
     assert "rollouts.jsonl.journal is in use by another run" in errors
     assert first.poll() is None and len(openai_server.asked) == 2
+    first.send_signal(number)
+    _, errors = first.communicate(timeout=30)
+    assert first.returncode == 128 + number
+    [sentence] = errors.splitlines()
+    assert sentence.startswith(f"consensusbench: stopped by {number.name}: 0 of 4 problems")
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_no_process_behind(
     openai_server: OpenAIServer, write_problems: Problems, models_file: ModelsFile, start: Start
 ) -> None:
