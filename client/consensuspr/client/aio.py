@@ -33,7 +33,7 @@ from consensuspr.scoring.types import (
 from consensuspr.wire.server_info import ServerInfo
 
 if TYPE_CHECKING:
-    from consensuspr.scoring.explain import Explanation
+    from consensuspr.scoring.types import Explanation
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)

@@ -46,7 +46,7 @@ from consensuspr.wire.codec import (
 from consensuspr.wire.server_info import ServerInfo, decode_server_info
 
 if TYPE_CHECKING:
-    from consensuspr.scoring.explain import Explanation
+    from consensuspr.scoring.types import Explanation
 
 # Tags, lengths and the request's own fields, well above what they can take.
 _ENVELOPE_BYTES = 64 * 1024

@@ -1,23 +1,34 @@
-"""Python strings as protobuf carries them.
+"""Values of the scoring room as messages of the protocol, and back.
 
-A ``str`` may hold lone surrogates (a tokenizer's byte fallback, ``surrogateescape``);
-a protobuf string may not, and refuses the whole message.  One odd character must not
-cost a batch its scores, so it is replaced, and only where it stands.
+The server decodes requests and encodes replies, the client does the reverse; both directions
+of each message stand side by side here, so that a field cannot be written by one and forgotten
+by the other.  Knows ``consensuspr.v1`` and the plain types of ``consensuspr.scoring``; knows
+neither gRPC nor how scores are made.
+
+**Text.** A ``str`` may hold lone surrogates (a tokenizer's byte fallback, ``surrogateescape``);
+a protobuf string may not, and refuses the whole message.  One odd character must not cost a
+batch its scores, so it is replaced, and only where it stands.
+
+**Enumerations** are paired by name.  A protobuf enum is open: a newer peer may send a number that
+this release does not know.  It becomes an :class:`InputError` and never a default, because a
+default would score by a rule that nobody asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind, RewardSpec
 from consensuspr.scoring.types import (
     MAX_UINT32,
     AnswerRule,
+    Explanation,
     Identity,
     InlineNode,
+    NodeExplanation,
     OnUndecided,
     Rollout,
     Score,
@@ -27,8 +38,52 @@ from consensuspr.scoring.types import (
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 
-if TYPE_CHECKING:
-    from consensuspr.scoring.explain import Explanation, NodeExplanation
+# About a mebibyte amortises what an RPC costs and still lets several requests of one batch
+# be in work at once; the number bounds the reply where responses are short.
+PIECE_BYTES = 1 << 20
+PIECE_ROLLOUTS = 256
+
+DEFAULT_REWARD = RewardSpec.linear()
+
+Span = tuple[int, int]
+
+T = TypeVar("T")
+D = TypeVar("D")
+E = TypeVar("E", bound=StrEnum)
+N = TypeVar("N", bound=int, covariant=True)
+
+
+def cut(
+    items: Iterable[T], size: Callable[[T], int], max_bytes: int, max_items: int
+) -> Iterator[list[T]]:
+    """Yield the items in order, as many at a time as the bounds allow.
+
+    The client's requests, the server's steps of work and the in-process client's are cut by
+    this one rule.
+
+    Lazy: an item is not looked at before its piece is built.  A single item larger than
+    ``max_bytes`` is a piece of its own; no items are one empty piece, because an empty
+    batch has an outcome too.
+
+    Args:
+        items: what to cut.
+        size: bytes of one item.
+        max_bytes: of a piece that holds more than one item.
+        max_items: of a piece, at least 1.
+    """
+    piece: list[T] = []
+    piece_bytes = 0
+    any_yet = False
+    for item in items:
+        item_bytes = size(item)
+        if piece and (len(piece) >= max_items or piece_bytes + item_bytes > max_bytes):
+            yield piece
+            any_yet = True
+            piece, piece_bytes = [], 0
+        piece.append(item)
+        piece_bytes += item_bytes
+    if piece or not any_yet:
+        yield piece
 
 
 def encode_response(response: str | bytes) -> bytes:
@@ -61,136 +116,52 @@ def valid_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-# MERGED Cutting a batch into pieces that are bounded in bytes and in number.
-#
-# The client's requests, the server's steps of work and the in-process client's are cut by
-# this one rule.
-
-T = TypeVar("T")
-
-# About a mebibyte amortises what an RPC costs and still lets several requests of one batch
-# be in work at once; the number bounds the reply where responses are short.
-PIECE_BYTES = 1 << 20
-PIECE_ROLLOUTS = 256
-
-
-def cut(
-    items: Iterable[T], size: Callable[[T], int], max_bytes: int, max_items: int
-) -> Iterator[list[T]]:
-    """Yield the items in order, as many at a time as the bounds allow.
-
-    Lazy: an item is not looked at before its piece is built.  A single item larger than
-    ``max_bytes`` is a piece of its own; no items are one empty piece, because an empty
-    batch has an outcome too.
-
-    Args:
-        items: what to cut.
-        size: bytes of one item.
-        max_bytes: of a piece that holds more than one item.
-        max_items: of a piece, at least 1.
-    """
-    piece: list[T] = []
-    piece_bytes = 0
-    any_yet = False
-    for item in items:
-        item_bytes = size(item)
-        if piece and (len(piece) >= max_items or piece_bytes + item_bytes > max_bytes):
-            yield piece
-            any_yet = True
-            piece, piece_bytes = [], 0
-        piece.append(item)
-        piece_bytes += item_bytes
-    if piece or not any_yet:
-        yield piece
-
-
-# MERGED Enumerations of the protocol and of the scoring room, paired by name.
-#
-# A protobuf enum is open: a newer peer may send a number that this release does not know.
-# ``decode_*`` turns such a number into an :class:`InputError`; it never falls back to a
-# default, because a default would score by a rule that nobody asked for.
-
-E = TypeVar("E", bound=StrEnum)
-N = TypeVar("N", bound=int, covariant=True)
-
-
-class _Wrapper(Protocol[N]):
+class _Numbers(Protocol[N]):
     """What is used of a generated enum: the number of a name."""
 
     def Value(self, name: str) -> N: ...
 
 
-def _pair(members: type[E], wrapper: _Wrapper[N], prefix: str) -> dict[E, N]:
-    """Pair each member with the message enum's value of the same name."""
-    return {member: wrapper.Value(f"{prefix}_{member.name}") for member in members}
+class _Enumeration(Generic[E, N]):
+    """Members of the scoring room and the numbers of the protocol that have their names."""
+
+    def __init__(self, field: str, members: type[E], numbers: _Numbers[N], prefix: str) -> None:
+        self._field = field
+        self.number_of: dict[E, N] = {
+            member: numbers.Value(f"{prefix}_{member.name}") for member in members
+        }
+        self._member_of: dict[int, E] = {n: member for member, n in self.number_of.items()}
+
+    def member(self, number: int) -> E:
+        """Return the member of a number.
+
+        Raises:
+            InputError: the number is not one of this protocol version.
+        """
+        try:
+            return self._member_of[number]
+        except KeyError:
+            known = sorted(self._member_of.items())
+            names = ", ".join(f"{n} ({member.name})" for n, member in known)
+            raise InputError(f"{self._field} must be one of {names}, got {number}") from None
+
+    def member_or(self, number: int, unspecified: D) -> E | D:
+        """Return the member of a number, ``unspecified`` where it was left out."""
+        return unspecified if number == 0 else self.member(number)
 
 
-STATUS_TO_WIRE = _pair(Status, pb.Status, "STATUS")
-ANSWER_RULE_TO_WIRE = _pair(AnswerRule, pb.AnswerRule, "ANSWER_RULE")
-ON_UNDECIDED_TO_WIRE = _pair(OnUndecided, pb.OnUndecided, "ON_UNDECIDED")
-REWARD_KIND_TO_WIRE = _pair(RewardKind, pb.RewardKind, "REWARD_KIND")
+_STATUSES = _Enumeration("status", Status, pb.Status, "STATUS")
+_ANSWER_RULES = _Enumeration("answer_rule", AnswerRule, pb.AnswerRule, "ANSWER_RULE")
+_ON_UNDECIDED = _Enumeration("on_undecided", OnUndecided, pb.OnUndecided, "ON_UNDECIDED")
+_REWARD_KINDS = _Enumeration("reward.kind", RewardKind, pb.RewardKind, "REWARD_KIND")
 
-_STATUSES: dict[int, Status] = {n: s for s, n in STATUS_TO_WIRE.items()}
-_ANSWER_RULES: dict[int, AnswerRule] = {n: r for r, n in ANSWER_RULE_TO_WIRE.items()}
-_ON_UNDECIDED: dict[int, OnUndecided] = {n: u for u, n in ON_UNDECIDED_TO_WIRE.items()}
-_REWARD_KINDS: dict[int, RewardKind] = {n: k for k, n in REWARD_KIND_TO_WIRE.items()}
-
-
-def decode_status(number: int) -> Status:
-    """Return the status.
-
-    Raises:
-        InputError: the number is not one of this protocol version.
-    """
-    return _decode("status", _STATUSES, number)
-
-
-def decode_answer_rule(number: int) -> AnswerRule | None:
-    """Return the rule, None where it is unspecified: the dataset's own.
-
-    Raises:
-        InputError: the number is not one of this protocol version.
-    """
-    return None if number == 0 else _decode("answer_rule", _ANSWER_RULES, number)
-
-
-def decode_on_undecided(number: int) -> OnUndecided:
-    """Return what undecided answers do, COUNT_WRONG where it is unspecified.
-
-    Raises:
-        InputError: the number is not one of this protocol version.
-    """
-    return (
-        OnUndecided.COUNT_WRONG if number == 0 else _decode("on_undecided", _ON_UNDECIDED, number)
-    )
-
-
-def decode_reward_kind(number: int) -> RewardKind:
-    """Return the kind of reward, LINEAR where it is unspecified.
-
-    Raises:
-        InputError: the number is not one of this protocol version.
-    """
-    return RewardKind.LINEAR if number == 0 else _decode("reward.kind", _REWARD_KINDS, number)
-
-
-def _decode(field: str, known: Mapping[int, E], number: int) -> E:
-    try:
-        return known[number]
-    except KeyError:
-        names = ", ".join(f"{n} ({member.name})" for n, member in sorted(known.items()))
-        raise InputError(f"{field} must be one of {names}, got {number}") from None
-
-
-# MERGED Requests: what the client encodes and the server decodes.
-
-DEFAULT_REWARD = RewardSpec.linear()
+decode_status = _STATUSES.member
 
 
 def encode_reward(reward: RewardSpec) -> pb.RewardSpec:
     """Return the message of a reward, every number filled in."""
     return pb.RewardSpec(
-        kind=REWARD_KIND_TO_WIRE[reward.kind],
+        kind=_REWARD_KINDS.number_of[reward.kind],
         alpha=reward.alpha,
         switch_epoch=reward.switch_epoch,
     )
@@ -202,7 +173,7 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
     Raises:
         InputError: the kind is unknown or alpha is outside [0, 1].
     """
-    kind = decode_reward_kind(message.kind)
+    kind = _REWARD_KINDS.member_or(message.kind, RewardKind.LINEAR)
     alpha = message.alpha if message.HasField("alpha") else DEFAULT_REWARD.alpha
     switch = (
         message.switch_epoch if message.HasField("switch_epoch") else DEFAULT_REWARD.switch_epoch
@@ -216,9 +187,9 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
 def encode_rollout(rollout: Rollout) -> pb.Rollout:
     """Return the message of one rollout; never fails for what the rollout's text holds."""
     try:
-        return _make_message(pb.Rollout, rollout, _as_it_is)
+        return _fill_rollout(pb.Rollout, rollout, _as_it_is)
     except UnicodeEncodeError:
-        return _make_message(pb.Rollout, rollout, valid_text)
+        return _fill_rollout(pb.Rollout, rollout, valid_text)
 
 
 def encode_rollout_field(rollout: Rollout) -> bytes:
@@ -231,10 +202,10 @@ def encode_rollout_field(rollout: Rollout) -> bytes:
     """
     request = pb.ScoreRequest()
     try:
-        _make_message(request.rollouts.add, rollout, _as_it_is)
+        _fill_rollout(request.rollouts.add, rollout, _as_it_is)
     except UnicodeEncodeError:
         request = pb.ScoreRequest()  # without what was begun
-        _make_message(request.rollouts.add, rollout, valid_text)
+        _fill_rollout(request.rollouts.add, rollout, valid_text)
     return request.SerializeToString()
 
 
@@ -274,29 +245,26 @@ def decode_rollout(message: pb.Rollout) -> Rollout:
 
 def encode_score_request(messages: Iterable[pb.Rollout], options: ScoreOptions) -> pb.ScoreRequest:
     """Return the request for rollouts that are messages already."""
-    return pb.ScoreRequest(
-        protocol_version=PROTOCOL_VERSION,
-        dataset=valid_text(options.dataset or ""),
-        reward=encode_reward(options.reward),
-        epoch=options.epoch,
-        answer_rule=_encode_answer_rule(options),
-        on_undecided=ON_UNDECIDED_TO_WIRE[options.on_undecided],
-        include_spans=options.include_spans,
-        rollouts=messages,
-    )
+    request = pb.ScoreRequest(rollouts=messages, include_spans=options.include_spans)
+    _fill_options(request, options)
+    return request
 
 
 def encode_explain_request(rollout: Rollout, options: ScoreOptions) -> pb.ExplainRequest:
     """Return the request to explain one rollout; spans are always part of the reply."""
-    return pb.ExplainRequest(
-        protocol_version=PROTOCOL_VERSION,
-        dataset=valid_text(options.dataset or ""),
-        reward=encode_reward(options.reward),
-        epoch=options.epoch,
-        answer_rule=_encode_answer_rule(options),
-        on_undecided=ON_UNDECIDED_TO_WIRE[options.on_undecided],
-        rollout=encode_rollout(rollout),
-    )
+    request = pb.ExplainRequest(rollout=encode_rollout(rollout))
+    _fill_options(request, options)
+    return request
+
+
+def _fill_options(request: pb.ScoreRequest | pb.ExplainRequest, options: ScoreOptions) -> None:
+    request.protocol_version = PROTOCOL_VERSION
+    request.dataset = valid_text(options.dataset or "")
+    request.reward.CopyFrom(encode_reward(options.reward))
+    request.epoch = options.epoch
+    if options.answer_rule is not None:
+        request.answer_rule = _ANSWER_RULES.number_of[options.answer_rule]
+    request.on_undecided = _ON_UNDECIDED.number_of[options.on_undecided]
 
 
 def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
@@ -309,8 +277,8 @@ def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions
         reward=decode_reward(request.reward),
         epoch=request.epoch,
         dataset=request.dataset or None,
-        answer_rule=decode_answer_rule(request.answer_rule),
-        on_undecided=decode_on_undecided(request.on_undecided),
+        answer_rule=_ANSWER_RULES.member_or(request.answer_rule, None),
+        on_undecided=_ON_UNDECIDED.member_or(request.on_undecided, OnUndecided.COUNT_WRONG),
         include_spans=request.include_spans if isinstance(request, pb.ScoreRequest) else True,
     )
 
@@ -319,7 +287,7 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _make_message(
+def _fill_rollout(
     make: Callable[..., pb.Rollout], rollout: Rollout, clean: Callable[[str], str]
 ) -> pb.Rollout:
     tokens = rollout.num_tokens
@@ -378,24 +346,14 @@ def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
     ]
 
 
-def _encode_answer_rule(options: ScoreOptions) -> pb.AnswerRule.ValueType:
-    rule = options.answer_rule
-    return pb.ANSWER_RULE_UNSPECIFIED if rule is None else ANSWER_RULE_TO_WIRE[rule]
-
-
-# MERGED Replies: what the server encodes and the client decodes.
-
-Span = tuple[int, int]
-
-
 def encode_score(score: Score) -> pb.RolloutScore:
     """Return the message of one score; what is None stays absent."""
-    return _replies_make_message(pb.RolloutScore, score)
+    return _fill_score(pb.RolloutScore, score)
 
 
-def _replies_make_message(make: Callable[..., pb.RolloutScore], score: Score) -> pb.RolloutScore:
+def _fill_score(make: Callable[..., pb.RolloutScore], score: Score) -> pb.RolloutScore:
     return make(
-        status=STATUS_TO_WIRE[score.status],
+        status=_STATUSES.number_of[score.status],
         acc=score.acc,
         ncr=score.ncr,
         reward=score.reward,
@@ -445,7 +403,7 @@ def encode_identity(identity: Identity) -> pb.Identity:
         answer_version=identity.answer_version,
         reward=encode_reward(identity.reward),
         epoch=identity.epoch,
-        answer_rule=ANSWER_RULE_TO_WIRE[identity.answer_rule],
+        answer_rule=_ANSWER_RULES.number_of[identity.answer_rule],
         server_version=identity.server_version,
     )
 
@@ -463,7 +421,7 @@ def decode_identity(message: pb.Identity) -> Identity:
         answer_version=message.answer_version,
         reward=decode_reward(message.reward),
         epoch=message.epoch,
-        answer_rule=decode_answer_rule(message.answer_rule) or AnswerRule.AUTO,
+        answer_rule=_ANSWER_RULES.member_or(message.answer_rule, AnswerRule.AUTO),
         server_version=message.server_version,
     )
 
@@ -473,7 +431,7 @@ def encode_score_response(scores: Iterable[Score], identity: Identity) -> pb.Sco
     response = pb.ScoreResponse(identity=encode_identity(identity))
     for score in scores:
         # In its place: a message made elsewhere would be copied there.
-        _replies_make_message(response.scores.add, score)
+        _fill_score(response.scores.add, score)
     return response
 
 
@@ -493,9 +451,6 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
     Raises:
         InputError: an enumeration's number is not one of this protocol version.
     """
-    # Here and not above: this brings the matcher along, which a scoring client never needs.
-    from consensuspr.scoring.explain import Explanation, NodeExplanation
-
     return Explanation(
         score=decode_score(message.score),
         nodes=tuple(

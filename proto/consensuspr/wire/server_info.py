@@ -1,9 +1,15 @@
-"""What a server says about itself; also what the in-process client says."""
+"""What a server says about itself; also what the in-process client says.
+
+Values and messages have fields of the same names, and so have the counts of an index and the
+limits of a scorer that they are filled from.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
@@ -64,10 +70,10 @@ def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> Se
         max_message_bytes: limit of the front on one request.
         max_rollouts: limit of the front on one request.
     """
+    # Here and not above: a client of a server needs neither the core nor the answer check.
     from consensuspr import core
     from consensuspr.scoring.answers import ANSWER_VERSION
 
-    limits = scorer.limits
     return ServerInfo(
         server_version=VERSION,
         protocol_version=PROTOCOL_VERSION,
@@ -76,81 +82,30 @@ def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> Se
         core_backend=core.BACKEND,
         datasets=tuple(
             DatasetInfo(
-                name=name,
-                digest=index.digest,
-                num_problems=index.info.num_problems,
-                num_nodes=index.info.num_nodes,
-                num_expressions=index.info.num_expressions,
-                num_derived=index.info.num_derived,
-                num_without_nodes=index.info.num_without_nodes,
+                name, index.digest, **{key: getattr(index.info, key) for key in _DATASET_COUNTS}
             )
             for name, index in sorted(scorer.datasets.items())
         ),
-        max_response_bytes=limits.max_response_bytes,
         max_message_bytes=max_message_bytes,
         max_rollouts=max_rollouts,
-        max_inline_nodes=limits.max_inline_nodes,
-        max_expressions_per_node=limits.max_expressions_per_node,
-        max_expression_bytes=limits.max_expression_bytes,
-        max_inline_bytes=limits.max_inline_bytes,
+        **asdict(scorer.limits),
     )
 
 
 def encode_server_info(info: ServerInfo) -> pb.ServerInfoResponse:
     """Return the message of a server's description."""
-    return pb.ServerInfoResponse(
-        server_version=info.server_version,
-        protocol_version=info.protocol_version,
-        normal_form_version=info.normal_form_version,
-        answer_version=info.answer_version,
-        core_backend=info.core_backend,
-        datasets=[
-            pb.DatasetInfo(
-                name=dataset.name,
-                digest=dataset.digest,
-                num_problems=dataset.num_problems,
-                num_nodes=dataset.num_nodes,
-                num_expressions=dataset.num_expressions,
-                num_derived=dataset.num_derived,
-                num_without_nodes=dataset.num_without_nodes,
-            )
-            for dataset in info.datasets
-        ],
-        max_response_bytes=info.max_response_bytes,
-        max_message_bytes=info.max_message_bytes,
-        max_rollouts=info.max_rollouts,
-        max_inline_nodes=info.max_inline_nodes,
-        max_expressions_per_node=info.max_expressions_per_node,
-        max_expression_bytes=info.max_expression_bytes,
-        max_inline_bytes=info.max_inline_bytes,
-    )
+    return pb.ServerInfoResponse(**asdict(info))
 
 
 def decode_server_info(message: pb.ServerInfoResponse) -> ServerInfo:
     """Return the server's description of a message."""
-    return ServerInfo(
-        server_version=message.server_version,
-        protocol_version=message.protocol_version,
-        normal_form_version=message.normal_form_version,
-        answer_version=message.answer_version,
-        core_backend=message.core_backend,
-        datasets=tuple(
-            DatasetInfo(
-                name=dataset.name,
-                digest=dataset.digest,
-                num_problems=dataset.num_problems,
-                num_nodes=dataset.num_nodes,
-                num_expressions=dataset.num_expressions,
-                num_derived=dataset.num_derived,
-                num_without_nodes=dataset.num_without_nodes,
-            )
-            for dataset in message.datasets
-        ),
-        max_response_bytes=message.max_response_bytes,
-        max_message_bytes=message.max_message_bytes,
-        max_rollouts=message.max_rollouts,
-        max_inline_nodes=message.max_inline_nodes,
-        max_expressions_per_node=message.max_expressions_per_node,
-        max_expression_bytes=message.max_expression_bytes,
-        max_inline_bytes=message.max_inline_bytes,
-    )
+    values = _values(ServerInfo, message)
+    values["datasets"] = tuple(DatasetInfo(**_values(DatasetInfo, d)) for d in message.datasets)
+    return ServerInfo(**values)
+
+
+def _values(kind: type[ServerInfo | DatasetInfo], message: Message) -> dict[str, Any]:
+    return {field.name: getattr(message, field.name) for field in fields(kind)}
+
+
+_DATASET_COUNTS = [field.name for field in fields(DatasetInfo) if field.name.startswith("num_")]

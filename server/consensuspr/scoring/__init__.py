@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         MatcherCache,
     )
     from consensuspr.scoring.derive import derive_dataset
-    from consensuspr.scoring.explain import Explanation, NodeExplanation
     from consensuspr.scoring.rewards import (
         RewardKind,
         RewardSpec,
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
     from consensuspr.scoring.types import (
         SCORED_TYPES,
         AnswerRule,
+        Explanation,
         Identity,
         InlineNode,
         Limits,
+        NodeExplanation,
         OnUndecided,
         Rollout,
         Score,
@@ -54,15 +55,16 @@ _HOMES = {
     "answers": ("ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"),
     "dataset_index": ("CacheStats", "DatasetIndex", "Entry", "IndexInfo", "MatcherCache"),
     "derive": ("derive_dataset",),
-    "explain": ("Explanation", "NodeExplanation"),
     "rewards": ("RewardKind", "RewardSpec", "curriculum", "linear", "maximum", "outcome"),
     "scorer": ("Scorer",),
     "types": (
         "SCORED_TYPES",
         "AnswerRule",
+        "Explanation",
         "Identity",
         "InlineNode",
         "Limits",
+        "NodeExplanation",
         "OnUndecided",
         "Rollout",
         "Score",

@@ -49,17 +49,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from consensuspr.core import NORMAL_FORM_VERSION
+from consensuspr.core import NORMAL_FORM_VERSION, Matcher, normalize
+from consensuspr.data import Node
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
 from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier, Verdict
 from consensuspr.scoring.dataset_index import DatasetIndex
-from consensuspr.scoring.explain import Explanation, explain_nodes
-from consensuspr.scoring.matching import Batch, match_nodes
+from consensuspr.scoring.matching import Batch, compile_inline, inline_as_nodes, match_nodes
 from consensuspr.scoring.types import (
     DEFAULT_LIMITS,
     AnswerRule,
+    Explanation,
     Identity,
     Limits,
+    NodeExplanation,
     OnUndecided,
     Rollout,
     Score,
@@ -162,7 +164,7 @@ class Scorer:
         """
         [score], identity = self.score([rollout], replace(options, include_spans=True), deadline)
         index = self.datasets[identity.dataset]
-        return explain_nodes(rollout, score, identity, index, self.limits)
+        return _explain_nodes(rollout, score, identity, index, self.limits)
 
     def dataset(self, name: str | None) -> tuple[str, DatasetIndex]:
         """Return the dataset that a request means, with its name.
@@ -310,3 +312,40 @@ def _score(
         answer=None if verdict is None else verdict.answer,
         answer_method="" if verdict is None else verdict.method,
     )
+
+
+def _explain_nodes(
+    rollout: Rollout, score: Score, identity: Identity, index: DatasetIndex, limits: Limits
+) -> Explanation:
+    """Return the explanation of a rollout that has been scored."""
+    if score.status in (Status.OVERSIZE, Status.INTERNAL):
+        return Explanation(score, (), "", identity)
+    normal_form = normalize(rollout.response)
+    if score.ncr is None:
+        return Explanation(score, (), normal_form, identity)
+    nodes, matcher = _nodes_of(rollout, index, limits)
+    explained = tuple(
+        NodeExplanation(
+            node_id=node.node_id,
+            label=node.label,
+            matched=hit is not None,
+            is_final=node.is_final,
+            span=None if hit is None else (hit.start, hit.end),
+            expression="" if hit is None else hit.expression,
+            expressions=node.expressions,
+        )
+        for node, hit in zip(nodes, matcher.hits(rollout.response), strict=True)
+    )
+    return Explanation(score, explained, normal_form, identity)
+
+
+def _nodes_of(
+    rollout: Rollout, index: DatasetIndex, limits: Limits
+) -> tuple[tuple[Node, ...], Matcher]:
+    """Return the nodes that the score was made with, and their matcher."""
+    if rollout.nodes is not None:
+        matcher = compile_inline(rollout.nodes, limits, index.cache)
+        return inline_as_nodes(rollout.nodes), matcher
+    entry = index.entry(rollout.problem_id)
+    assert entry is not None  # a rollout without nodes of its own has an NCR only so
+    return entry.nodes, entry.matcher

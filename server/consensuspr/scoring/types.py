@@ -140,6 +140,46 @@ class Identity:
     server_version: str
 
 
+@dataclass(slots=True)
+class NodeExplanation:
+    """One node as the rollout met it.
+
+    Attributes:
+        node_id: name of the node.
+        label: what a person reads.
+        matched: one of its expressions was found.
+        is_final: the node states the final answer.
+        span: code points of the first hit in the response, half-open; None if not matched.
+        expression: the expression, written or derived, that was found; empty if none.
+        expressions: all expressions as written.
+    """
+
+    node_id: str
+    label: str
+    matched: bool
+    is_final: bool
+    span: tuple[int, int] | None
+    expression: str
+    expressions: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Explanation:
+    """A score with its reasons.
+
+    Attributes:
+        score: what :meth:`Scorer.score` gives for the rollout, with spans.
+        nodes: in order; none where the status leaves NCR unknown.
+        normal_form: of the response, as matched; empty for OVERSIZE.
+        identity: what a replay needs.
+    """
+
+    score: Score
+    nodes: tuple[NodeExplanation, ...]
+    normal_form: str
+    identity: Identity
+
+
 # MERGED What a caller asks of a batch besides the rollouts themselves.
 
 E = TypeVar("E", bound=StrEnum)
