@@ -3,7 +3,8 @@
 Both the gRPC client and the in-process scorer take :class:`Rollout` and return
 :class:`Score`, so that a caller cannot tell one from the other.  Plain slotted
 dataclasses without validation on purpose: a batch builds thousands of them while
-GPUs wait; the scorer checks what needs checking and answers with a status.
+GPUs wait; the scorer checks what needs checking and answers with a status.  How a batch
+is scored is one :class:`ScoreOptions`, checked when it is made and passed whole.
 """
 
 from __future__ import annotations
@@ -19,6 +20,26 @@ from consensuspr.scoring.rewards import RewardSpec
 
 if TYPE_CHECKING:
     from consensuspr.data import Row
+
+E = TypeVar("E", bound=StrEnum)
+
+MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
+
+# Methods of an answer check that a calmer machine would have brought to a verdict.
+LOAD_METHODS: Final = frozenset(("load", "deadline"))
+
+# Arrow types of what a score adds to a row, so that a file of one status has the columns of
+# any other.
+SCORED_TYPES: Final = {
+    "acc": "double",
+    "ncr": "double",
+    "num_nodes": "int64",
+    "num_matched": "int64",
+    "matched": "list<bool>",
+    "tpn": "double",
+    "reward": "double",
+    "status": "string",
+}
 
 
 class Status(StrEnum):
@@ -83,8 +104,108 @@ class Rollout:
     rollout_id: str | None = None
 
 
-# Methods of an answer check that a calmer machine would have brought to a verdict.
-LOAD_METHODS: Final = frozenset(("load", "deadline"))
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """How a batch is to be scored; hashable, so that equal calls can share a request.
+
+    Attributes:
+        reward: how acc and ncr are combined.
+        epoch: training epoch counted from 0, the phase of the curriculum.
+        dataset: name of the dataset; None where the server has exactly one.
+        answer_rule: how answers are found and compared; None for the dataset's own rule.
+        on_undecided: what an undecided answer does to the reward.
+        include_spans: whether to say where each node was first hit; scans the text again.
+
+    Raises:
+        InputError: a value has a wrong type, or does not fit the protocol's uint32.
+    """
+
+    reward: RewardSpec = field(default_factory=RewardSpec.linear)
+    epoch: int = 0
+    dataset: str | None = None
+    answer_rule: AnswerRule | None = None
+    on_undecided: OnUndecided = OnUndecided.COUNT_WRONG
+    include_spans: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reward, RewardSpec):
+            raise InputError(f"reward must be a RewardSpec, got {type(self.reward).__name__}")
+        for name, value in (("epoch", self.epoch), ("switch_epoch", self.reward.switch_epoch)):
+            # The type first: to ask for a protocol takes longer than all the rest, and a trainer
+            # asks for every sample.
+            whole = type(value) is int or isinstance(value, SupportsIndex)
+            if not whole or not 0 <= index(value) <= MAX_UINT32:
+                raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
+        if type(self.epoch) is not int:
+            object.__setattr__(self, "epoch", index(self.epoch))
+
+    @classmethod
+    def checked(
+        cls,
+        reward: RewardSpec,
+        epoch: int = 0,
+        dataset: str | None = None,
+        answer_rule: AnswerRule | str | None = None,
+        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
+        include_spans: bool = False,
+    ) -> Self:
+        """Return the options that a caller gave, names turned into members.
+
+        Raises:
+            InputError: a value names no member.
+        """
+        return cls(
+            reward,
+            epoch,
+            dataset or None,
+            None if answer_rule is None else _member("answer_rule", AnswerRule, answer_rule),
+            _member("on_undecided", OnUndecided, on_undecided),
+            include_spans,
+        )
+
+
+def _member(name: str, members: type[E], value: str) -> E:
+    try:
+        return members(value)
+    except ValueError:
+        known = ", ".join(members)
+        raise InputError(f"{name} must be one of {known}, got {value!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one rollout; past one of them the rollout gets a status, never a score.
+
+    Attributes:
+        max_response_bytes: UTF-8 bytes of the response (OVERSIZE).
+        max_inline_nodes: nodes sent with the rollout (INVALID_NODES, like all that follow).
+        max_expressions_per_node: expressions of one such node, derived ones included.
+        max_expression_bytes: UTF-8 bytes of one such expression.
+        max_inline_bytes: UTF-8 bytes of all such expressions together.  Far above what nodes
+            need (a benchmark's problem has some 1 KB); at the limit, random text compiles
+            in some 50 ms to some 20 MB.
+    """
+
+    max_response_bytes: int = 16 << 20
+    max_inline_nodes: int = 64
+    max_expressions_per_node: int = 128
+    max_expression_bytes: int = 4096
+    max_inline_bytes: int = 16 << 10
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def exceeds(response: str | bytes, limit: int) -> int | None:
+    """Return the size of a response in UTF-8 bytes if it is above ``limit``, else None.
+
+    A lone surrogate counts as the three bytes that it would take.
+    """
+    size = len(response)
+    if isinstance(response, str) and size * 4 > limit and not response.isascii():
+        # Too long for sure without encoding; otherwise at most four times the limit is.
+        size = size if size > limit else len(response.encode("utf-8", "surrogatepass"))
+    return size if size > limit else None
 
 
 @dataclass(slots=True)
@@ -178,135 +299,6 @@ class Explanation:
     nodes: tuple[NodeExplanation, ...]
     normal_form: str
     identity: Identity
-
-
-# MERGED What a caller asks of a batch besides the rollouts themselves.
-
-E = TypeVar("E", bound=StrEnum)
-
-MAX_UINT32 = (1 << 32) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreOptions:
-    """How a batch is to be scored; hashable, so that equal calls can share a request.
-
-    Attributes:
-        reward: how acc and ncr are combined.
-        epoch: training epoch counted from 0, the phase of the curriculum.
-        dataset: name of the dataset; None where the server has exactly one.
-        answer_rule: how answers are found and compared; None for the dataset's own rule.
-        on_undecided: what an undecided answer does to the reward.
-        include_spans: whether to say where each node was first hit; scans the text again.
-
-    Raises:
-        InputError: a value has a wrong type, or does not fit the protocol's uint32.
-    """
-
-    reward: RewardSpec = field(default_factory=RewardSpec.linear)
-    epoch: int = 0
-    dataset: str | None = None
-    answer_rule: AnswerRule | None = None
-    on_undecided: OnUndecided = OnUndecided.COUNT_WRONG
-    include_spans: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.reward, RewardSpec):
-            raise InputError(f"reward must be a RewardSpec, got {type(self.reward).__name__}")
-        for name, value in (("epoch", self.epoch), ("switch_epoch", self.reward.switch_epoch)):
-            # The type first: to ask for a protocol takes longer than all the rest, and a trainer
-            # asks for every sample.
-            whole = type(value) is int or isinstance(value, SupportsIndex)
-            if not whole or not 0 <= index(value) <= MAX_UINT32:
-                raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
-        if type(self.epoch) is not int:
-            object.__setattr__(self, "epoch", index(self.epoch))
-
-    @classmethod
-    def checked(
-        cls,
-        reward: RewardSpec,
-        epoch: int = 0,
-        dataset: str | None = None,
-        answer_rule: AnswerRule | str | None = None,
-        on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
-        include_spans: bool = False,
-    ) -> Self:
-        """Return the options that a caller gave, names turned into members.
-
-        Raises:
-            InputError: a value names no member.
-        """
-        return cls(
-            reward,
-            epoch,
-            dataset or None,
-            None if answer_rule is None else _member("answer_rule", AnswerRule, answer_rule),
-            _member("on_undecided", OnUndecided, on_undecided),
-            include_spans,
-        )
-
-
-def _member(name: str, members: type[E], value: str) -> E:
-    try:
-        return members(value)
-    except ValueError:
-        known = ", ".join(members)
-        raise InputError(f"{name} must be one of {known}, got {value!r}") from None
-
-
-# MERGED What one rollout may ask of the scorer.
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds on one rollout; past one of them the rollout gets a status, never a score.
-
-    Attributes:
-        max_response_bytes: UTF-8 bytes of the response (OVERSIZE).
-        max_inline_nodes: nodes sent with the rollout (INVALID_NODES, like all that follow).
-        max_expressions_per_node: expressions of one such node, derived ones included.
-        max_expression_bytes: UTF-8 bytes of one such expression.
-        max_inline_bytes: UTF-8 bytes of all such expressions together.  Far above what nodes
-            need (a benchmark's problem has some 1 KB); at the limit, random text compiles
-            in some 50 ms to some 20 MB.
-    """
-
-    max_response_bytes: int = 16 << 20
-    max_inline_nodes: int = 64
-    max_expressions_per_node: int = 128
-    max_expression_bytes: int = 4096
-    max_inline_bytes: int = 16 << 10
-
-
-DEFAULT_LIMITS = Limits()
-
-
-def exceeds(response: str | bytes, limit: int) -> int | None:
-    """Return the size of a response in UTF-8 bytes if it is above ``limit``, else None.
-
-    A lone surrogate counts as the three bytes that it would take.
-    """
-    size = len(response)
-    if isinstance(response, str) and size * 4 > limit and not response.isascii():
-        # Too long for sure without encoding; otherwise at most four times the limit is.
-        size = size if size > limit else len(response.encode("utf-8", "surrogatepass"))
-    return size if size > limit else None
-
-
-# MERGED Between rows of rollouts files and the values that are scored.
-
-# Arrow types of what is added, so that a file of one status has the columns of any other.
-SCORED_TYPES: Final = {
-    "acc": "double",
-    "ncr": "double",
-    "num_nodes": "int64",
-    "num_matched": "int64",
-    "matched": "list<bool>",
-    "tpn": "double",
-    "reward": "double",
-    "status": "string",
-}
 
 
 def rollout_from_row(row: Row) -> Rollout:
