@@ -28,7 +28,7 @@ from consensuspr.data import atomic_file
 ABSENT: Final = "–"
 
 
-class Result:
+class JsonResult:
     """Base of values that a command prints: ``to_json`` gives every field by its name."""
 
     __slots__ = ()
@@ -40,7 +40,7 @@ class Result:
 
 def plain(value: object) -> Any:
     """Return a value ready for ``json.dumps``: results and dataclasses by field, enums by value."""
-    if isinstance(value, Result):
+    if isinstance(value, JsonResult):
         return value.to_json()
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}

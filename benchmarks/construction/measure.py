@@ -289,7 +289,7 @@ class _Pool:
 
     def add_chance(self, dataset: Path, fold: Fold) -> None:
         for attack in probe_dataset(dataset, [fold.held_out]).attacks:
-            if attack.attack is Attack.STRANGERS:
+            if attack.attack is Attack.UNRELATED:
                 figures = attack.overall
                 self._chance.append((figures.ncr, figures.problems))
 

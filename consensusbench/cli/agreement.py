@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from consensusbench.cli.evaluate import Confidence
 from consensusbench.evaluation.tables import agreement_notes, agreement_table
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Color, Json
@@ -27,7 +26,9 @@ def agreement(
             help="The same problems (or some of them) with nodes that people annotated.",
         ),
     ],
-    confidence: Confidence = 0.95,
+    confidence: Annotated[
+        float, typer.Option(metavar="SHARE", help="Level of the intervals, between 0 and 1.")
+    ] = 0.95,
     as_json: Json = False,
     color: Color = ColorMode.AUTO,
 ) -> None:

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence, Set
 from typing import Annotated
 
 import typer
+from pydantic import Field
 
-from consensusbench.cli.evaluate import (
-    Confidence,
+from consensusbench.cli.options import (
+    SCORING_OPTIONS,
     DatasetPath,
     RolloutsPaths,
-    Seed,
-    TokenizerName,
+    ScoringSettings,
     parse_dimensions,
-    score_with_progress,
 )
 from consensusbench.evaluation.paired import check_comparison, compare
 from consensusbench.evaluation.scored import columns_of, model_names
 from consensusbench.evaluation.tables import comparison_notes, comparison_tables
 from consensusbench.tables import print_result
-from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import ColorMode, NoProgress, make_console, one_line
+from consensuspr.cli.options import Address, Json, with_settings
+from consensuspr.console import make_console, one_line
 from consensuspr.errors import InputError
 
 
+class CompareSettings(ScoringSettings):
+    """How ``compare`` compares."""
+
+    by: str = Field("none", description="Also within groups: source, difficulty.")
+    confidence: float = Field(0.95, description="Level of the intervals, between 0 and 1.")
+    seed: int = Field(0, ge=0, description="Of random sign patterns.")
+
+
+@with_settings(
+    CompareSettings,
+    prefix="CONSENSUSBENCH_COMPARE",
+    shown={"by": "DIMENSION,...", "confidence": "SHARE", "seed": None, **SCORING_OPTIONS},
+)
 def compare_models(
     rollouts: RolloutsPaths,
     *,
@@ -44,20 +55,9 @@ def compare_models(
             metavar="MODEL", show_default="the second file", help="Model that may be better."
         ),
     ] = None,
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by", metavar="DIMENSION,...", help="Also within groups: source, difficulty."
-        ),
-    ] = "none",
-    tokenizer: TokenizerName = None,
-    confidence: Confidence = 0.95,
-    seed: Seed = 0,
     address: Address = None,
-    on_error: OnErrorOption = OnErrorChoice.STOP,
-    no_progress: NoProgress = False,
+    settings: CompareSettings,
     as_json: Json = False,
-    color: Color = ColorMode.AUTO,
 ) -> None:
     """Compare two models on the problems that both answered.
 
@@ -80,19 +80,16 @@ def compare_models(
         )
     if baseline is not None and baseline == candidate:
         raise InputError(f"--baseline and --candidate are both {one_line(baseline)!r}")
-    dimensions = parse_dimensions(by)
-    check_comparison(dimensions, confidence, seed)
+    dimensions = parse_dimensions(settings.by)
+    check_comparison(dimensions, settings.confidence, settings.seed)
     if baseline is not None and candidate is not None:
-        _check_models((baseline, candidate), model_names(rollouts, on_error.value))
-    scored = score_with_progress(
-        rollouts,
-        dataset,
-        address=address,
-        tokenizer=tokenizer,
-        on_error=on_error,
-        no_progress=no_progress,
-    )
-    columns, problem_ids = columns_of(scored)
+        # A model that wrote nothing is refused before anything is scored.
+        known = model_names(rollouts, settings.on_error.value)
+        for model in (baseline, candidate):
+            if model not in known:
+                shown = ", ".join(one_line(name) for name in sorted(known)[:20])
+                raise InputError(f"no rollout is of model {model!r}; there are {shown}")
+    columns, problem_ids = columns_of(settings.score(rollouts, dataset, address))
     if baseline is None or candidate is None:
         names = str(rollouts[0]), str(rollouts[1])
         sides = columns.where(columns.file == 0), columns.where(columns.file == 1)
@@ -100,22 +97,17 @@ def compare_models(
         names = baseline, candidate
         sides = columns.where(columns.model == baseline), columns.where(columns.model == candidate)
     comparison = compare(
-        *sides, problem_ids, names=names, by=dimensions, confidence=confidence, seed=seed
+        *sides,
+        problem_ids,
+        names=names,
+        by=dimensions,
+        confidence=settings.confidence,
+        seed=settings.seed,
     )
     if as_json:
         print(json.dumps(comparison.to_json()))
         return
-    console = make_console(color)
-    sides_of = (
-        f"baseline {one_line(comparison.baseline)}, candidate {one_line(comparison.candidate)}"
-    )
-    console.print(sides_of, "", sep="\n", markup=False, soft_wrap=True)
+    console = make_console(settings.color)
+    title = f"baseline {one_line(names[0])}, candidate {one_line(names[1])}\n"
+    console.print(title, markup=False, soft_wrap=True)
     print_result(console, comparison_tables(comparison), comparison_notes(comparison))
-
-
-def _check_models(named: Sequence[str], known: Set[str]) -> None:
-    """Refuse a model that wrote nothing, before anything is scored."""
-    for model in named:
-        if model not in known:
-            shown = ", ".join(one_line(name) for name in sorted(known)[:20])
-            raise InputError(f"no rollout is of model {model!r}; there are {shown}")

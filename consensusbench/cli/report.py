@@ -7,22 +7,49 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import Field
 
-from consensusbench.cli.evaluate import (
-    Confidence,
+from consensusbench.cli.options import (
+    FIGURE_OPTIONS,
+    SCORING_OPTIONS,
     DatasetPath,
+    FigureSettings,
     RolloutsPaths,
-    Seed,
-    TokenizerName,
-    parse_ks,
 )
 from consensusbench.outputs import check_outputs
 from consensusbench.require import require
-from consensuspr.cli.options import Address, Color, Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
+from consensuspr.cli.options import Address, Json, with_settings
+from consensuspr.console import count_progress, make_console
 from consensuspr.scoring.types import AnswerRule
 
 
+class PageSettings(FigureSettings):
+    """What stands in the page of ``report``."""
+
+    title: str = Field("", description="Its heading; where not set, made of the dataset's name.")
+    max_rollouts: int = Field(200, ge=0, description="Rollouts whose text stands in the page.")
+    max_chars: int = Field(20_000, ge=1, description="Characters of one response in the page.")
+    answer_rule: AnswerRule | None = Field(
+        None,
+        description="Rule that the rollouts were asked to follow, for format errors; auto sees "
+        "right answers anywhere. Where not set, the one the scores were made with.",
+    )
+    no_probes: bool = Field(False, description="Leave out the attacks on the dataset's nodes.")
+
+
+@with_settings(
+    PageSettings,
+    prefix="CONSENSUSBENCH_REPORT",
+    shown={
+        "title": "TEXT",
+        "max_rollouts": "N",
+        "max_chars": "N",
+        **FIGURE_OPTIONS,
+        "answer_rule": None,
+        "no_probes": None,
+        **SCORING_OPTIONS,
+    },
+)
 def report(
     rollouts: RolloutsPaths,
     *,
@@ -30,37 +57,9 @@ def report(
     output: Annotated[
         Path, typer.Option(metavar="FILE", show_default=False, help="The page, for example r.html.")
     ],
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", show_default="the dataset's name", help="Its heading.")
-    ] = "",
-    max_rollouts: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Rollouts whose text stands in the page.")
-    ] = 200,
-    max_chars: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Characters of one response in the page.")
-    ] = 20_000,
-    k: Annotated[
-        str, typer.Option("--k", metavar="K,...", help="The k of pass@k, separated by commas.")
-    ] = "1",
-    confidence: Confidence = 0.95,
-    seed: Seed = 0,
-    answer_rule: Annotated[
-        AnswerRule | None,
-        typer.Option(
-            show_default="the one the scores were made with",
-            help="Rule that the rollouts were asked to follow, for format errors; "
-            "auto sees right answers anywhere.",
-        ),
-    ] = None,
-    no_probes: Annotated[
-        bool, typer.Option("--no-probes", help="Leave out the attacks on the dataset's nodes.")
-    ] = False,
     address: Address = None,
-    tokenizer: TokenizerName = None,
-    on_error: OnErrorOption = OnErrorChoice.STOP,
-    no_progress: NoProgress = False,
+    settings: PageSettings,
     as_json: Json = False,
-    color: Color = ColorMode.AUTO,
 ) -> None:
     """Write one HTML page about rollouts: figures, charts, rewards, and the rollouts themselves.
 
@@ -74,43 +73,28 @@ def report(
     score, answers left undecided, rows passed over.
     """
     require("jinja2", "writing a report")
-    from consensusbench.evaluation.metrics import DIMENSIONS, EvaluationSettings, check
-    from consensusbench.evaluation.scored import count_rollouts, dataset_warning, score_files
+    from consensusbench.evaluation.metrics import DIMENSIONS, check
     from consensusbench.report.page import ReportSettings, write_report
 
-    settings = ReportSettings(
-        title=title,
-        max_rollouts=max_rollouts,
-        max_chars=max_chars,
-        probes=not no_probes,
-        answer_rule=answer_rule,
-        evaluation=EvaluationSettings(parse_ks(k), confidence, seed),
+    page = ReportSettings(
+        title=settings.title,
+        max_rollouts=settings.max_rollouts,
+        max_chars=settings.max_chars,
+        probes=not settings.no_probes,
+        answer_rule=settings.answer_rule,
+        evaluation=settings.evaluation(),
     )
-    check(DIMENSIONS, settings.evaluation)
+    check(DIMENSIONS, page.evaluation)
     check_outputs((output,), (*rollouts, dataset))
-    # A bad row at the end of a long file is found before anything is scored.
-    total = count_rollouts(rollouts) if on_error is OnErrorChoice.STOP else None
-    with count_progress("scoring", total, "rollouts", hidden=no_progress) as advance_to:
-        scored = score_files(
-            rollouts,
-            dataset,
-            address=address,
-            spans=True,
-            tokenizer=tokenizer,
-            on_error=on_error.value,
-            progress=advance_to,
-        )
-    if (warning := dataset_warning(scored, dataset)) is not None:
-        typer.echo(f"warning: {warning}", err=True)
+    scored = settings.score(rollouts, dataset, address, spans=True)
+    hidden = settings.no_progress or settings.no_probes
     problems = len(scored.problems)
-    with count_progress(
-        "probing", problems, "problems", hidden=no_progress or no_probes
-    ) as advance_to:
-        written = write_report(scored, dataset, output, settings, progress=advance_to)
+    with count_progress("probing", problems, "problems", hidden=hidden) as advance_to:
+        written = write_report(scored, dataset, output, page, progress=advance_to)
     if as_json:
         print(json.dumps(written.to_json()))
         return
-    console = make_console(color)
+    console = make_console(settings.color)
     console.print(
         f"{written.path}: {written.size_bytes / 1e6:.1f} MB, {written.rollouts:,} rollouts, "
         f"{written.shown:,} of them with their text",

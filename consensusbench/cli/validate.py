@@ -1,4 +1,4 @@
-"""The probes of a dataset as a person reads them."""
+"""``consensusbench validate``: what is wrong with a dataset, before anybody trains on it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.tables import Cell, Row, Table, number, print_result, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import (
     ColorMode,
@@ -26,81 +26,7 @@ from consensuspr.console import (
 from consensuspr.data import open_writer
 
 if TYPE_CHECKING:
-    from consensusbench.quality import Finding, ValidationReport
-    from consensusbench.quality.probes import AttackFigures, ProbeReport
-
-
-ALL = "all"
-
-
-def print_probes(console: Console, report: ProbeReport) -> None:
-    """Print attacks by source, what real rollouts earn, and where attacks earn most."""
-    console.print(_attacks(report))
-    if report.density:
-        console.print()
-        console.print(_density(report))
-    for tried in report.attacks:
-        for worst in tried.worst[:1]:
-            console.print(
-                Text(
-                    f"{tried.attack.value} earns most of problem {one_line(worst.problem_id)!r}: "
-                    f"NCR {100 * worst.ncr:.1f} % by {one_line(', '.join(worst.node_ids), 80)}",
-                    style="dim",
-                ),
-                soft_wrap=True,
-            )
-
-
-def _attacks(report: ProbeReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Attack")
-    table.add_column("Data source")
-    for heading in ("Problems", "NCR", "without final", "≥ 50 %", "Hits / 1,000 chars"):
-        table.add_column(heading, justify="right")
-    for tried in report.attacks:
-        groups = list(tried.by_source.items())
-        if len(groups) > 1:
-            groups.append((ALL, tried.overall))
-        for source, figures in groups:
-            table.add_row(tried.attack.value, Text(one_line(source)), *_cells(figures))
-    return table
-
-
-def _cells(figures: AttackFigures) -> tuple[str, ...]:
-    without = figures.ncr_without_final
-    return (
-        f"{figures.problems:,}",
-        f"{100 * figures.ncr:.2f} %",
-        "–" if without is None else f"{100 * without:.2f} %",
-        f"{100 * figures.share_reached:.1f} %",
-        f"{figures.hits_per_1000_chars:.2f}",
-    )
-
-
-def _density(report: ProbeReport) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Real rollouts of")
-    for heading in ("Rollouts", "NCR", "Chars", "Hits / 1,000 chars", "99th percentile"):
-        table.add_column(heading, justify="right")
-    for heading in ("Hits / 1,000 tokens", "99th percentile"):
-        table.add_column(heading, justify="right")
-    for source, figures in report.density.items():
-        table.add_row(
-            Text(one_line(source)),
-            f"{figures.rollouts:,}",
-            f"{100 * figures.ncr:.2f} %",
-            f"{figures.median_chars:,.0f}",
-            f"{figures.median_per_1000_chars:.2f}",
-            f"{figures.p99_per_1000_chars:.2f}",
-            *(
-                "–" if value is None else f"{value:.2f}"
-                for value in (figures.median_per_1000_tokens, figures.p99_per_1000_tokens)
-            ),
-        )
-    return table
-
-
-# MERGED ``consensusbench validate``: what is wrong with a dataset, before anybody trains on it.
+    from consensusbench.quality import DatasetFinding, ValidationReport
 
 _STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _LONGEST = 400
@@ -185,7 +111,7 @@ def validate(
         return count_progress(what, None, unit, hidden=no_progress)
 
     with ExitStack() as stack:
-        tell: Callable[[Finding], None] = lambda finding: None  # noqa: E731
+        tell: Callable[[DatasetFinding], None] = lambda finding: None  # noqa: E731
         if output is not None:
             out = stack.enter_context(open_writer(output))
             tell = lambda finding: out.write(finding.to_row())  # noqa: E731
@@ -201,12 +127,21 @@ def validate(
 
 
 def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
-    if report.counts:
-        console.print(_table(report))
-    for code, count, examples in report.by_code():
+    from consensusbench.quality.probes import attacks_by_source_table, density_table, worst_notes
+
+    kinds = report.by_code()
+    if kinds:
+        rows: list[Row] = [
+            [Cell(code.severity.value, style=_STYLE[code.severity]), code.value, count]
+            for code, count, _ in kinds
+        ]
+        console.print(
+            Table("", [words("Severity"), words("Finding"), number("Count")], [rows]).to_terminal()
+        )
+    for code, count, examples in kinds:
         for finding in examples:
             line = Text()
-            line.append(f"{finding.severity.value:7}", style=_STYLE[finding.severity.value])
+            line.append(f"{finding.severity.value:7}", style=_STYLE[finding.severity])
             line.append(f"  {code.value}  {_place(finding, dataset)}: ")
             line.append(one_line(finding.message, _LONGEST))
             # One finding is one line, also for grep.
@@ -214,25 +149,15 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
         if examples and count > len(examples):
             console.print(f"         {count - len(examples):,} more {code.value}", style="dim")
     console.print(_summary(report), markup=False)
-    if report.probes is not None:
+    if (probes := report.probes) is not None:
+        tables = [attacks_by_source_table(probes)]
+        if probes.density:
+            tables.append(density_table(probes))
         console.print()
-        print_probes(console, report.probes)
+        print_result(console, tables, worst_notes(probes))
 
 
-def _table(report: ValidationReport) -> Table:
-    from consensusbench.quality import SEVERITY
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Severity")
-    table.add_column("Finding")
-    table.add_column("Count", justify="right")
-    for code, count, _ in report.by_code():
-        severity = SEVERITY[code].value
-        table.add_row(Text(severity, style=_STYLE[severity]), code.value, f"{count:,}")
-    return table
-
-
-def _place(finding: Finding, dataset: Path) -> str:
+def _place(finding: DatasetFinding, dataset: Path) -> str:
     place = f"{dataset.name}:{finding.line}"
     if finding.problem_id is not None:
         place += f" problem {one_line(finding.problem_id)!r}"

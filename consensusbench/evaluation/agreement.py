@@ -29,7 +29,7 @@ import numpy as np
 from consensusbench.evaluation.estimates import SHARE, Estimate, mean_estimate, ratio_estimate
 from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.require import require
-from consensusbench.tables import Result
+from consensusbench.tables import JsonResult
 from consensuspr.core import Matcher, derive_forms
 from consensuspr.data import Node, Problem, read_problems
 from consensuspr.errors import InputError
@@ -40,7 +40,7 @@ SCHEMA: Final = "consensusbench.agreement/1"
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemAgreement(Result):
+class ProblemAgreement(JsonResult):
     """The two annotations of one problem.
 
     Attributes:
@@ -60,7 +60,7 @@ class ProblemAgreement(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement(Result):
+class Agreement(JsonResult):
     """A dataset against human annotation.
 
     Attributes:
@@ -89,9 +89,9 @@ class Agreement(Result):
     only_theirs: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
+        """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
         about = {"schema": SCHEMA, "version": VERSION, "num_problems": len(self.problems)}
-        return about | Result.to_json(self)
+        return about | JsonResult.to_json(self)
 
 
 def agreement_of_files(

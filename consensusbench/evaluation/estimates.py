@@ -39,7 +39,7 @@ import numpy as np
 
 from consensusbench.evaluation.scored import Floats, Ints
 from consensusbench.require import require
-from consensusbench.tables import Result
+from consensusbench.tables import JsonResult
 
 # Where a figure can lie, and so shall its interval: a difference anywhere, a length from 0, a share
 # in [0, 1].
@@ -70,7 +70,7 @@ _BLOCK: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate(Result):
+class Estimate(JsonResult):
     """A figure and how far to trust it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Estimate(Result):
 
     def to_json(self) -> dict[str, Any]:
         """Return every field; ``no_interval`` only where it says why there is none."""
-        said = Result.to_json(self)
+        said = JsonResult.to_json(self)
         return said if self.no_interval else {k: v for k, v in said.items() if k != "no_interval"}
 
 

@@ -65,7 +65,7 @@ from consensusbench.evaluation.scored import (
     tpn_of,
 )
 from consensusbench.require import require
-from consensusbench.tables import Result
+from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
@@ -101,7 +101,7 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PassAtK(Result):
+class PassAtK(JsonResult):
     """pass@k of some rollouts.
 
     Attributes:
@@ -173,7 +173,7 @@ def pass_at_k_estimate(
 
 
 @dataclass(frozen=True, slots=True)
-class Consistency(Result):
+class Consistency(JsonResult):
     """How NCR and Acc go together.
 
     Attributes:
@@ -299,7 +299,7 @@ def weighted_figures(levels: Floats, right: Floats, wrong: Floats) -> tuple[Floa
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFigures(Result):
+class NodeFigures(JsonResult):
     """What follows from node hits: over all nodes, or over those that are not final.
 
     Attributes:
@@ -323,7 +323,7 @@ class NodeFigures(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMetrics(Result):
+class GroupMetrics(JsonResult):
     """All figures of one group of rollouts.
 
     Attributes:
@@ -366,7 +366,7 @@ class GroupMetrics(Result):
 
     def to_json(self) -> dict[str, Any]:
         """Return every figure; those of pass@k by k."""
-        return Result.to_json(self) | {
+        return JsonResult.to_json(self) | {
             "acc_if_undecided_were_right": self.acc_if_undecided_were_right,
             "pass_at": {str(one.k): one.to_json() for one in self.pass_at},
         }
@@ -427,7 +427,7 @@ def _node_figures(
 
 
 @dataclass(frozen=True, slots=True)
-class Breakdown(Result):
+class Breakdown(JsonResult):
     """Groups of one kind.
 
     Attributes:
@@ -440,7 +440,7 @@ class Breakdown(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation(Result):
+class Evaluation(JsonResult):
     """What some rollouts are worth on a dataset.
 
     Attributes:
@@ -476,8 +476,8 @@ class Evaluation(Result):
         return next((one for one in self.breakdowns if one.by == by), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
-        said = Result.to_json(self)
+        """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
+        said = JsonResult.to_json(self)
         settings: dict[str, Any] = said.pop("settings")
         about = {"schema": SCHEMA, "version": VERSION, "replicates": REPLICATES}
         return about | settings | said

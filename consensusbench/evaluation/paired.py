@@ -30,7 +30,7 @@ from consensusbench.evaluation.scored import (
     ncr_of,
     tpn_of,
 )
-from consensusbench.tables import Result
+from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
@@ -43,7 +43,7 @@ SCHEMA: Final = "consensusbench.comparison/1"
 
 
 @dataclass(frozen=True, slots=True)
-class PairedDifference(Result):
+class PairedDifference(JsonResult):
     """One measure of two models, paired by problem.
 
     Attributes:
@@ -70,7 +70,7 @@ class PairedDifference(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class PairedGroup(Result):
+class PairedGroup(JsonResult):
     """All differences over one group of problems.
 
     Attributes:
@@ -85,7 +85,7 @@ class PairedGroup(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Result):
+class Comparison(JsonResult):
     """A candidate against a baseline.
 
     Attributes:
@@ -111,8 +111,8 @@ class Comparison(Result):
     seed: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything ready for ``json.dumps``; ``docs/evaluation.md`` names the keys."""
-        return {"schema": SCHEMA, "version": VERSION} | Result.to_json(self)
+        """Return everything ready for ``json.dumps``; ``docs/evaluate.md`` names the keys."""
+        return {"schema": SCHEMA, "version": VERSION} | JsonResult.to_json(self)
 
 
 def compare(

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from consensusbench.quality.stats import Composition, DatasetStats, read_stats
 from consensusbench.quality.validate import (
-    SEVERITY,
     Code,
-    Finding,
+    DatasetFinding,
     Severity,
     ValidationReport,
     ValidationSettings,
@@ -24,11 +23,10 @@ from consensusbench.quality.validate import (
 )
 
 __all__ = [
-    "SEVERITY",
     "Code",
     "Composition",
+    "DatasetFinding",
     "DatasetStats",
-    "Finding",
     "Severity",
     "ValidationReport",
     "ValidationSettings",

@@ -9,223 +9,103 @@ Each rollout is put into exactly one class, by thresholds that are documented an
     report = diagnose(scored)
     report.total[Diagnosis.ALMOST_CORRECT]
 
-The classes, the thresholds and what they were chosen on: ``docs/diagnosis.md``.
+The paper (section 1) defines four mismatches in prose and gives no thresholds.  Ours, and what they
+were chosen on: ``docs/evaluate.md``.  A rollout that is no mismatch is *sound* or *wrong*.  Where
+several classes fit, the first of this order is told: unscored; format error, almost correct, wrong;
+direct answer, redundant thinking, sound.
+
+A format error is a right answer that the rule asked for does not see, so that answers are read
+twice: by that rule and by rule ``auto``.  On 2,826 wrong rollouts of GSM8K a still more lenient
+reading (the last number of the text) found one more answer, by accident.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from statistics import median
 from typing import Any, Final
 
-from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
-from consensusbench.quiet import quiet_readers
-from consensuspr.data import Row, read_rollouts
-from consensuspr.errors import DataError, InputError
+from pydantic import Field
+
+from consensusbench.evaluation.scored import UNKNOWN, ProblemFacts, ScoredRollout, ScoredSet
+from consensusbench.tables import Cell, Row, Table, Value, number, words
+from consensuspr.console import one_line
+from consensuspr.data import Row as FileRow
 from consensuspr.scoring.answers import AnswerVerifier
 from consensuspr.scoring.types import AnswerRule, Status
+from consensuspr.settings import Settings
 
-# MERGED The classes of the paper's figure 1, as a pure function of one scored rollout.
-#
-# The paper (section 1) defines four mismatches of an outcome-only reward in prose and gives no
-# thresholds.  Ours, and what speaks for them, are in ``docs/diagnosis.md``.  A rollout that is
-# no mismatch is *sound* or *wrong*.  Where several classes fit, the first of this order is told:
-# unscored; format error, almost correct, wrong; direct answer, redundant thinking, sound.
+# A median of fewer rollouts says nothing about what is usual.
+MIN_ROLLOUTS: Final = 3
+_CHUNK_ROLLOUTS: Final = 2048
 
 
 class Diagnosis(StrEnum):
     """What a rollout is."""
 
-    ALMOST_CORRECT = "almost_correct"
-    FORMAT_ERROR = "format_error"
+    SOUND = "sound"
     DIRECT_ANSWER = "direct_answer"
     REDUNDANT_THINKING = "redundant_thinking"
-    SOUND = "sound"
+    ALMOST_CORRECT = "almost_correct"
+    FORMAT_ERROR = "format_error"
     WRONG = "wrong"
     UNSCORED = "unscored"
 
+    @property
+    def words(self) -> str:
+        """The class as a person reads it."""
+        return self.value.replace("_", " ")
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+
+class Thresholds(Settings):
     """Where the classes begin.
 
     NCR is over the nodes that do not state the final answer, where a problem has such nodes:
     a wrong answer misses the others by itself, and a bare answer may hit them.
-
-    Attributes:
-        almost_ncr: a wrong rollout is almost correct from this NCR on.
-        almost_hits: and from so many nodes hit: one hit of one is no path.
-        direct_ncr: a right rollout may be a direct answer up to this NCR.
-        direct_chars: and up to so many characters.
-        direct_chars_per_node: or up to so many for each node of the problem.
-        redundant_per_node: a right rollout is redundant from so many times the usual length
-            per node on,
-        redundant_length: if it has so many times the usual length in all;
-        redundant_tail: or if it goes on for so many times the usual length after the node
-            that states the final answer.
-
-    Raises:
-        InputError: a threshold is negative, or an NCR above 1.
     """
 
-    almost_ncr: float = 0.75
-    almost_hits: int = 2
-    direct_ncr: float = 0.2
-    direct_chars: int = 60
-    direct_chars_per_node: int = 25
-    redundant_per_node: float = 3.0
-    redundant_length: float = 4.0
-    redundant_tail: float = 2.0
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            limit = 1.0 if one.name.endswith("_ncr") else float("inf")
-            if not 0 <= value <= limit:
-                raise InputError(
-                    f"threshold {one.name} must be from 0 to {limit:g}, got {value}"
-                    if limit == 1
-                    else f"threshold {one.name} must be 0 or more, got {value}"
-                )
+    almost_ncr: float = Field(
+        0.75, ge=0, le=1, description="NCR from which a wrong rollout is almost correct."
+    )
+    almost_hits: int = Field(
+        2, ge=0, description="Nodes that it has to hit for that: one hit of one is no path."
+    )
+    direct_ncr: float = Field(
+        0.2, ge=0, le=1, description="NCR up to which a right rollout may be a direct answer."
+    )
+    direct_chars: int = Field(60, ge=0, description="Characters up to which it is one.")
+    direct_chars_per_node: int = Field(
+        25, ge=0, description="Or characters for each node of its problem."
+    )
+    redundant_per_node: float = Field(
+        3.0,
+        ge=0,
+        description="Times the usual length per node from which a right rollout is redundant.",
+    )
+    redundant_length: float = Field(
+        4.0, ge=0, description="Times the usual length that it has to have for that."
+    )
+    redundant_tail: float = Field(
+        2.0,
+        ge=0,
+        description="Times the usual length after the final node that is redundant too.",
+    )
 
 
 DEFAULT_THRESHOLDS: Final = Thresholds()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosed:
     """The class of a rollout and, in one clause with the values that decided, why."""
 
     diagnosis: Diagnosis
     reason: str
-
-
-def classify(
-    rollout: ScoredRollout,
-    facts: ProblemFacts | None,
-    *,
-    right: bool | None,
-    right_leniently: bool | None,
-    reference: Reference | None,
-    thresholds: Thresholds = DEFAULT_THRESHOLDS,
-) -> Verdict:
-    """Put one rollout into its class.
-
-    Args:
-        rollout: scored, with spans.
-        facts: of its problem, None where the dataset does not have it.
-        right: by the rule that was asked for, None where undecided.
-        right_leniently: by rule ``auto``; looked at where ``right`` is False.
-        reference: what is usual for right rollouts of its problem, None where unknown: then
-            nothing is redundant.
-        thresholds: where the classes begin.
-    """
-    if rollout.status is not Status.OK:
-        return Verdict(Diagnosis.UNSCORED, f"status {rollout.status}")
-    if right is None or facts is None or not rollout.matched:
-        return Verdict(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
-    ncr, hits = _ncr(rollout, facts)
-    if not right:
-        return _wrong(rollout, ncr, hits, right_leniently, thresholds)
-    return (
-        _direct(rollout, ncr, thresholds)
-        or (None if reference is None else _redundant(rollout, facts, reference, thresholds))
-        or Verdict(Diagnosis.SOUND, f"right, NCR {ncr:.2f}")
-    )
-
-
-def _ncr(rollout: ScoredRollout, facts: ProblemFacts) -> tuple[float, int]:
-    """Return NCR without final-answer nodes, where there are others, and the hits it is of."""
-    hits = rollout.matched_without_final(facts) or rollout.matched
-    return sum(hits) / len(hits), sum(hits)
-
-
-def _wrong(
-    rollout: ScoredRollout,
-    ncr: float,
-    hits: int,
-    right_leniently: bool | None,
-    thresholds: Thresholds,
-) -> Verdict:
-    if right_leniently:
-        return Verdict(
-            Diagnosis.FORMAT_ERROR, "the answer is right, and not where or as it was asked for"
-        )
-    if ncr >= thresholds.almost_ncr and max(hits, rollout.num_matched) >= thresholds.almost_hits:
-        return Verdict(
-            Diagnosis.ALMOST_CORRECT,
-            f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) from "
-            f"{rollout.num_matched} hits",
-        )
-    return Verdict(Diagnosis.WRONG, f"wrong, NCR {ncr:.2f}")
-
-
-def _direct(rollout: ScoredRollout, ncr: float, thresholds: Thresholds) -> Verdict | None:
-    nodes = len(rollout.matched)
-    limit = max(thresholds.direct_chars, thresholds.direct_chars_per_node * nodes)
-    if ncr > thresholds.direct_ncr or rollout.num_chars > limit:
-        return None
-    return Verdict(
-        Diagnosis.DIRECT_ANSWER,
-        f"right, with NCR {ncr:.2f} (≤ {thresholds.direct_ncr:g}) in {rollout.num_chars} "
-        f"characters (≤ {limit} for {nodes} nodes)",
-    )
-
-
-def _redundant(
-    rollout: ScoredRollout, facts: ProblemFacts, reference: Reference, thresholds: Thresholds
-) -> Verdict | None:
-    usual = reference.in_tokens if rollout.num_tokens is not None else None
-    length: int = rollout.num_chars
-    unit = "characters"
-    if usual is not None and rollout.num_tokens is not None:
-        length, unit = rollout.num_tokens, "tokens"
-    else:
-        usual = reference.in_chars
-    longer = length / usual.length
-    if usual.per_node is not None and rollout.num_matched:
-        per_node = length / rollout.num_matched / usual.per_node
-        if per_node >= thresholds.redundant_per_node and longer >= thresholds.redundant_length:
-            return Verdict(
-                Diagnosis.REDUNDANT_THINKING,
-                f"right, with {per_node:.1f} times the usual {unit} per node "
-                f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length",
-            )
-    tail = _tail(rollout, facts)
-    if tail is not None and tail >= thresholds.redundant_tail * reference.in_chars.length:
-        times = tail / reference.in_chars.length
-        return Verdict(
-            Diagnosis.REDUNDANT_THINKING,
-            f"right, and goes on for {times:.1f} times the usual length "
-            f"(≥ {thresholds.redundant_tail:g}) after its final node",
-        )
-    return None
-
-
-def _tail(rollout: ScoredRollout, facts: ProblemFacts) -> int | None:
-    """Return the characters after all final nodes that were hit; None where none was."""
-    if rollout.spans is None:
-        return None
-    ends = [
-        span[1]
-        for span, final in zip(rollout.spans, facts.is_final, strict=True)
-        if final and span is not None
-    ]
-    return rollout.num_chars - max(ends) if ends else None
-
-
-# MERGED What is usual for a right rollout of a problem: the length that redundancy is held against.
-#
-# Medians, because one runaway must not move what is usual.  They are over the right rollouts of
-# the problem at hand where there are enough of them, else over those of its data source.
-
-# A median of fewer says nothing about what is usual.
-MIN_ROLLOUTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +130,11 @@ class Reference:
 
 
 class References:
-    """References of all problems of a set of rollouts."""
+    """What is usual for right rollouts: the length that redundancy is held against.
+
+    Medians, because one runaway must not move what is usual: over the right rollouts of a problem
+    where there are enough of them, else over those of its data source.
+    """
 
     def __init__(self, right: Iterable[ScoredRollout]) -> None:
         """Take the rollouts that are right."""
@@ -287,13 +171,102 @@ def _usual(
     )
 
 
-# MERGED The answers of rollouts read twice: by the rule that was asked for, and leniently.
-#
-# A format error is a right answer that the rule asked for does not see, so that it takes both
-# readings.  The lenient one is rule ``auto``: on 2,826 wrong rollouts of GSM8K a still more
-# lenient one (the last number of the text) found one more answer, by accident.
+def classify(
+    rollout: ScoredRollout,
+    facts: ProblemFacts | None,
+    *,
+    right: bool | None,
+    right_leniently: bool | None,
+    reference: Reference | None,
+    thresholds: Thresholds = DEFAULT_THRESHOLDS,
+) -> Diagnosed:
+    """Put one rollout into its class.
 
-CHUNK_ROLLOUTS = 2048
+    Args:
+        rollout: scored, with spans.
+        facts: of its problem, None where the dataset does not have it.
+        right: by the rule that was asked for, None where undecided.
+        right_leniently: by rule ``auto``; looked at where ``right`` is False.
+        reference: what is usual for right rollouts of its problem, None where unknown: then
+            nothing is redundant.
+        thresholds: where the classes begin.
+    """
+    if rollout.status is not Status.OK:
+        return Diagnosed(Diagnosis.UNSCORED, f"status {rollout.status}")
+    if right is None or facts is None or not rollout.matched:
+        return Diagnosed(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
+    told = rollout.matched_without_final(facts) or rollout.matched
+    ncr = sum(told) / len(told)
+    if right:
+        return (
+            _direct(rollout, ncr, thresholds)
+            or (None if reference is None else _redundant(rollout, facts, reference, thresholds))
+            or Diagnosed(Diagnosis.SOUND, f"right, NCR {ncr:.2f}")
+        )
+    if right_leniently:
+        reason = "the answer is right, and not where or as it was asked for"
+        return Diagnosed(Diagnosis.FORMAT_ERROR, reason)
+    hits = rollout.num_matched
+    if ncr >= thresholds.almost_ncr and hits >= thresholds.almost_hits:
+        return Diagnosed(
+            Diagnosis.ALMOST_CORRECT,
+            f"wrong, with NCR {ncr:.2f} (≥ {thresholds.almost_ncr:g}) from {hits} hits",
+        )
+    return Diagnosed(Diagnosis.WRONG, f"wrong, NCR {ncr:.2f}")
+
+
+def _direct(rollout: ScoredRollout, ncr: float, thresholds: Thresholds) -> Diagnosed | None:
+    nodes = len(rollout.matched)
+    limit = max(thresholds.direct_chars, thresholds.direct_chars_per_node * nodes)
+    if ncr > thresholds.direct_ncr or rollout.num_chars > limit:
+        return None
+    return Diagnosed(
+        Diagnosis.DIRECT_ANSWER,
+        f"right, with NCR {ncr:.2f} (≤ {thresholds.direct_ncr:g}) in {rollout.num_chars} "
+        f"characters (≤ {limit} for {nodes} nodes)",
+    )
+
+
+def _redundant(
+    rollout: ScoredRollout, facts: ProblemFacts, reference: Reference, thresholds: Thresholds
+) -> Diagnosed | None:
+    usual = reference.in_tokens if rollout.num_tokens is not None else None
+    length: int = rollout.num_chars
+    unit = "characters"
+    if usual is not None and rollout.num_tokens is not None:
+        length, unit = rollout.num_tokens, "tokens"
+    else:
+        usual = reference.in_chars
+    longer = length / usual.length
+    if usual.per_node is not None and rollout.num_matched:
+        per_node = length / rollout.num_matched / usual.per_node
+        if per_node >= thresholds.redundant_per_node and longer >= thresholds.redundant_length:
+            return Diagnosed(
+                Diagnosis.REDUNDANT_THINKING,
+                f"right, with {per_node:.1f} times the usual {unit} per node "
+                f"(≥ {thresholds.redundant_per_node:g}) and {longer:.1f} times the usual length",
+            )
+    tail = _tail(rollout, facts)
+    if tail is not None and tail >= thresholds.redundant_tail * reference.in_chars.length:
+        times = tail / reference.in_chars.length
+        return Diagnosed(
+            Diagnosis.REDUNDANT_THINKING,
+            f"right, and goes on for {times:.1f} times the usual length "
+            f"(≥ {thresholds.redundant_tail:g}) after its final node",
+        )
+    return None
+
+
+def _tail(rollout: ScoredRollout, facts: ProblemFacts) -> int | None:
+    """Return the characters after all final nodes that were hit; None where none was."""
+    if rollout.spans is None:
+        return None
+    ends = [
+        span[1]
+        for span, final in zip(rollout.spans, facts.is_final, strict=True)
+        if final and span is not None
+    ]
+    return rollout.num_chars - max(ends) if ends else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +277,17 @@ class Reading:
     lenient: bool | None
 
 
-def scored_reading(rollout: ScoredRollout) -> Reading:
+def _scored_reading(rollout: ScoredRollout) -> Reading:
     """Return the one reading that a score holds, as both."""
     right = None if rollout.acc is None or rollout.undecided else rollout.acc == 1
     return Reading(right, right)
+
+
+def read_leniently(scored: ScoredSet, rule: AnswerRule | None) -> bool:
+    """Say whether rule auto made all scores and is asked for: a second reading adds nothing."""
+    identity = scored.identity
+    auto = identity is not None and identity.answer_rule is AnswerRule.AUTO
+    return rule is None and auto and not scored.num_stored
 
 
 def read_answers(
@@ -331,85 +311,44 @@ def read_answers(
     Raises:
         DataError: a file has changed since it was scored.
     """
-    readings = [scored_reading(rollout) for rollout in scored.rollouts]
+    readings: list[Reading] = []
     with AnswerVerifier() if verifier is None else nullcontext(verifier) as checker:
-        done = 0
-        for start, rows in _chunks(scored):
-            rollouts = scored.rollouts[start : start + len(rows)]
-            _check(scored, rows, rollouts, start, rule, checker, readings)
-            done += len(rows)
-            progress(done)
+        rows = scored.rows()
+        while chunk := list(islice(rows, _CHUNK_ROLLOUTS)):
+            readings += _read_chunk(scored, chunk, rule, checker)
+            progress(len(readings))
     return readings
 
 
-def rows_of(scored: ScoredSet) -> Iterator[Row]:
-    """Yield the rows of all rollouts of a set, in its order.
-
-    Raises:
-        DataError: a file has changed since it was scored.
-    """
-    expected = iter(scored.rollouts)
-    with quiet_readers():  # bad rows were named and counted when the files were read first
-        for file, path in enumerate(scored.files):
-            for row in read_rollouts(path, scored.on_error):
-                rollout = next(expected, None)
-                if (
-                    rollout is None
-                    or (rollout.file, rollout.problem_id) != (file, row["problem_id"])
-                    or rollout.num_chars != len(row["response"])
-                ):
-                    raise DataError(path, None, "has changed since its rollouts were scored")
-                yield row
-        if next(expected, None) is not None:
-            raise DataError(scored.files[-1], None, "has changed since its rollouts were scored")
-
-
-def _chunks(scored: ScoredSet) -> Iterator[tuple[int, list[Row]]]:
-    rows = rows_of(scored)
-    start = 0
-    while chunk := list(islice(rows, CHUNK_ROLLOUTS)):
-        yield start, chunk
-        start += len(chunk)
-
-
-def _check(
+def _read_chunk(
     scored: ScoredSet,
-    rows: list[Row],
-    rollouts: list[ScoredRollout],
-    start: int,
+    chunk: Sequence[tuple[ScoredRollout, FileRow]],
     rule: AnswerRule | None,
     verifier: AnswerVerifier,
-    readings: list[Reading],
-) -> None:
-    """Fill in the readings of one chunk."""
-    asked = {at: readings[start + at].asked for at in range(len(rows))}
-    scorable = [at for at, one in enumerate(rollouts) if one.status is Status.OK]
-    truths = {at: _truth(scored, rows[at], rollouts[at]) for at in scorable}
+) -> list[Reading]:
+    asked = [_scored_reading(rollout).asked for rollout, _ in chunk]
+    scorable = [at for at, (rollout, _) in enumerate(chunk) if rollout.status is Status.OK]
+    truths = {at: _truth(scored, *chunk[at]) for at in scorable}
 
-    def verdicts(places: list[int], by: AnswerRule) -> list[bool | None]:
-        found = verifier.verify_batch(
-            [truths[at] for at in places], [rows[at]["response"] for at in places], by
-        )
-        return [one.correct for one in found]
+    def read(places: list[int], by: AnswerRule, into: list[bool | None]) -> None:
+        responses = [chunk[at][1]["response"] for at in places]
+        found = verifier.verify_batch([truths[at] for at in places], responses, by)
+        for at, verdict in zip(places, found, strict=True):
+            into[at] = verdict.correct
 
     if rule is not None:
-        asked.update(zip(scorable, verdicts(scorable, rule), strict=True))
-    lenient = dict(asked)
-    again = [at for at in scorable if asked[at] is False]
-    lenient.update(zip(again, verdicts(again, AnswerRule.AUTO), strict=True))
-    for at in range(len(rows)):
-        readings[start + at] = Reading(asked[at], lenient[at])
+        read(scorable, rule, asked)
+    lenient = asked[:]
+    read([at for at in scorable if asked[at] is False], AnswerRule.AUTO, lenient)
+    return [Reading(*pair) for pair in zip(asked, lenient, strict=True)]
 
 
-def _truth(scored: ScoredSet, row: Row, rollout: ScoredRollout) -> str:
+def _truth(scored: ScoredSet, rollout: ScoredRollout, row: FileRow) -> str:
     truth: str = row.get("ground_truth") or ""
     if truth.strip():
         return truth
     facts = scored.facts(rollout)
     return (facts.ground_truth if facts is not None else None) or ""
-
-
-# MERGED All rollouts of a set put into their classes and counted by model and data source.
 
 
 @dataclass(slots=True)
@@ -423,7 +362,7 @@ class DiagnosisReport:
         thresholds: that decided.
     """
 
-    verdicts: list[Verdict]
+    verdicts: list[Diagnosed]
     thresholds: Thresholds
     groups: dict[tuple[str, str], Counter[Diagnosis]] = field(default_factory=dict)
     total: Counter[Diagnosis] = field(default_factory=Counter)
@@ -439,7 +378,7 @@ class DiagnosisReport:
         """Return counts and shares as plain values; shares are of the scored rollouts."""
         return {
             "rollouts": len(self.verdicts),
-            "thresholds": asdict(self.thresholds),
+            "thresholds": self.thresholds.model_dump(),
             "total": counts_to_json(self.total),
             "groups": [
                 {"model": model, "data_source": source, **counts_to_json(counts)}
@@ -480,32 +419,66 @@ def diagnose(
     Args:
         scored: with spans; without them no tail is known.
         thresholds: where the classes begin.
-        readings: of :func:`~consensusbench.quality.diagnose.read_answers`; None for what the
-            scores say, which knows no format errors.
+        readings: of :func:`read_answers`; None for what the scores say, which knows no format
+            errors.
     """
     if readings is None:
-        readings = [scored_reading(rollout) for rollout in scored.rollouts]
-    references = References(
-        rollout
-        for rollout, reading in zip(scored.rollouts, readings, strict=True)
-        if reading.asked or reading.lenient
-    )
+        readings = [_scored_reading(rollout) for rollout in scored.rollouts]
+    pairs = list(zip(scored.rollouts, readings, strict=True))
+    references = References(rollout for rollout, read in pairs if read.asked or read.lenient)
     report = DiagnosisReport([], thresholds)
-    for rollout, reading in zip(scored.rollouts, readings, strict=True):
-        verdict = classify(
+    for rollout, read in pairs:
+        found = classify(
             rollout,
             scored.facts(rollout),
-            right=reading.asked,
-            right_leniently=reading.lenient,
+            right=read.asked,
+            right_leniently=read.lenient,
             reference=references.of(rollout),
             thresholds=thresholds,
         )
-        report.verdicts.append(verdict)
-        _count(report, rollout, verdict.diagnosis)
+        report.verdicts.append(found)
+        group = (rollout.model, rollout.data_source)
+        report.groups.setdefault(group, Counter())[found.diagnosis] += 1
+        report.total[found.diagnosis] += 1
     return report
 
 
-def _count(report: DiagnosisReport, rollout: ScoredRollout, diagnosis: Diagnosis) -> None:
-    group = (rollout.model, rollout.data_source)
-    report.groups.setdefault(group, Counter())[diagnosis] += 1
-    report.total[diagnosis] += 1
+def diagnosis_table(report: DiagnosisReport) -> Table:
+    """Return how many rollouts of each model and data source are in which class."""
+    headings = [one.words.capitalize() for one in Diagnosis]
+    columns = [words("Model"), words("Data source"), *map(number, ("Rollouts", *headings))]
+    groups = [
+        [
+            _counts_row(model or UNKNOWN, source or UNKNOWN, counts)
+            for (model, source), counts in report.groups.items()
+        ]
+    ]
+    if len(report.groups) > 1:
+        groups.append([_counts_row("all", "", report.total)])
+    return Table("", columns, groups, bold=1)
+
+
+def _counts_row(model: str, source: str, counts: Counter[Diagnosis]) -> Row:
+    cells: list[Value] = [model, source, counts.total()]
+    for diagnosis in Diagnosis:
+        part = share(counts, diagnosis) if counts[diagnosis] else None
+        note = "" if part is None else f"({100 * part:.1f} %)"
+        cells.append(Cell(counts[diagnosis], note=note))
+    return cells
+
+
+def diagnosis_notes(
+    scored: ScoredSet, report: DiagnosisReport, rule: AnswerRule | None
+) -> list[str]:
+    """Return what a reader must know beside the table."""
+    notes = [
+        f"shares are of the {scored_count(report.total):,} scored rollouts; of unscored ones, of "
+        "all"
+    ]
+    if rule is AnswerRule.AUTO or read_leniently(scored, rule):
+        notes.append(
+            "answers were read by rule auto, which takes them anywhere: for format errors name the "
+            "rule that rollouts were asked to follow, such as --answer-rule dapo"
+        )
+    first = scored.messages.items()
+    return notes + [f"first {status}: {one_line(message, 200)}" for status, message in first]

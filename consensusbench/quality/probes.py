@@ -9,7 +9,13 @@ and rollouts of other problems, and say how much of the Node Coverage Rate they 
     report = probe_dataset("problems.jsonl", ["rollouts.jsonl"])
     report.attack("number_salad").overall.ncr
 
-Figures and their definitions: ``docs/validation.md``.
+The texts keep within a budget of characters: with room for everything an enumeration hits every
+number, and a policy's length is limited too.  All are deterministic, and none looks at the nodes
+that it is to hit.  Rollouts of other problems of the same source are the level of chance.
+
+Three passes, none of which holds a file: the index, the rollouts if any
+(:func:`survey_rollouts`), the problems in chunks of one source each.  Memory is that of the index,
+of one counter a node, of one bounded sample a source and of a few numbers a rollout.
 """
 
 from __future__ import annotations
@@ -21,28 +27,29 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from itertools import count
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from consensusbench.tables import Cell, JsonResult, Table, number, percent, words
+from consensusbench.tables import Row as TableRow
 from consensuspr.client.files import chunks
+from consensuspr.console import one_line
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import OnError, ReadReport, Row, read_problems, read_rollouts
 from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
 
-# MERGED Texts that hit nodes without solving anything, each within a budget of characters.
-#
-# The budget keeps a comparison honest: with room for everything an enumeration hits every
-# number, and a policy's length is limited too.  All texts are deterministic, and none looks at
-# the nodes that it is to hit.
+Bools: TypeAlias = npt.NDArray[np.bool_]
+# For each node of a problem what it is matched by.
+Patterns: TypeAlias = Sequence[Sequence[str]]
 
 
 class Attack(StrEnum):
@@ -55,7 +62,7 @@ class Attack(StrEnum):
     ECHO = "echo"
     NUMBER_SALAD = "number_salad"
     QUANTITIES = "quantities"
-    STRANGERS = "strangers"
+    UNRELATED = "unrelated"
 
 
 DESCRIPTIONS: Final = {
@@ -66,8 +73,13 @@ DESCRIPTIONS: Final = {
     Attack.ECHO: "the text of the problem itself",
     Attack.NUMBER_SALAD: "the problem's numbers combined by + - * /, and the results again",
     Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
-    Attack.STRANGERS: "rollouts of other problems of the same source: the level of chance",
+    Attack.UNRELATED: "rollouts of other problems of the same source: the level of chance",
 }
+
+DEFAULT_BUDGET: Final = 2000
+# NCR from which an attack counts as having reached a problem.
+REACHED: Final = 0.5
+CHUNK_PROBLEMS: Final = 512
 
 LAST_ENUMERATED: Final = 300
 
@@ -92,6 +104,15 @@ _PARTS: Final = {"half": 2, "third": 3, "quarter": 4}
 _WORDS: Final = {word: Fraction(value) for word, value in _WHOLE.items()} | {
     word: Fraction(1, value) for word, value in _PARTS.items()
 }
+
+# One response counts with its beginning: an outlier must not fill the sample alone.
+MAX_CHARS_EACH: Final = 1 << 17
+# Nodes of one automaton: beyond this it leaves the cache and each text takes longer.
+POOL_NODES = 1024
+
+KEPT_DENSEST: Final = 10
+# A hit in a dozen characters is a bare answer, not a rollout that was stuffed.
+MIN_STUFFED_CHARS: Final = 200
 
 
 def fixed_attacks(budget: int) -> dict[Attack, str]:
@@ -229,18 +250,9 @@ def _decimal(scaled: int) -> str:
     return f"{whole}.{rest:04d}".rstrip("0") if rest else str(whole)
 
 
-# MERGED A bounded sample of rollouts by source that does not depend on their order.
-#
-# The rollouts whose content hashes smallest are kept, so that the same rollouts in other files,
-# or in another order, give the same sample and the same findings.
-
-# One response counts with its beginning: an outlier must not fill the sample alone.
-MAX_CHARS_EACH: Final = 1 << 17
-
-
 @dataclass(frozen=True, slots=True)
-class Stranger:
-    """A sampled rollout, which is a stranger to every problem but its own."""
+class SampledRollout:
+    """A rollout of a sample: its problem, and the beginning of its text."""
 
     problem_id: str
     text: str
@@ -250,6 +262,9 @@ class Stranger:
 class RolloutSample:
     """At most so many rollouts a source, and at most so many characters.
 
+    The rollouts whose content hashes smallest are kept, so that the same rollouts in other files,
+    or in another order, give the same sample and the same findings.
+
     Attributes:
         per_source: rollouts kept of one source.
         max_chars: characters kept of one source; at least one rollout stays.
@@ -258,7 +273,7 @@ class RolloutSample:
     per_source: int = 256
     max_chars: int = 2 << 20
     # By source: (negated hash, rollout), the largest hash on top, and the characters held.
-    _kept: dict[str, list[tuple[int, Stranger]]] = field(default_factory=dict)
+    _kept: dict[str, list[tuple[int, SampledRollout]]] = field(default_factory=dict)
     _chars: dict[str, int] = field(default_factory=dict)
     # By source: the smallest negated hash that may still come in.  What hashes larger than a
     # rollout that had to go must stay out even where it is short enough, or order would matter.
@@ -271,15 +286,15 @@ class RolloutSample:
         if rank < self._least.get(source, rank) or any(rank == kept for kept, _ in heap):
             return  # the same text for the same problem tells nothing new
         text = response[:MAX_CHARS_EACH]
-        heapq.heappush(heap, (rank, Stranger(problem_id, text)))
+        heapq.heappush(heap, (rank, SampledRollout(problem_id, text)))
         chars = self._chars.get(source, 0) + len(text)
         while len(heap) > self.per_source or (chars > self.max_chars and len(heap) > 1):
-            gone, stranger = heapq.heappop(heap)
-            chars -= len(stranger.text)
+            gone, dropped = heapq.heappop(heap)
+            chars -= len(dropped.text)
             self._least[source] = gone + 1
         self._chars[source] = chars
 
-    def strangers(self, source: str) -> list[Stranger]:
+    def of(self, source: str) -> list[SampledRollout]:
         """Return the sample of a source, in the order of its hashes."""
         return [one for _, one in sorted(self._kept.get(source, ()), key=lambda kept: -kept[0])]
 
@@ -294,9 +309,6 @@ def _hash(problem_id: str, response: str) -> int:
     digest.update(problem_id.encode("utf-8", "surrogatepass") + b"\0")
     digest.update(response.encode("utf-8", "surrogatepass"))
     return int.from_bytes(digest.digest())
-
-
-# MERGED What the probes found, as plain values.
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +349,7 @@ class WorstProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class AttackReport:
+class AttackReport(JsonResult):
     """One attack: overall, by data source, and where it earns most (that earn anything)."""
 
     attack: Attack
@@ -349,6 +361,10 @@ class AttackReport:
     def description(self) -> str:
         """What its text is."""
         return DESCRIPTIONS[self.attack]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return every field, and the description."""
+        return JsonResult.to_json(self) | {"description": self.description}
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,14 +406,14 @@ class DenseRollout:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeReport:
+class ProbeReport(JsonResult):
     """All probes of one dataset.
 
     Attributes:
         digest: of the dataset.
         budgets: characters that an attack may have, by data source.
-        attacks: in the order of :class:`~consensusbench.quality.probes.Attack`; the level of chance is
-            among them where rollouts of at least two problems of a source were given.
+        attacks: in the order of :class:`Attack`; the level of chance is among them where
+            rollouts of at least two problems of a source were given.
         density: by data source; empty without rollouts.
         densest: the rollouts with the highest density, the first the highest.
         unknown_rollouts: rollouts whose problem the dataset does not have.
@@ -421,64 +437,26 @@ class ProbeReport:
                 return report
         raise KeyError(attack)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, shares as fractions."""
-        said = asdict(self)
-        for report, tried in zip(said["attacks"], self.attacks, strict=True):
-            report["attack"] = tried.attack.value
-            report["description"] = tried.description
-        return said
 
+def match_unrelated(
+    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SampledRollout], threads: int = 0
+) -> list[Bools]:
+    """Look for the nodes of problems of one source in the rollouts of other problems.
 
-# MERGED Nodes of many problems looked for in rollouts of others: the level of chance.
-#
-# Every node is looked for in every sampled rollout of its source but those of its own problem.
-# The nodes of many problems go into one automaton, so that a text is read once for a thousand
-# nodes and not once for each problem: a set of 17,000 problems takes seconds.
-
-# Of one automaton: beyond this it leaves the cache and each text takes longer.
-POOL_NODES = 1024
-
-Patterns = Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class StrangerHits:
-    """What rollouts of other problems hit of one problem's nodes.
-
-    Attributes:
-        hits: (strangers, nodes) True where a node was found.
-    """
-
-    hits: npt.NDArray[np.bool_]
-
-    @property
-    def num_strangers(self) -> int:
-        """Rollouts of other problems that were looked at."""
-        return len(self.hits)
-
-    @property
-    def rates(self) -> list[float]:
-        """For each node the share of strangers that hit it; 0 where there are none."""
-        return [float(rate) for rate in self.hits.sum(axis=0) / max(len(self.hits), 1)]
-
-
-def match_strangers(
-    problems: Sequence[tuple[str, Patterns]], strangers: Sequence[Stranger], threads: int = 0
-) -> list[StrangerHits]:
-    """Look for the nodes of problems of one source in the sampled rollouts of that source.
+    The nodes of many problems go into one automaton, so that a text is read once for a thousand
+    nodes and not once for each problem: a set of 17,000 problems takes seconds.
 
     Args:
-        problems: (id, for each node what it is matched by).
-        strangers: the sample; rollouts of a problem itself are left out for it.
+        problems: (id, patterns of its nodes).
+        sample: of the source's rollouts; those of a problem itself are left out for it.
         threads: of the scan, 0 for all cores.
 
     Returns:
-        For each problem its hits, in order.
+        For each problem (rollouts of others, nodes): True where a node was found.
     """
-    owners = np.array([one.problem_id for one in strangers], dtype=object)
-    texts = [one.text for one in strangers]
-    results: list[StrangerHits] = []
+    owners = np.array([one.problem_id for one in sample], dtype=object)
+    texts = [one.text for one in sample]
+    results: list[Bools] = []
     for pool in _pools(problems):
         matcher = Matcher([node for _, patterns in pool for node in patterns])
         matched = match_batch([matcher] * len(texts), texts, threads=threads)
@@ -487,12 +465,19 @@ def match_strangers(
         start = 0
         for problem_id, patterns in pool:
             own = hits[:, start : start + len(patterns)]
-            results.append(StrangerHits(own[owners != problem_id]))
+            results.append(own[owners != problem_id])
             start += len(patterns)
     return results
 
 
+def hit_rates(hits: Bools) -> npt.NDArray[np.float64]:
+    """Return for each node the share of rollouts that hit it; 0 where there are none."""
+    rates: npt.NDArray[np.float64] = hits.sum(axis=0) / max(len(hits), 1)
+    return rates
+
+
 def _pools(problems: Sequence[tuple[str, Patterns]]) -> list[list[tuple[str, Patterns]]]:
+    """Return the problems in groups of at most :data:`POOL_NODES` nodes, or of one problem."""
     pools: list[list[tuple[str, Patterns]]] = []
     size = POOL_NODES
     for problem in problems:
@@ -502,16 +487,6 @@ def _pools(problems: Sequence[tuple[str, Patterns]]) -> list[list[tuple[str, Pat
         pools[-1].append(problem)
         size += len(problem[1])
     return pools
-
-
-# MERGED Rollouts read once: how often each node is hit by rollouts of its own problem, and a sample.
-#
-# Memory is that of the dataset's index, of one counter a node, of one bounded sample a source and
-# of two numbers a rollout.
-
-KEPT_DENSEST: Final = 10
-# A hit in a dozen characters is a bare answer, not a rollout that was stuffed.
-MIN_STUFFED_CHARS: Final = 200
 
 
 @dataclass(slots=True)
@@ -594,10 +569,10 @@ class RolloutSurvey:
             [row["response"] for row, _, _ in known],
             threads=self._threads,
         )
-        for at, (row, entry, number) in enumerate(known):
-            self._count(row, entry.data_source, matched.matched(at), number)
+        for at, (row, entry, position) in enumerate(known):
+            self._count(row, entry.data_source, matched.matched(at), position)
 
-    def _count(self, row: Row, source: str, hit: npt.NDArray[np.bool_], number: int) -> None:
+    def _count(self, row: Row, source: str, hit: Bools, position: int) -> None:
         own = self.own.get(row["problem_id"])
         if own is None:
             own = self.own[row["problem_id"]] = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
@@ -615,10 +590,10 @@ class RolloutSurvey:
         if num_tokens is not None and num_tokens > 0:
             density.per_1000_tokens.append(1000 * hits / num_tokens)
         if hits and chars >= MIN_STUFFED_CHARS:
-            name = row.get("rollout_id") or f"row {number}"
+            name = row.get("rollout_id") or f"row {position}"
             dense = DenseRollout(row["problem_id"], name, source, ncr, chars, per_1000)
             # Earlier rows win a tie, so that the same files give the same list.
-            heapq.heappush(self._densest, (per_1000, -number, dense))
+            heapq.heappush(self._densest, (per_1000, -position, dense))
             if len(self._densest) > KEPT_DENSEST:
                 heapq.heappop(self._densest)
 
@@ -657,15 +632,6 @@ def survey_rollouts(
     return survey
 
 
-# MERGED Probe a dataset: every attack on every problem, and the level of chance.
-#
-# Three passes, none of which holds a file: the index, the rollouts if any, the problems in
-# chunks of one source each.
-
-CHUNK_PROBLEMS: Final = 512
-REACHED: Final = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
     """How to probe.
@@ -691,9 +657,6 @@ class ProbeSettings:
             raise InputError(
                 f"an attack needs a budget of at least 1 character, got {self.budget_chars}"
             )
-
-
-DEFAULT_BUDGET: Final = 2000
 
 
 def probe_dataset(
@@ -734,7 +697,7 @@ def probe_dataset(
                 settings.budget_chars or survey.sample.typical_chars(source) or DEFAULT_BUDGET
             )
         _attack(chunk, budgets[source], tallies, settings.threads)
-        _strangers(chunk, survey, tallies, settings.threads)
+        _chance(chunk, survey, tallies, settings.threads)
         done += len(chunk)
         progress(done)
     return ProbeReport(
@@ -803,61 +766,38 @@ def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
         yield Attack.QUANTITIES, quantities(text, budget)
 
 
-def _strangers(
-    chunk: Sequence[_Target],
-    survey: RolloutSurvey,
-    tallies: dict[Attack, _Tally],
-    threads: int,
+def _chance(
+    chunk: Sequence[_Target], survey: RolloutSurvey, tallies: dict[Attack, _Tally], threads: int
 ) -> None:
-    strangers = survey.sample.strangers(chunk[0].entry.data_source)
-    if not strangers:
+    sample = survey.sample.of(chunk[0].entry.data_source)
+    if not sample:
         return
-    chars = float(np.mean([len(one.text) for one in strangers]))
+    chars = float(np.mean([len(one.text) for one in sample]))
     problems = [
         (one.entry.problem_id, [n.expressions + (n.derived or ()) for n in one.entry.nodes])
         for one in chunk
     ]
-    for target, found in zip(chunk, match_strangers(problems, strangers, threads), strict=True):
-        if found.num_strangers:
-            rates = np.array(found.rates)
-            reached = float((found.hits.mean(axis=1) >= REACHED).mean())
-            tallies[Attack.STRANGERS].add(target, rates, chars, reached)
-
-
-@dataclass(slots=True)
-class _Sums:
-    problems: int = 0
-    ncr: float = 0.0
-    other: int = 0
-    ncr_without_final: float = 0.0
-    reached: float = 0.0
-    chars: float = 0.0
-    hits: float = 0.0
-
-    def figures(self) -> AttackFigures:
-        return AttackFigures(
-            problems=self.problems,
-            ncr=self.ncr / self.problems,
-            ncr_without_final=self.ncr_without_final / self.other if self.other else None,
-            share_reached=self.reached / self.problems,
-            mean_chars=self.chars / self.problems,
-            hits_per_1000_chars=1000 * self.hits / self.chars if self.chars else 0.0,
-        )
+    for target, hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
+        if len(hits):
+            reached = float((hits.mean(axis=1) >= REACHED).mean())
+            tallies[Attack.UNRELATED].add(target, hit_rates(hits), chars, reached)
 
 
 @dataclass(slots=True)
 class _Tally:
-    """Sums of one attack, overall and by source, and the problems where it earns most."""
+    """What one attack earns of each problem, and the problems where it earns most."""
 
     num_worst: int
-    overall: _Sums = field(default_factory=_Sums)
-    by_source: dict[str, _Sums] = field(default_factory=dict)
+    # By source, for each problem: NCR, the same without final nodes (NaN without others), share of
+    # the texts that reach half of the nodes, characters of the text, nodes that it hits.
+    by_source: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
+    problems: int = 0
     worst: list[tuple[float, int, WorstProblem]] = field(default_factory=list)
 
     def add(
         self,
         target: _Target,
-        rates: np.ndarray[tuple[int], np.dtype[np.float64]],
+        rates: npt.NDArray[np.float64],
         chars: float,
         reached: float | None = None,
     ) -> None:
@@ -870,35 +810,119 @@ class _Tally:
             reached: share of the texts that reach half of the nodes; None for one text.
         """
         ncr = float(rates.mean())
-        other = [rate for rate, final in zip(rates, target.is_final, strict=True) if not final]
-        source = target.entry.data_source
-        for sums in (self.overall, self.by_source.setdefault(source, _Sums())):
-            sums.problems += 1
-            sums.ncr += ncr
-            if other:
-                sums.other += 1
-                sums.ncr_without_final += float(np.mean(other))
-            sums.reached += (ncr >= REACHED) if reached is None else reached
-            sums.chars += chars
-            sums.hits += float(rates.sum())
+        others = rates[~np.array(target.is_final)]
+        without_final = float(others.mean()) if len(others) else float("nan")
+        reached = float(ncr >= REACHED) if reached is None else reached
+        row = (ncr, without_final, reached, chars, float(rates.sum()))
+        self.by_source.setdefault(target.entry.data_source, []).append(row)
+        self.problems += 1
         if ncr > 0:
-            self._keep(target, rates, ncr)
-
-    def _keep(
-        self, target: _Target, rates: np.ndarray[tuple[int], np.dtype[np.float64]], ncr: float
-    ) -> None:
-        order = np.argsort(-rates, kind="stable")
-        hit = tuple(target.node_ids[at] for at in order if rates[at] > 0)
-        one = WorstProblem(target.entry.problem_id, target.entry.data_source, ncr, hit)
-        heapq.heappush(self.worst, (ncr, -self.overall.problems, one))
-        if len(self.worst) > self.num_worst:
-            heapq.heappop(self.worst)
+            order = np.argsort(-rates, kind="stable")
+            hit = tuple(target.node_ids[at] for at in order if rates[at] > 0)
+            one = WorstProblem(target.entry.problem_id, target.entry.data_source, ncr, hit)
+            heapq.heappush(self.worst, (ncr, -self.problems, one))
+            if len(self.worst) > self.num_worst:
+                heapq.heappop(self.worst)
 
     def report(self, attack: Attack) -> AttackReport:
         ordered = sorted(self.worst, key=lambda kept: (-kept[0], -kept[1]))
         return AttackReport(
             attack=attack,
-            overall=self.overall.figures(),
-            by_source={source: sums.figures() for source, sums in self.by_source.items()},
+            overall=_figures([row for rows in self.by_source.values() for row in rows]),
+            by_source={source: _figures(rows) for source, rows in self.by_source.items()},
             worst=tuple(one for _, _, one in ordered),
         )
+
+
+def _figures(rows: list[tuple[float, ...]]) -> AttackFigures:
+    ncr, without_final, reached, chars, hits = np.array(rows).T
+    known = without_final[~np.isnan(without_final)]
+    return AttackFigures(
+        problems=len(rows),
+        ncr=float(ncr.mean()),
+        ncr_without_final=float(known.mean()) if len(known) else None,
+        share_reached=float(reached.mean()),
+        mean_chars=float(chars.mean()),
+        hits_per_1000_chars=float(1000 * hits.sum() / chars.sum()) if chars.any() else 0.0,
+    )
+
+
+# What an attack earns, in every table of attacks.
+_EARNED: Final = (
+    number("Problems"),
+    percent("NCR", decimals=2),
+    percent("without final", decimals=2),
+    percent("NCR ≥ 50 %"),
+    number("Characters"),
+    number("Hits / 1,000 chars", decimals=2),
+)
+
+
+def _earned(one: AttackFigures) -> TableRow:
+    shares = (one.ncr, one.ncr_without_final, one.share_reached)
+    return [one.problems, *shares, one.mean_chars, one.hits_per_1000_chars]
+
+
+def attacks_table(report: ProbeReport) -> Table:
+    """Return what attacks earn overall, with what they are and where they earn most."""
+    rows = [
+        [
+            Cell(one.attack.value.replace("_", " "), note=one.description),
+            *_earned(one.overall),
+            ", ".join(f"{w.problem_id} ({100 * w.ncr:.0f} %)" for w in one.worst[:3]),
+        ]
+        for one in report.attacks
+    ]
+    return Table("What attacks earn", [words("Attack"), *_EARNED, words("earns most on")], [rows])
+
+
+def attacks_by_source_table(report: ProbeReport) -> Table:
+    """Return what attacks earn of each data source, and of all where there are several."""
+    rows: list[TableRow] = []
+    for one in report.attacks:
+        sources = list(one.by_source.items())
+        if len(sources) > 1:
+            sources.append(("all", one.overall))
+        rows += [
+            [one.attack.value, source or "(none)", *_earned(figures)] for source, figures in sources
+        ]
+    columns = [words("Attack"), words("Data source"), *_EARNED]
+    return Table("What attacks earn, by source", columns, [rows], sortable=True)
+
+
+def density_table(report: ProbeReport) -> Table:
+    """Return how densely real rollouts of each source hit their own nodes."""
+    columns = [
+        words("Real rollouts of"),
+        number("Rollouts"),
+        percent("NCR", decimals=2),
+        number("Characters, median"),
+        number("Hits / 1,000 chars, median", decimals=2),
+        number("99th percentile", decimals=2),
+        number("Hits / 1,000 tokens, median", decimals=2),
+        number("99th percentile", decimals=2),
+    ]
+    rows = [
+        [
+            source or "(none)",
+            one.rollouts,
+            one.ncr,
+            one.median_chars,
+            one.median_per_1000_chars,
+            one.p99_per_1000_chars,
+            one.median_per_1000_tokens,
+            one.p99_per_1000_tokens,
+        ]
+        for source, one in report.density.items()
+    ]
+    return Table("How densely rollouts hit their own nodes", columns, [rows])
+
+
+def worst_notes(report: ProbeReport) -> Iterator[str]:
+    """Yield for each attack the problem of which it earns most."""
+    for one in report.attacks:
+        for worst in one.worst[:1]:
+            yield (
+                f"{one.attack.value} earns most of problem {one_line(worst.problem_id)!r}: "
+                f"NCR {100 * worst.ncr:.1f} % by {one_line(', '.join(worst.node_ids), 80)}"
+            )

@@ -21,6 +21,7 @@ from consensuspr.scoring.types import Status
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
+    from consensusbench.quality.diagnose import Diagnosed
 
 
 class Side(StrEnum):
@@ -346,16 +347,8 @@ _KEPT_FOR_NODELESS = 10
 Place: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """The class of a rollout as a person reads it, and what decided."""
-
-    name: str
-    reason: str
-
-
 def choose(
-    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
+    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Diagnosed], limit: int
 ) -> list[ScoredRollout]:
     """Return at most ``limit`` rollouts in the order of the files, those with nodes first."""
     chosen = list(rollouts)
@@ -368,7 +361,7 @@ def choose(
 
 
 def _in_turns(
-    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Label], limit: int
+    rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Diagnosed], limit: int
 ) -> list[ScoredRollout]:
     """Return at most ``limit`` rollouts, one of each stratum in turn."""
     strata: dict[tuple[str, str], list[ScoredRollout]] = {}
@@ -386,12 +379,12 @@ def _in_turns(
     return chosen[:limit]
 
 
-def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Label]) -> str:
+def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Diagnosed]) -> str:
     """Return what a rollout is an example of."""
     if rollout.status is not Status.OK:
         return rollout.status.value
-    label = diagnoses.get((rollout.file, rollout.row))
-    return side_of(rollout).value if label is None else label.name
+    found = diagnoses.get((rollout.file, rollout.row))
+    return side_of(rollout).value if found is None else found.diagnosis.words
 
 
 def _telling_first(rollouts: Sequence[ScoredRollout]) -> list[ScoredRollout]:
@@ -670,7 +663,7 @@ def view_rollouts(
     scored: ScoredSet,
     chosen: Sequence[ScoredRollout],
     dataset: str | os.PathLike[str],
-    diagnoses: Mapping[Place, Label],
+    diagnoses: Mapping[Place, Diagnosed],
     *,
     on_error: OnError,
     max_chars: int,
@@ -729,7 +722,7 @@ def _view(
     rollout: ScoredRollout,
     response: str,
     nodes: Sequence[Node],
-    label: Label | None,
+    found: Diagnosed | None,
     anchor: str,
     max_chars: int,
 ) -> RolloutView:
@@ -742,8 +735,8 @@ def _view(
         anchor=anchor,
         rollout=rollout,
         side=side_of(rollout),
-        diagnosis="" if label is None else label.name,
-        reason="" if label is None else label.reason,
+        diagnosis="" if found is None else found.diagnosis.words,
+        reason="" if found is None else found.reason,
         problem=_short(text, MAX_PROBLEM_CHARS),
         without_final=_without_final(rollout, facts),
         ground_truth=_short((facts and facts.ground_truth) or "", MAX_ANSWER_CHARS),

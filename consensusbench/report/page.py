@@ -29,6 +29,7 @@ from consensusbench.quality.diagnose import (
     DiagnosisReport,
     diagnose,
     read_answers,
+    read_leniently,
     share,
 )
 from consensusbench.quality.probes import ProbeReport, ProbeSettings, probe_dataset
@@ -45,8 +46,6 @@ from consensusbench.report.charts import (
     tpn_distribution,
 )
 from consensusbench.report.data import (
-    Label,
-    Place,
     ProblemSummary,
     RolloutView,
     choose,
@@ -193,7 +192,7 @@ def _template() -> Template:
 
 # MERGED What was evaluated, and what a reader must know before any number.
 
-# What each status other than OK means for the figures; docs/evaluation.md says more.
+# What each status other than OK means for the figures; docs/evaluate.md says more.
 _MEANING = {
     Status.ANSWER_UNDECIDED: "the answer check came to no verdict; counted as wrong",
     Status.NO_NODES: "their problem has no nodes; no NCR",
@@ -406,8 +405,8 @@ _HINTS = {
     Diagnosis.FORMAT_ERROR: "a right answer that is not where or as it was asked for",
     Diagnosis.DIRECT_ANSWER: "a right answer in a few words, without the nodes",
     Diagnosis.REDUNDANT_THINKING: "a right answer after far more text than is usual",
-    Diagnosis.SOUND: "a right answer, none of the former",
-    Diagnosis.WRONG: "a wrong answer, none of the former",
+    Diagnosis.SOUND: "a right answer, none of the others",
+    Diagnosis.WRONG: "a wrong answer, none of the others",
     Diagnosis.UNSCORED: "no score to judge by; its share is of all rollouts",
 }
 
@@ -423,11 +422,6 @@ _PARTS = {
     Diagnosis.WRONG: Part("wrong", "W", "c-wrong"),
     Diagnosis.UNSCORED: Part("unscored", "U", "c-unscored"),
 }
-
-
-def class_name(diagnosis: Diagnosis) -> str:
-    """Return a class as a person reads it."""
-    return diagnosis.value.replace("_", " ")
 
 
 def diagnosis_section(report: DiagnosisReport) -> Section:
@@ -482,8 +476,8 @@ def _meanings(limits: Thresholds) -> dict[Diagnosis, str]:
         f"{limits.redundant_per_node:g} times the usual length for each node reached and "
         f"{limits.redundant_length:g} times the usual length in all, or one that goes on for "
         f"{limits.redundant_tail:g} times the usual length after the final answer's node.",
-        Diagnosis.SOUND: "Sound: a right answer that is none of the former.",
-        Diagnosis.WRONG: "Wrong: a wrong answer that is none of the former.",
+        Diagnosis.SOUND: "Sound: a right answer that is none of the others.",
+        Diagnosis.WRONG: "Wrong: a wrong answer that is none of the others.",
         Diagnosis.UNSCORED: "Unscored: no score to judge by; the share is of all rollouts.",
     }
 
@@ -521,7 +515,7 @@ def _table(
     columns = (
         *(Column(name, numeric=False) for name in names),
         Column("rollouts"),
-        *(Column(f"{class_name(one)}, %", hint=_HINTS[one]) for one in shown),
+        *(Column(f"{one.words}, %", hint=_HINTS[one]) for one in shown),
     )
     rows = tuple(
         (
@@ -973,8 +967,14 @@ def gather(
     on_error = scored.on_error
     name = os.fspath(dataset)
     evaluation = evaluate(scored, dataset=name, settings=settings.evaluation)
-    diagnosed = _diagnose(scored, settings.answer_rule)
-    diagnoses = _labels(scored, diagnosed)
+    rule = settings.answer_rule
+    # Answers are read a second time only where that can matter.
+    readings = None if read_leniently(scored, rule) else read_answers(scored, rule)
+    diagnosed = diagnose(scored, readings=readings)
+    diagnoses = {
+        (rollout.file, rollout.row): found
+        for rollout, found in zip(scored.rollouts, diagnosed.verdicts, strict=True)
+    }
     chosen = choose(scored.rollouts, diagnoses, settings.max_rollouts)
     views = view_rollouts(
         scored,
@@ -1003,24 +1003,6 @@ def gather(
             "nothing and sends nothing.",
         ),
     )
-
-
-def _diagnose(scored: ScoredSet, rule: AnswerRule | None) -> DiagnosisReport:
-    """Sort the rollouts into classes, answers read a second time only where that can matter."""
-    identity = scored.identity
-    lenient_already = (
-        rule is None and identity is not None and identity.answer_rule is AnswerRule.AUTO
-    )
-    if lenient_already and not scored.num_stored:
-        return diagnose(scored)
-    return diagnose(scored, readings=read_answers(scored, rule))
-
-
-def _labels(scored: ScoredSet, diagnosed: DiagnosisReport) -> dict[Place, Label]:
-    return {
-        (rollout.file, rollout.row): Label(class_name(verdict.diagnosis), verdict.reason)
-        for rollout, verdict in zip(scored.rollouts, diagnosed.verdicts, strict=True)
-    }
 
 
 def _sections(

@@ -140,7 +140,7 @@ def test_files_that_changed_in_between_are_told(files: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--almost-ncr", "2"], "almost_ncr must be from 0 to 1, got 2.0"),
+        (["--almost-ncr", "2"], "almost_ncr (--almost-ncr): Input should be less than or equal"),
         (["--answer-rule", "loose"], "'loose' is not one of"),
     ],
 )
@@ -154,6 +154,36 @@ def test_bad_usage_is_one_sentence_and_code_2(
     assert main(["diagnose", rollouts, "--dataset", dataset, *arguments]) == 2
     [*_, error] = capsys.readouterr().err.splitlines()
     assert error.startswith("consensusbench: error: ") and sentence in error
+
+
+@pytest.mark.parametrize("way", ["file", "environment", "option"])
+def test_where_classes_begin_can_be_set(
+    way: str,
+    files: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rollouts, dataset = files
+    config = tmp_path / "diagnose.toml"
+    arguments = ["diagnose", rollouts, "--dataset", dataset, "--json"]
+    match way:
+        case "file":
+            config.write_text("[thresholds]\nalmost_hits = 3\n", encoding="utf-8")
+            arguments += ["--config", str(config)]
+        case "environment":
+            monkeypatch.setenv("CONSENSUSBENCH_DIAGNOSE_THRESHOLDS_ALMOST_HITS", "3")
+        case _:
+            arguments += ["--almost-hits", "3"]
+    assert main(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["thresholds"]["almost_hits"] == 3
+    assert said["total"]["counts"]["almost_correct"] == 0
+
+
+def test_all_thresholds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--list-settings"]) == 0
+    assert "# redundant_tail = 2.0" in capsys.readouterr().out
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

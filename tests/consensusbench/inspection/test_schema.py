@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.quality import Code, Finding
+from consensusbench.quality import Code, DatasetFinding
 from consensusbench.quality.validate import RowCounts, checked_problems, row_faults
 from consensuspr.data import DataError, parse_problem
 
@@ -71,7 +71,7 @@ def test_good_rows_come_through_and_bad_ones_are_told(tmp_path: Path) -> None:
         json.dumps({"problem_id": "d"}),
     ]
     path.write_text("\n".join(lines), encoding="utf-8")
-    counts, told = RowCounts(), list[Finding]()
+    counts, told = RowCounts(), list[DatasetFinding]()
     good = [(line, one.problem_id) for line, one in checked_problems(path, counts, told.append)]
     assert good == [(1, "a"), (6, "d")]
     assert (counts.good, counts.bad) == (2, 4)

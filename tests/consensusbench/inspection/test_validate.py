@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from consensusbench.quality import (
-    SEVERITY,
     Code,
-    Finding,
+    DatasetFinding,
     Severity,
     ValidationReport,
     ValidationSettings,
@@ -46,8 +45,8 @@ def problem(*nodes: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def findings(
     path: Path, *rollouts: Path, **settings: Any
-) -> tuple[ValidationReport, list[Finding]]:
-    told: list[Finding] = []
+) -> tuple[ValidationReport, list[DatasetFinding]]:
+    told: list[DatasetFinding] = []
     report = validate_dataset(
         path, rollouts, ValidationSettings(processes=0, **settings), tell=told.append
     )
@@ -266,7 +265,7 @@ def test_warnings_fail_only_where_strict(write_dataset: Write) -> None:
 
 def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:
     report, _ = findings(write_dataset(problem(node("x", "12*4=49")), problem(problem_id="q")))
-    severities = [SEVERITY[code] for code, _, _ in report.by_code()]
+    severities = [code.severity for code, _, _ in report.by_code()]
     assert severities == sorted(severities, key=list(Severity).index)
     said = json.loads(json.dumps(report.to_json()))
     assert said["findings"][0]["code"] == "false_equality"

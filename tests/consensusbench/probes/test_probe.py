@@ -71,7 +71,7 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
             Attack.NUMBER_SALAD: (1 / 2 + 1 / 3) / 2,
             Attack.QUANTITIES: 0.0,  # "6 rows" names no node
             # k=1000 is hit by the one rollout of a; nothing of a by the one of b.
-            Attack.STRANGERS: (0 + 1 / 3) / 2,
+            Attack.UNRELATED: (0 + 1 / 3) / 2,
         }
     )
 
@@ -120,11 +120,11 @@ def test_real_rollouts_are_there_to_compare_with(report: ProbeReport) -> None:
 
 def test_without_rollouts_there_is_no_level_of_chance(write_dataset: Write) -> None:
     report = probe_dataset(write_dataset(*PROBLEMS))
-    assert Attack.STRANGERS not in {one.attack for one in report.attacks}
+    assert Attack.UNRELATED not in {one.attack for one in report.attacks}
     assert (report.density, report.densest) == ({}, ())
     assert report.budgets == {"sums": 2000, "proofs": 2000}
     with pytest.raises(KeyError):
-        report.attack(Attack.STRANGERS)
+        report.attack(Attack.UNRELATED)
 
 
 def test_an_attack_is_as_long_as_a_rollout_of_its_source(write_dataset: Write) -> None:

@@ -24,12 +24,12 @@ def sampled(rollouts: list[tuple[str, str]]) -> RolloutSample:
 def test_order_does_not_matter(rollouts: list[tuple[str, str]], random: object) -> None:
     shuffled = list(rollouts)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert sampled(rollouts).strangers("s") == sampled(shuffled).strangers("s")
+    assert sampled(rollouts).of("s") == sampled(shuffled).of("s")
 
 
 @given(_ROLLOUTS)
 def test_it_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
-    kept = sampled(rollouts).strangers("s")
+    kept = sampled(rollouts).of("s")
     assert len(kept) <= 5
     assert sum(len(one.text) for one in kept) <= 20 or len(kept) == 1
     assert {(one.problem_id, one.text) for one in kept} <= set(rollouts)
@@ -38,7 +38,7 @@ def test_it_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
 def test_one_long_rollout_stays_and_counts_with_its_beginning() -> None:
     sample = RolloutSample(max_chars=10)
     sample.add("s", "p", "x" * 200_000)
-    [kept] = sample.strangers("s")
+    [kept] = sample.of("s")
     assert len(kept.text) == 1 << 17
 
 
@@ -46,7 +46,7 @@ def test_the_same_text_for_the_same_problem_counts_once() -> None:
     sample = RolloutSample()
     for problem_id in ("p", "p", "q"):
         sample.add("s", problem_id, "same")
-    assert sorted(one.problem_id for one in sample.strangers("s")) == ["p", "q"]
+    assert sorted(one.problem_id for one in sample.of("s")) == ["p", "q"]
 
 
 def test_sources_are_kept_apart() -> None:
@@ -56,4 +56,4 @@ def test_sources_are_kept_apart() -> None:
     sample.add("t", "q", "x")
     assert (sample.typical_chars("s"), sample.typical_chars("t")) == (3, 1)
     assert sample.typical_chars("u") is None
-    assert sample.strangers("u") == []
+    assert sample.of("u") == []

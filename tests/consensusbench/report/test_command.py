@@ -80,7 +80,7 @@ def test_scored_rollouts_are_taken_as_scored(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (["--max-chars", "0"], "'--max-chars'"),
+        (["--max-chars", "0"], "max_chars (--max-chars)"),
         (["--k", "0"], "--k takes whole numbers"),
         (["--confidence", "2"], "the confidence must be above 0 and below 1"),
         (["--output", "/nowhere/at/all.html"], "does not exist: make it first"),

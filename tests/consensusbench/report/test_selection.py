@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from consensusbench.report.data import OF_A_STATUS, Label, choose
+from consensusbench.quality.diagnose import Diagnosed, Diagnosis
+from consensusbench.report.data import OF_A_STATUS, choose
 from consensuspr.scoring.types import Status
 from tests.consensusbench.report.conftest import scored
 
@@ -13,7 +14,7 @@ def test_every_kind_of_every_model_is_shown_before_any_is_shown_often() -> None:
         for row in range(1000)
     ]
     rollouts.append(scored(row=1000, model="a", status=Status.OVERSIZE, acc=None))
-    diagnoses = {(0, 7): Label("almost correct", "made up")}
+    diagnoses = {(0, 7): Diagnosed(Diagnosis.ALMOST_CORRECT, "made up")}
     chosen = choose(rollouts, diagnoses, 12)
     assert len(chosen) == 12
     assert {(r.acc, r.model) for r in chosen} == {

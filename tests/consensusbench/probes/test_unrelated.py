@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from consensusbench.quality import probes
-from consensusbench.quality.probes import Stranger, match_strangers
+from consensusbench.quality.probes import SampledRollout, hit_rates, match_unrelated
 
 SAMPLE = [
-    Stranger("p1", "so 2*3=6"),
-    Stranger("p2", "here 7+8=15, and 2*3=6"),
-    Stranger("p3", "nothing at all"),
+    SampledRollout("p1", "so 2*3=6"),
+    SampledRollout("p2", "here 7+8=15, and 2*3=6"),
+    SampledRollout("p3", "nothing at all"),
 ]
 PROBLEMS = [
     ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
@@ -22,14 +22,13 @@ PROBLEMS = [
 @pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
 def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "POOL_NODES", pool_nodes)
-    first, second, third = match_strangers(PROBLEMS, SAMPLE, threads=1)
+    found = match_unrelated(PROBLEMS, SAMPLE, threads=1)
     # p1 sees the rollouts of p2 and p3, of which one hits its first node.
-    assert (first.num_strangers, first.rates) == (2, [0.5, 0.0])
-    assert (second.num_strangers, second.rates) == (2, [0.0])
-    assert third.num_strangers == 3
-    assert third.rates == pytest.approx([2 / 3, 1 / 3, 0.0])
+    assert [len(hits) for hits in found] == [2, 2, 3]
+    rates = [hit_rates(hits).tolist() for hits in found]
+    assert rates == [[0.5, 0.0], [0.0], pytest.approx([2 / 3, 1 / 3, 0.0])]
 
 
 def test_without_rollouts_every_rate_is_0() -> None:
-    [found] = match_strangers(PROBLEMS[:1], [], threads=1)
-    assert (found.num_strangers, found.rates) == (0, [0.0, 0.0])
+    [hits] = match_unrelated(PROBLEMS[:1], [], threads=1)
+    assert (len(hits), hit_rates(hits).tolist()) == (0, [0.0, 0.0])
