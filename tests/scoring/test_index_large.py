@@ -109,9 +109,9 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, output: str, share: float) 
     records = sum(len(record) for record in records_of(path))
     code = (
         "import resource, sys\n"
-        "from consensuspr.scoring import index_image\n"
+        "from consensuspr.scoring import dataset_index\n"
         "from consensuspr.cli import main\n"
-        "index_image.MAX_MEMORY_BYTES = 1\n"
+        "dataset_index.MAX_MEMORY_BYTES = 1\n"
         "limit = int(sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))\n"
         "sys.exit(main(sys.argv[2:]))\n"

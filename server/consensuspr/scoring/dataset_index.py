@@ -1,6 +1,13 @@
-"""A problem packed into bytes, and the digest over all that decides its score.
+"""The dataset index: problems by id, their matchers compiled when first needed.
 
-A record is three lines of compact JSON (which never holds a raw line break):
+Immutable once made, and safe to share between threads.  Its memory is that of one packed record
+a problem, in one block of bytes (:class:`IndexImage`), and of a bounded cache of matchers
+(:class:`MatcherCache`).  A process that serves a dataset with several workers loads it once, saves
+a snapshot, and lets each worker open that: they share its pages.  A dataset that is prepared ahead
+is such a snapshot, in a file of its own.  What deriving costs, what the digest covers and what is
+refused is described in ``docs/datasets.md``.
+
+**A record** is three lines of compact JSON (which never holds a raw line break):
 
 1. ``[ground_truth, data_source, num_nodes]``, read at every look-up;
 2. ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …]], …]]``, the
@@ -9,6 +16,26 @@ A record is three lines of compact JSON (which never holds a raw line break):
 
 JSON because its C encoder and decoder pack a problem in some 10 µs, and because arrays of
 strings leave no freedom (no key order, no numbers): equal content gives equal bytes.
+
+**The block** is the same whether it was built in memory or is mapped from a file::
+
+    0    "CPRINDEX"                      8 bytes
+    8    layout version, header length   2 × u32, little-endian like all that follows
+    16   header                          JSON, padded with spaces to a multiple of 8
+         start of each id, and one end   (n + 1) × u64
+         start of each record, one end   (n + 1) × u64
+         ids                             UTF-8, sorted as bytes
+         records                         in the same order
+         SHA-256 of all before           32 bytes
+
+Nothing is turned into Python objects before it is asked for, so that a problem costs
+its record, its id and 16 bytes, and processes that map one snapshot share its pages.
+Building takes little memory too, in one pass over the rows: what is beyond a bound lies in a
+nameless temporary file and is mapped from there, so that the system may take the pages back.
+
+Look-up is a binary search: some 5 µs among 5,577 ids and twice that among a million, once
+for each distinct problem of a batch.  A hash table would win little of that and its order
+would have to be part of the file format.
 """
 
 from __future__ import annotations
@@ -47,7 +74,516 @@ from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.derive import DeriveReport, derive_missing, forget_derived
 from consensuspr.scoring.types import AnswerRule
 
+LAYOUT_VERSION = 3
 DIGEST_VERSION = 1
+
+# Records of more bytes than this are put together on disk: those of 5,577 problems take less
+# than 10 MB, those of a million more than 1 GB.
+MAX_MEMORY_BYTES = 64 << 20
+# Bounds of a cache of matchers.
+DEFAULT_MAX_BYTES = 256 << 20
+DEFAULT_MAX_ENTRIES = 65_536
+# Entries kept ready, some 2 MB; a step of a large training run has fewer problems.
+RECENT_ENTRIES = 8192
+# Between two log lines of a long load: no benchmark of some thousand problems takes as long.
+PROGRESS_S = 10.0
+PROGRESS_EVERY = 256  # problems, after which the clock is looked at
+
+Derive: TypeAlias = Literal["missing", "stored", "off"]
+Buffer: TypeAlias = bytes | mmap.mmap
+
+_PREFIX = struct.Struct("<8sII")
+_BOUNDS = struct.Struct("<QQ")
+_CHECKSUM_BYTES = 32
+_PIECE_BYTES = 1 << 20
+# What an entry of a cache costs beside its matcher: key, slots of the dict, the Python object.
+_ENTRY_BYTES = 512
+# What a matcher takes off the ends of an expression; nothing left means no pattern.
+_SET_ASIDE = " .,;:?"
+_HELD = "a large dataset while it is loaded"
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# A JSON string of all but quotes, backslashes and control characters as they are.
+_string = json.encoder.encode_basestring
+
+_log = logging.getLogger(__name__)
+
+
+class Entry:
+    """One problem of an index; cheap to make, reads its parts when they are asked for."""
+
+    __slots__ = ("_index", "_position", "data_source", "ground_truth", "num_nodes", "problem_id")
+
+    def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
+        """Made by :meth:`DatasetIndex.entry`."""
+        head = read_head(index.image.record(position))
+        self.problem_id = problem_id
+        self.ground_truth: str | None = head.ground_truth
+        self.data_source: str = head.data_source
+        self.num_nodes: int = head.num_nodes
+        self._index = index
+        self._position = position
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes in order, with the derived forms in use and without unknown keys."""
+        return read_nodes(self._index.image.record(self._position))
+
+    @property
+    def matcher(self) -> Matcher:
+        """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
+        key = (self._index.digest, self._position)
+        return self._index.cache.get(key, self._compile)
+
+    def _compile(self) -> Matcher:
+        return Matcher(read_patterns(self._index.image.record(self._position)))
+
+
+class DatasetIndex:
+    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`.
+
+    Attributes:
+        name: what requests call the dataset.
+        digest: ``sha256:…`` over all that decides a score.
+        info: counts.
+        answer_rule: the rule that the dataset names, None where it names none.
+        normal_form_version: version of the normal form that the digest covers.
+        cache: the matchers, possibly shared with other indexes.
+        image: the packed records.
+    """
+
+    def __init__(self, image: IndexImage, name: str, cache: MatcherCache | None = None) -> None:
+        """Wrap an image; use :meth:`load` or :meth:`open` instead."""
+        header = image.header
+        rule = header["answer_rule"]
+        self.name = name
+        self.image = image
+        self.digest: str = header["digest"]
+        self.normal_form_version: str = header["normal_form_version"]
+        self.answer_rule = None if rule is None else AnswerRule(rule)
+        self.info = IndexInfo(**header["counts"])
+        self.cache = MatcherCache() if cache is None else cache
+        # Dict operations are atomic: two threads at worst make the same entry twice.
+        self._recent: dict[str, Entry] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "default",
+        derive: Derive = "missing",
+        on_error: OnError = "stop",
+        cache: MatcherCache | None = None,
+        processes: int | None = None,
+    ) -> DatasetIndex:
+        """Read a dataset file, or map one that is prepared.
+
+        Args:
+            path: JSONL, gzip'd JSONL or Parquet; or a snapshot, which has to be made with the
+                same ``derive`` (:func:`prepare_dataset`).
+            name: what requests call the dataset.
+            derive: ``"missing"`` derives equal forms for nodes that have none stored,
+                ``"stored"`` uses what the file has, ``"off"`` matches expressions as
+                written only.  The digest tells them apart wherever they differ.
+            on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
+            cache: matchers, where several indexes share one cache.
+            processes: child processes for deriving at most; None for as many as cores.
+
+        Raises:
+            DataError: the file or a row of it is bad; a snapshot is damaged, or made for
+                another normal form, for other derived forms or with another ``derive``.
+            InputError: derive is none of the three, or the temporary directory has no room for
+                a large dataset.
+        """
+        if derive not in ("missing", "stored", "off"):
+            raise InputError(f"derive must be 'missing', 'stored' or 'off', got {derive!r}")
+        if is_image(path):
+            return cls._open_prepared(path, name, derive, cache)
+        start = time.monotonic()
+        image, _, derived = _build(path, derive, on_error, processes)
+        index = cls(image, name, cache)
+        if derived.nodes:
+            _log.info(
+                "dataset %s: derived %d forms for %d nodes without stored ones in %.1f s",
+                name, derived.forms, derived.nodes, derived.seconds,
+            )  # fmt: skip
+        _log.info(
+            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms "
+            "from %s in %.1f s, digest %s",
+            name, index.info.num_problems, index.info.num_nodes, index.info.num_expressions,
+            index.info.num_derived, os.fspath(path), time.monotonic() - start, index.digest,
+        )  # fmt: skip
+        return index
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "default",
+        cache: MatcherCache | None = None,
+    ) -> DatasetIndex:
+        """Map a snapshot that :meth:`save` wrote; processes that do so share its memory.
+
+        Raises:
+            DataError: no snapshot, damaged, or made for another normal form or for other
+                derived forms.
+        """
+        image = map_image(path)
+        for what, key, ours in (
+            ("normal form", "normal_form_version", NORMAL_FORM_VERSION),
+            ("derived forms", "expansion_version", EXPANSION_VERSION),
+        ):
+            made_for = image.header[key]
+            if made_for != ours:
+                image.close()
+                reason = f"was made for {what} {made_for}, this is {ours}; make it anew"
+                raise DataError(os.fspath(path), None, reason)
+        return cls(image, name, cache)
+
+    @classmethod
+    def _open_prepared(
+        cls,
+        path: str | os.PathLike[str],
+        name: str,
+        derive: Derive,
+        cache: MatcherCache | None,
+    ) -> DatasetIndex:
+        start = time.monotonic()
+        index = cls.open(path, name=name, cache=cache)
+        made_with = index.image.header["derive"]
+        if made_with != derive:
+            index.close()
+            reason = f"was made with derive {made_with!r}, and {derive!r} is asked for"
+            raise DataError(os.fspath(path), None, reason)
+        _log.info(
+            "dataset %s: %d problems mapped from %s in %.2f s, digest %s",
+            name, len(index), os.fspath(path), time.monotonic() - start, index.digest,
+        )  # fmt: skip
+        return index
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a snapshot, complete or not at all; a mapped older one stays usable.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        self.image.save(path)
+
+    def entry(self, problem_id: str) -> Entry | None:
+        """Return the problem with this id, None where the dataset has none."""
+        entry = self._recent.get(problem_id)
+        if entry is None:
+            position = self.image.find(problem_id)
+            if position is None:
+                return None
+            if len(self._recent) >= RECENT_ENTRIES:
+                self._recent.clear()
+            entry = self._recent[problem_id] = Entry(self, problem_id, position)
+        return entry
+
+    def data_source(self, problem_id: str) -> str | None:
+        """Return the data source of a problem, None where the dataset has no such problem."""
+        entry = self.entry(problem_id)
+        return None if entry is None else entry.data_source
+
+    def __contains__(self, problem_id: str) -> bool:
+        """Say whether the dataset has a problem."""
+        return self.image.find(problem_id) is not None
+
+    def __len__(self) -> int:
+        """Return the number of problems."""
+        return self.image.num_problems
+
+    def problem_ids(self) -> list[str]:
+        """Return all ids, sorted by their UTF-8 bytes."""
+        return [self.image.problem_id(position) for position in range(len(self))]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed problems; matchers come on top, bounded by the cache."""
+        return self.image.nbytes
+
+    def close(self) -> None:
+        """Release a mapped snapshot; the index must not be used afterwards."""
+        self.image.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Counters since the cache was made, and what it holds now."""
+
+    hits: int
+    misses: int
+    evictions: int
+    entries: int
+    nbytes: int
+
+
+class MatcherCache:
+    """A thread-safe least-recently-used cache of matchers; datasets of a process may share one.
+
+    A matcher takes up to a millisecond to compile and some ten kilobytes to keep, and a
+    training step returns to few problems: the cache follows the working set, so that a million
+    problems need no more memory than a thousand.
+
+    Bounds hold for what the cache keeps; a matcher in use outlives its eviction.  A matcher
+    larger than the bound is handed out and not kept.
+    """
+
+    def __init__(
+        self, max_bytes: int = DEFAULT_MAX_BYTES, max_entries: int = DEFAULT_MAX_ENTRIES
+    ) -> None:
+        """Make an empty cache; a bound of 0 keeps nothing."""
+        self.max_bytes = max_bytes
+        self.max_entries = max_entries
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, Matcher] = OrderedDict()
+        self._nbytes = 0
+        self._hits = 0
+        self._misses = 0
+        self._evictions = 0
+
+    def get(self, key: Hashable, compile_matcher: Callable[[], Matcher]) -> Matcher:
+        """Return the matcher of a key, compiling it where it is not kept.
+
+        Compiling happens outside the lock: two threads that miss together compile twice,
+        which costs less than all others waiting behind one.
+        """
+        with self._lock:
+            matcher = self._kept.get(key)
+            if matcher is not None:
+                self._kept.move_to_end(key)
+                self._hits += 1
+                return matcher
+            self._misses += 1
+        matcher = compile_matcher()
+        with self._lock:
+            if key not in self._kept:
+                self._keep(key, matcher)
+        return matcher
+
+    def stats(self) -> CacheStats:
+        """Return the counters as of now."""
+        with self._lock:
+            return CacheStats(
+                self._hits, self._misses, self._evictions, len(self._kept), self._nbytes
+            )
+
+    def clear(self) -> None:
+        """Drop all matchers."""
+        with self._lock:
+            self._kept.clear()
+            self._nbytes = 0
+
+    def _keep(self, key: Hashable, matcher: Matcher) -> None:
+        cost = matcher.nbytes + _ENTRY_BYTES
+        if cost > self.max_bytes or self.max_entries < 1:
+            return
+        self._kept[key] = matcher
+        self._nbytes += cost
+        while self._nbytes > self.max_bytes or len(self._kept) > self.max_entries:
+            _, dropped = self._kept.popitem(last=False)
+            self._nbytes -= dropped.nbytes + _ENTRY_BYTES
+            self._evictions += 1
+
+
+def is_prepared_output(path: str | os.PathLike[str]) -> bool:
+    """Say whether a path is named as a prepared dataset is."""
+    return os.path.splitext(os.fspath(path))[1].lower() == PREPARED_SUFFIX
+
+
+def prepare_dataset(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    again: bool = False,
+    on_error: OnError = "stop",
+    processes: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[ReadReport, DeriveReport]:
+    """Write the index of a dataset, equal forms filled in where it stores none.
+
+    :meth:`DatasetIndex.load` takes the file in the dataset's place, with the default ``derive``.
+
+    Args:
+        source: dataset in any format that is read.
+        target: output; never the source, which it cannot stand for where texts are wanted.
+        again: derive anew where forms are stored already.
+        on_error: what a bad row does, as for :func:`consensuspr.data.read_problems`.
+        processes: as for :func:`consensuspr.scoring.derive.derive_missing`.
+        progress: called with the number of problems so far.
+
+    Raises:
+        DataError: the dataset is bad.
+        InputError: the target is the source or cannot be written, or the temporary directory
+            has no room for a large dataset.
+    """
+    if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
+        raise InputError(f"{os.fspath(target)}: is the dataset itself, which would be lost")
+    image, read, derived = _build(
+        source, "missing", on_error, processes, again=again, progress=progress
+    )
+    try:
+        image.save(target)
+    finally:
+        image.close()
+    return read, derived
+
+
+@dataclass(slots=True)
+class IndexInfo:
+    """Counts of a dataset.
+
+    Attributes:
+        num_problems: problems in all.
+        num_nodes: their consensus nodes.
+        num_expressions: expressions as written.
+        num_derived: derived forms in use.
+        num_without_nodes: problems without a node (NO_NODES).
+        num_without_ground_truth: problems without an answer (NO_GROUND_TRUTH).
+        num_empty_expressions: expressions with an empty normal form; they never match.
+        num_single_digit_expressions: expressions whose normal form is one digit; they are
+            matched by almost any response.
+        num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
+            reach for their problems.
+        num_skipped: bad rows that were passed over.
+    """
+
+    num_problems: int = 0
+    num_nodes: int = 0
+    num_expressions: int = 0
+    num_derived: int = 0
+    num_without_nodes: int = 0
+    num_without_ground_truth: int = 0
+    num_empty_expressions: int = 0
+    num_single_digit_expressions: int = 0
+    num_unmatchable_nodes: int = 0
+    num_skipped: int = 0
+
+
+def _build(
+    path: str | os.PathLike[str],
+    derive: Derive,
+    on_error: OnError,
+    processes: int | None,
+    *,
+    again: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[IndexImage, ReadReport, DeriveReport]:
+    """Read a dataset file to the end; arguments and errors are those of its callers."""
+    read, derived = ReadReport(), DeriveReport()
+    rows = read_problem_rows(path, on_error, read)
+    if again:
+        rows = forget_derived(rows)
+    if derive == "missing":
+        rows = derive_missing(rows, derived, processes)
+    with contextlib.closing(_Builder(os.fspath(path), derive)) as builder:
+        for count, (problem, _) in enumerate(rows, start=1):
+            builder.add(problem)
+            if not count % PROGRESS_EVERY:
+                builder.tell_progress()
+                if progress is not None:
+                    progress(count)
+        builder.info.num_skipped = read.skipped
+        if progress is not None:
+            progress(builder.info.num_problems)
+        return IndexImage(builder.finish()), read, derived
+
+
+class _Builder:
+    """Packs and counts problems one by one; to be closed."""
+
+    def __init__(self, path: str, derive: Derive) -> None:
+        self.info = IndexInfo()
+        self._path = path
+        self._derive = derive
+        self._records = Records()
+        self._answer_rule: str | None = None
+        self._example = ""
+        self._started = self._spoke = time.monotonic()
+
+    def close(self) -> None:
+        self._records.close()
+
+    def add(self, problem: Problem) -> None:
+        nodes = problem.nodes
+        if self._derive == "off":
+            for node in nodes:
+                node.derived = ()
+        self._answer_rule = self._answer_rule or problem.answer_rule
+        self._records.append(problem.problem_id, pack(problem))
+        info = self.info
+        info.num_problems += 1
+        info.num_nodes += len(nodes)
+        info.num_without_nodes += not nodes
+        info.num_without_ground_truth += problem.ground_truth is None
+        for node in nodes:
+            info.num_expressions += len(node.expressions)
+            info.num_derived += len(node.derived or ())
+            for expression in node.expressions:
+                if len(normalize(expression).strip(_SET_ASIDE)) < 2:
+                    self._weigh(problem, node)
+                    break
+
+    def _weigh(self, problem: Problem, node: Node) -> None:
+        """Count expressions of a node that can never match, or that match nearly everything."""
+        empty = 0
+        for expression in node.expressions:
+            form = normalize(expression).strip(_SET_ASIDE)
+            if not form:
+                empty += 1
+                self._note(problem, node, expression, "has an empty normal form")
+            elif len(form) == 1 and form.isdigit():
+                self.info.num_single_digit_expressions += 1
+                self._note(problem, node, expression, "is a single digit in normal form")
+        self.info.num_empty_expressions += empty
+        self.info.num_unmatchable_nodes += empty == len(node.expressions) and not node.derived
+
+    def _note(self, problem: Problem, node: Node, expression: str, what: str) -> None:
+        self._example = self._example or (
+            f"{expression[:60]!r} of node {node.node_id!r} of problem {problem.problem_id!r} {what}"
+        )
+
+    def tell_progress(self) -> None:
+        now = time.monotonic()
+        if now - self._spoke < PROGRESS_S:
+            return
+        self._spoke = now
+        seconds = now - self._started
+        _log.info(
+            "%s: %d problems read so far in %.0f s, %.0f a second",
+            self._path, self.info.num_problems, seconds, self.info.num_problems / seconds,
+        )  # fmt: skip
+
+    def finish(self) -> Buffer:
+        """Return the image, having logged how many expressions are worth little."""
+        if self._example:
+            _log.warning(
+                "%s: %d expressions are empty in normal form and never match, %d are a single "
+                "digit and match nearly everything, %d nodes can never be matched; first: %s",
+                self._path, self.info.num_empty_expressions,
+                self.info.num_single_digit_expressions, self.info.num_unmatchable_nodes,
+                self._example,
+            )  # fmt: skip
+        if self._spoke > self._started:
+            _log.info(
+                "%s: all %d problems read, putting them in order", self._path,
+                self.info.num_problems,
+            )  # fmt: skip
+        self._records.end()
+        order = self._records.order()
+        ordered = self._records.records(order)
+        header = {
+            "digest": content_digest(ordered, NORMAL_FORM_VERSION, self._answer_rule),
+            "normal_form_version": NORMAL_FORM_VERSION,
+            "expansion_version": EXPANSION_VERSION,
+            "answer_rule": self._answer_rule,
+            "derive": self._derive,
+            "counts": asdict(self.info),
+        }
+        return build_image(self._records, order, header)
 
 
 class Head(NamedTuple):
@@ -146,50 +682,6 @@ def content_digest(
     return f"sha256:{digest.hexdigest()}"
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-# A JSON string of all but quotes, backslashes and control characters as they are.
-_string = json.encoder.encode_basestring
-
-
-# MERGED All records of a dataset in one block of bytes, in memory or mapped from a file.
-#
-# ::
-#
-#     0    "CPRINDEX"                      8 bytes
-#     8    layout version, header length   2 × u32, little-endian like all that follows
-#     16   header                          JSON, padded with spaces to a multiple of 8
-#          start of each id, and one end   (n + 1) × u64
-#          start of each record, one end   (n + 1) × u64
-#          ids                             UTF-8, sorted as bytes
-#          records                         in the same order (index_record.py)
-#          SHA-256 of all before           32 bytes
-#
-# An index built in memory and one mapped from a snapshot are the same bytes read by the same
-# code.  Nothing is turned into Python objects before it is asked for, so that a problem costs
-# its record, its id and 16 bytes, and processes that map one snapshot share its pages.
-# Building takes little memory too: what is beyond a bound lies in a nameless temporary file
-# and is mapped from there, so that the system may take the pages back.
-#
-# Look-up is a binary search: some 5 µs among 5,577 ids and twice that among a million, once
-# for each distinct problem of a batch.  A hash table would win little of that and its order
-# would have to be part of the file format.
-
-LAYOUT_VERSION = 3
-
-_PREFIX = struct.Struct("<8sII")
-_BOUNDS = struct.Struct("<QQ")
-_CHECKSUM_BYTES = 32
-_PIECE_BYTES = 1 << 20
-
-# Records of more bytes than this are put together on disk: those of 5,577 problems take less
-# than 10 MB, those of a million more than 1 GB.
-MAX_MEMORY_BYTES = 64 << 20
-
-_HELD = "a large dataset while it is loaded"
-
-Buffer: TypeAlias = bytes | mmap.mmap
-
-
 class IndexImage:
     """Read access to the block; safe to share between threads, since nothing changes."""
 
@@ -252,6 +744,54 @@ class IndexImage:
     def _id(self, position: int) -> bytes:
         start, end = _BOUNDS.unpack_from(self.buffer, self._id_bounds + 8 * position)
         return self.buffer[self._ids + start : self._ids + end]
+
+
+def is_image(path: str | os.PathLike[str]) -> bool:
+    """Say whether a file begins as a snapshot does; False where it cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(len(PREPARED_MAGIC)) == PREPARED_MAGIC
+    except OSError:
+        return False
+
+
+def map_image(path: str | os.PathLike[str]) -> IndexImage:
+    """Map a snapshot and verify all of it.
+
+    The check reads the file once (about a second per gigabyte), past the mapping: pages that no
+    look-up touches stay out of this process and in the page cache that all processes share.
+
+    Raises:
+        DataError: no snapshot, of another layout version, cut short or damaged.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, "rb", buffering=0) as stream:
+            _verify(stream, name)
+            block = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise DataError(name, None, f"cannot be mapped: {error.strerror}") from error
+    return IndexImage(block)
+
+
+def _verify(stream: BinaryIO, name: str) -> None:
+    size = os.fstat(stream.fileno()).st_size
+    prefix = stream.read(_PREFIX.size)
+    if not prefix.startswith(PREPARED_MAGIC):
+        raise DataError(name, None, "is no snapshot of a dataset index")
+    if size < _PREFIX.size + _CHECKSUM_BYTES:
+        raise DataError(name, None, "is a damaged snapshot: it is cut short")
+    version = _PREFIX.unpack(prefix)[1]
+    if version != LAYOUT_VERSION:
+        reason = f"is a snapshot of layout {version}, layout {LAYOUT_VERSION} is read; make it anew"
+        raise DataError(name, None, reason)
+    digest = hashlib.sha256(prefix)
+    left = size - len(prefix) - _CHECKSUM_BYTES
+    while left and (piece := stream.read(min(left, _PIECE_BYTES))):
+        digest.update(piece)
+        left -= len(piece)
+    if digest.digest() != stream.read(_CHECKSUM_BYTES):
+        raise DataError(name, None, "is a damaged snapshot: its checksum does not hold")
 
 
 class Records:
@@ -370,581 +910,3 @@ def _write_image(
 
 def _bounds(sizes: Iterable[int]) -> array[int]:
     return array("Q", accumulate(sizes, initial=0))
-
-
-def is_image(path: str | os.PathLike[str]) -> bool:
-    """Say whether a file begins as a snapshot does; False where it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(len(PREPARED_MAGIC)) == PREPARED_MAGIC
-    except OSError:
-        return False
-
-
-def map_image(path: str | os.PathLike[str]) -> IndexImage:
-    """Map a snapshot and verify all of it.
-
-    The check reads the file once (about a second per gigabyte), past the mapping: pages that no
-    look-up touches stay out of this process and in the page cache that all processes share.
-
-    Raises:
-        DataError: no snapshot, of another layout version, cut short or damaged.
-    """
-    name = os.fspath(path)
-    try:
-        with open(name, "rb", buffering=0) as stream:
-            _verify(stream, name)
-            block = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise DataError(name, None, f"cannot be mapped: {error.strerror}") from error
-    return IndexImage(block)
-
-
-def _verify(stream: BinaryIO, name: str) -> None:
-    size = os.fstat(stream.fileno()).st_size
-    prefix = stream.read(_PREFIX.size)
-    if not prefix.startswith(PREPARED_MAGIC):
-        raise DataError(name, None, "is no snapshot of a dataset index")
-    if size < _PREFIX.size + _CHECKSUM_BYTES:
-        raise DataError(name, None, "is a damaged snapshot: it is cut short")
-    version = _PREFIX.unpack(prefix)[1]
-    if version != LAYOUT_VERSION:
-        reason = f"is a snapshot of layout {version}, layout {LAYOUT_VERSION} is read; make it anew"
-        raise DataError(name, None, reason)
-    digest = hashlib.sha256(prefix)
-    left = size - len(prefix) - _CHECKSUM_BYTES
-    while left and (piece := stream.read(min(left, _PIECE_BYTES))):
-        digest.update(piece)
-        left -= len(piece)
-    if digest.digest() != stream.read(_CHECKSUM_BYTES):
-        raise DataError(name, None, "is a damaged snapshot: its checksum does not hold")
-
-
-# MERGED From the rows of a dataset to the block of bytes that an index reads.
-#
-# One pass over the rows, in bounded memory: a problem leaves its packed record, its id and
-# its counts.
-
-_log = logging.getLogger(__name__)
-
-# What a matcher takes off the ends of an expression; nothing left means no pattern.
-_SET_ASIDE = " .,;:?"
-
-# Between two log lines of a long load: no benchmark of some thousand problems takes as long.
-PROGRESS_S = 10.0
-PROGRESS_EVERY = 256  # problems, after which the clock is looked at
-
-Derive: TypeAlias = Literal["missing", "stored", "off"]
-
-
-@dataclass(slots=True)
-class IndexInfo:
-    """Counts of a dataset.
-
-    Attributes:
-        num_problems: problems in all.
-        num_nodes: their consensus nodes.
-        num_expressions: expressions as written.
-        num_derived: derived forms in use.
-        num_without_nodes: problems without a node (NO_NODES).
-        num_without_ground_truth: problems without an answer (NO_GROUND_TRUTH).
-        num_empty_expressions: expressions with an empty normal form; they never match.
-        num_single_digit_expressions: expressions whose normal form is one digit; they are
-            matched by almost any response.
-        num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
-            reach for their problems.
-        num_skipped: bad rows that were passed over.
-    """
-
-    num_problems: int = 0
-    num_nodes: int = 0
-    num_expressions: int = 0
-    num_derived: int = 0
-    num_without_nodes: int = 0
-    num_without_ground_truth: int = 0
-    num_empty_expressions: int = 0
-    num_single_digit_expressions: int = 0
-    num_unmatchable_nodes: int = 0
-    num_skipped: int = 0
-
-
-def build_index(
-    path: str,
-    problems: Iterable[Problem],
-    read: ReadReport,
-    derive: Derive,
-    progress: Callable[[int], None] | None = None,
-) -> Buffer:
-    """Return the image of a dataset.
-
-    Args:
-        path: the dataset, as log lines name it.
-        problems: all of it; ids must not repeat.
-        read: of the reading that problems come from; looked at when they have come to an end.
-        derive: which derived forms the problems have: all (``"missing"``), the stored ones
-            (``"stored"``), or such that shall not be used (``"off"``).
-        progress: called with the number of problems packed so far.
-
-    Raises:
-        InputError: the temporary directory has no room for a large dataset.
-    """
-    with contextlib.closing(_Builder(path, derive)) as builder:
-        for count, problem in enumerate(problems, start=1):
-            builder.add(problem)
-            if not count % PROGRESS_EVERY:
-                builder.tell_progress()
-                if progress is not None:
-                    progress(count)
-        builder.info.num_skipped = read.skipped
-        if progress is not None:
-            progress(builder.info.num_problems)
-        return builder.finish()
-
-
-class _Builder:
-    """Packs and counts problems one by one; to be closed."""
-
-    def __init__(self, path: str, derive: Derive) -> None:
-        self.info = IndexInfo()
-        self._path = path
-        self._derive = derive
-        self._records = Records()
-        self._answer_rule: str | None = None
-        self._example = ""
-        self._started = self._spoke = time.monotonic()
-
-    def close(self) -> None:
-        self._records.close()
-
-    def add(self, problem: Problem) -> None:
-        nodes = problem.nodes
-        if self._derive == "off":
-            for node in nodes:
-                node.derived = ()
-        self._answer_rule = self._answer_rule or problem.answer_rule
-        self._records.append(problem.problem_id, pack(problem))
-        info = self.info
-        info.num_problems += 1
-        info.num_nodes += len(nodes)
-        info.num_without_nodes += not nodes
-        info.num_without_ground_truth += problem.ground_truth is None
-        for node in nodes:
-            info.num_expressions += len(node.expressions)
-            info.num_derived += len(node.derived or ())
-            for expression in node.expressions:
-                if len(normalize(expression).strip(_SET_ASIDE)) < 2:
-                    self._weigh(problem, node)
-                    break
-
-    def _weigh(self, problem: Problem, node: Node) -> None:
-        """Count expressions of a node that can never match, or that match nearly everything."""
-        empty = 0
-        for expression in node.expressions:
-            form = normalize(expression).strip(_SET_ASIDE)
-            if not form:
-                empty += 1
-                self._note(problem, node, expression, "has an empty normal form")
-            elif len(form) == 1 and form.isdigit():
-                self.info.num_single_digit_expressions += 1
-                self._note(problem, node, expression, "is a single digit in normal form")
-        self.info.num_empty_expressions += empty
-        self.info.num_unmatchable_nodes += empty == len(node.expressions) and not node.derived
-
-    def _note(self, problem: Problem, node: Node, expression: str, what: str) -> None:
-        self._example = self._example or (
-            f"{expression[:60]!r} of node {node.node_id!r} of problem {problem.problem_id!r} {what}"
-        )
-
-    def tell_progress(self) -> None:
-        now = time.monotonic()
-        if now - self._spoke < PROGRESS_S:
-            return
-        self._spoke = now
-        seconds = now - self._started
-        _log.info(
-            "%s: %d problems read so far in %.0f s, %.0f a second",
-            self._path, self.info.num_problems, seconds, self.info.num_problems / seconds,
-        )  # fmt: skip
-
-    def finish(self) -> Buffer:
-        """Return the image, having logged how many expressions are worth little."""
-        if self._example:
-            _log.warning(
-                "%s: %d expressions are empty in normal form and never match, %d are a single "
-                "digit and match nearly everything, %d nodes can never be matched; first: %s",
-                self._path, self.info.num_empty_expressions,
-                self.info.num_single_digit_expressions, self.info.num_unmatchable_nodes,
-                self._example,
-            )  # fmt: skip
-        if self._spoke > self._started:
-            _log.info(
-                "%s: all %d problems read, putting them in order", self._path,
-                self.info.num_problems,
-            )  # fmt: skip
-        self._records.end()
-        order = self._records.order()
-        ordered = self._records.records(order)
-        header = {
-            "digest": content_digest(ordered, NORMAL_FORM_VERSION, self._answer_rule),
-            "normal_form_version": NORMAL_FORM_VERSION,
-            "expansion_version": EXPANSION_VERSION,
-            "answer_rule": self._answer_rule,
-            "derive": self._derive,
-            "counts": asdict(self.info),
-        }
-        return build_image(self._records, order, header)
-
-
-# MERGED Compiled matchers, kept while they are in use and within bounds of bytes and number.
-#
-# A matcher takes up to a millisecond to compile and some ten kilobytes to keep, and a
-# training step returns to few problems: the cache follows the working set, so that a million
-# problems need no more memory than a thousand.  Datasets of one process may share one cache.
-
-DEFAULT_MAX_BYTES = 256 << 20
-DEFAULT_MAX_ENTRIES = 65_536
-
-# What an entry costs beside its matcher: key, slots of the dict, the Python object.
-_ENTRY_BYTES = 512
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Counters since the cache was made, and what it holds now."""
-
-    hits: int
-    misses: int
-    evictions: int
-    entries: int
-    nbytes: int
-
-
-class MatcherCache:
-    """A thread-safe least-recently-used cache of matchers.
-
-    Bounds hold for what the cache keeps; a matcher in use outlives its eviction.  A matcher
-    larger than the bound is handed out and not kept.
-    """
-
-    def __init__(
-        self, max_bytes: int = DEFAULT_MAX_BYTES, max_entries: int = DEFAULT_MAX_ENTRIES
-    ) -> None:
-        """Make an empty cache; a bound of 0 keeps nothing."""
-        self.max_bytes = max_bytes
-        self.max_entries = max_entries
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, Matcher] = OrderedDict()
-        self._nbytes = 0
-        self._hits = 0
-        self._misses = 0
-        self._evictions = 0
-
-    def get(self, key: Hashable, compile_matcher: Callable[[], Matcher]) -> Matcher:
-        """Return the matcher of a key, compiling it where it is not kept.
-
-        Compiling happens outside the lock: two threads that miss together compile twice,
-        which costs less than all others waiting behind one.
-        """
-        with self._lock:
-            matcher = self._kept.get(key)
-            if matcher is not None:
-                self._kept.move_to_end(key)
-                self._hits += 1
-                return matcher
-            self._misses += 1
-        matcher = compile_matcher()
-        with self._lock:
-            if key not in self._kept:
-                self._keep(key, matcher)
-        return matcher
-
-    def stats(self) -> CacheStats:
-        """Return the counters as of now."""
-        with self._lock:
-            return CacheStats(
-                self._hits, self._misses, self._evictions, len(self._kept), self._nbytes
-            )
-
-    def clear(self) -> None:
-        """Drop all matchers."""
-        with self._lock:
-            self._kept.clear()
-            self._nbytes = 0
-
-    def _keep(self, key: Hashable, matcher: Matcher) -> None:
-        cost = matcher.nbytes + _ENTRY_BYTES
-        if cost > self.max_bytes or self.max_entries < 1:
-            return
-        self._kept[key] = matcher
-        self._nbytes += cost
-        while self._nbytes > self.max_bytes or len(self._kept) > self.max_entries:
-            _, dropped = self._kept.popitem(last=False)
-            self._nbytes -= dropped.nbytes + _ENTRY_BYTES
-            self._evictions += 1
-
-
-# MERGED The dataset index: problems by id, their matchers compiled when first needed.
-#
-# Immutable once made, and safe to share between threads.  Its memory is that of one packed
-# record a problem (``index_image.py``) and of a bounded cache of matchers
-# (``index_cache.py``).  A process that serves a dataset with several workers loads it once,
-# saves a snapshot, and lets each worker open that: they share its pages.
-#
-# What deriving costs, what the digest covers and what is refused is described in
-# ``docs/datasets.md``.
-
-# Entries kept ready, some 2 MB; a step of a large training run has fewer problems.
-RECENT_ENTRIES = 8192
-
-
-class Entry:
-    """One problem of an index; cheap to make, reads its parts when they are asked for."""
-
-    __slots__ = ("_index", "_position", "data_source", "ground_truth", "num_nodes", "problem_id")
-
-    def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
-        """Made by :meth:`DatasetIndex.entry`."""
-        head = read_head(index.image.record(position))
-        self.problem_id = problem_id
-        self.ground_truth: str | None = head.ground_truth
-        self.data_source: str = head.data_source
-        self.num_nodes: int = head.num_nodes
-        self._index = index
-        self._position = position
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes in order, with the derived forms in use and without unknown keys."""
-        return read_nodes(self._index.image.record(self._position))
-
-    @property
-    def matcher(self) -> Matcher:
-        """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
-        key = (self._index.digest, self._position)
-        return self._index.cache.get(key, self._compile)
-
-    def _compile(self) -> Matcher:
-        return Matcher(read_patterns(self._index.image.record(self._position)))
-
-
-class DatasetIndex:
-    """A dataset ready for scoring; made by :meth:`load` or :meth:`open`.
-
-    Attributes:
-        name: what requests call the dataset.
-        digest: ``sha256:…`` over all that decides a score.
-        info: counts.
-        answer_rule: the rule that the dataset names, None where it names none.
-        normal_form_version: version of the normal form that the digest covers.
-        cache: the matchers, possibly shared with other indexes.
-        image: the packed records.
-    """
-
-    def __init__(self, image: IndexImage, name: str, cache: MatcherCache | None = None) -> None:
-        """Wrap an image; use :meth:`load` or :meth:`open` instead."""
-        header = image.header
-        rule = header["answer_rule"]
-        self.name = name
-        self.image = image
-        self.digest: str = header["digest"]
-        self.normal_form_version: str = header["normal_form_version"]
-        self.answer_rule = None if rule is None else AnswerRule(rule)
-        self.info = IndexInfo(**header["counts"])
-        self.cache = MatcherCache() if cache is None else cache
-        # Dict operations are atomic: two threads at worst make the same entry twice.
-        self._recent: dict[str, Entry] = {}
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        name: str = "default",
-        derive: Derive = "missing",
-        on_error: OnError = "stop",
-        cache: MatcherCache | None = None,
-        processes: int | None = None,
-    ) -> DatasetIndex:
-        """Read a dataset file, or map one that is prepared.
-
-        Args:
-            path: JSONL, gzip'd JSONL or Parquet; or a snapshot, which has to be made with the
-                same ``derive`` (:func:`prepare_dataset`).
-            name: what requests call the dataset.
-            derive: ``"missing"`` derives equal forms for nodes that have none stored,
-                ``"stored"`` uses what the file has, ``"off"`` matches expressions as
-                written only.  The digest tells them apart wherever they differ.
-            on_error: ``"stop"`` raises at the first bad row, ``"skip"`` counts it.
-            cache: matchers, where several indexes share one cache.
-            processes: child processes for deriving at most; None for as many as cores.
-
-        Raises:
-            DataError: the file or a row of it is bad; a snapshot is damaged, or made for
-                another normal form, for other derived forms or with another ``derive``.
-            InputError: derive is none of the three, or the temporary directory has no room for
-                a large dataset.
-        """
-        if derive not in ("missing", "stored", "off"):
-            raise InputError(f"derive must be 'missing', 'stored' or 'off', got {derive!r}")
-        start = time.monotonic()
-        if is_image(path):
-            return cls._open_prepared(path, name, derive, cache)
-        read, derived = ReadReport(), DeriveReport()
-        rows = read_problem_rows(path, on_error, read)
-        if derive == "missing":
-            rows = derive_missing(rows, derived, processes)
-        problems = (problem for problem, _ in rows)
-        index = cls(IndexImage(build_index(os.fspath(path), problems, read, derive)), name, cache)
-        if derived.nodes:
-            _log.info(
-                "dataset %s: derived %d forms for %d nodes without stored ones in %.1f s",
-                name, derived.forms, derived.nodes, derived.seconds,
-            )  # fmt: skip
-        _log.info(
-            "dataset %s: %d problems, %d nodes, %d expressions and %d derived forms "
-            "from %s in %.1f s, digest %s",
-            name, index.info.num_problems, index.info.num_nodes, index.info.num_expressions,
-            index.info.num_derived, os.fspath(path), time.monotonic() - start, index.digest,
-        )  # fmt: skip
-        return index
-
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        name: str = "default",
-        cache: MatcherCache | None = None,
-    ) -> DatasetIndex:
-        """Map a snapshot that :meth:`save` wrote; processes that do so share its memory.
-
-        Raises:
-            DataError: no snapshot, damaged, or made for another normal form or for other
-                derived forms.
-        """
-        image = map_image(path)
-        for what, key, ours in (
-            ("normal form", "normal_form_version", NORMAL_FORM_VERSION),
-            ("derived forms", "expansion_version", EXPANSION_VERSION),
-        ):
-            made_for = image.header[key]
-            if made_for != ours:
-                image.close()
-                reason = f"was made for {what} {made_for}, this is {ours}; make it anew"
-                raise DataError(os.fspath(path), None, reason)
-        return cls(image, name, cache)
-
-    @classmethod
-    def _open_prepared(
-        cls,
-        path: str | os.PathLike[str],
-        name: str,
-        derive: Derive,
-        cache: MatcherCache | None,
-    ) -> DatasetIndex:
-        start = time.monotonic()
-        index = cls.open(path, name=name, cache=cache)
-        made_with = index.image.header["derive"]
-        if made_with != derive:
-            index.close()
-            reason = f"was made with derive {made_with!r}, and {derive!r} is asked for"
-            raise DataError(os.fspath(path), None, reason)
-        _log.info(
-            "dataset %s: %d problems mapped from %s in %.2f s, digest %s",
-            name, len(index), os.fspath(path), time.monotonic() - start, index.digest,
-        )  # fmt: skip
-        return index
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a snapshot, complete or not at all; a mapped older one stays usable.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
-        self.image.save(path)
-
-    def entry(self, problem_id: str) -> Entry | None:
-        """Return the problem with this id, None where the dataset has none."""
-        entry = self._recent.get(problem_id)
-        if entry is None:
-            position = self.image.find(problem_id)
-            if position is None:
-                return None
-            if len(self._recent) >= RECENT_ENTRIES:
-                self._recent.clear()
-            entry = self._recent[problem_id] = Entry(self, problem_id, position)
-        return entry
-
-    def data_source(self, problem_id: str) -> str | None:
-        """Return the data source of a problem, None where the dataset has no such problem."""
-        entry = self.entry(problem_id)
-        return None if entry is None else entry.data_source
-
-    def __contains__(self, problem_id: str) -> bool:
-        """Say whether the dataset has a problem."""
-        return self.image.find(problem_id) is not None
-
-    def __len__(self) -> int:
-        """Return the number of problems."""
-        return self.image.num_problems
-
-    def problem_ids(self) -> list[str]:
-        """Return all ids, sorted by their UTF-8 bytes."""
-        return [self.image.problem_id(position) for position in range(len(self))]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the packed problems; matchers come on top, bounded by the cache."""
-        return self.image.nbytes
-
-    def close(self) -> None:
-        """Release a mapped snapshot; the index must not be used afterwards."""
-        self.image.close()
-
-
-# MERGED A dataset prepared ahead: its index written to a file that any process maps at once.
-
-
-def is_prepared_output(path: str | os.PathLike[str]) -> bool:
-    """Say whether a path is named as a prepared dataset is."""
-    return os.path.splitext(os.fspath(path))[1].lower() == PREPARED_SUFFIX
-
-
-def prepare_dataset(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    again: bool = False,
-    on_error: OnError = "stop",
-    processes: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[ReadReport, DeriveReport]:
-    """Write the index of a dataset, equal forms filled in where it stores none.
-
-    :meth:`DatasetIndex.load` takes the file in the dataset's place, with the default ``derive``.
-
-    Args:
-        source: dataset in any format that is read.
-        target: output; never the source, which it cannot stand for where texts are wanted.
-        again: derive anew where forms are stored already.
-        on_error: what a bad row does, as for :func:`consensuspr.data.read_problems`.
-        processes: as for :func:`consensuspr.scoring.derive.derive_missing`.
-        progress: called with the number of problems so far.
-
-    Raises:
-        DataError: the dataset is bad.
-        InputError: the target is the source or cannot be written, or the temporary directory
-            has no room for a large dataset.
-    """
-    if os.path.exists(source) and os.path.exists(target) and os.path.samefile(source, target):
-        raise InputError(f"{os.fspath(target)}: is the dataset itself, which would be lost")
-    read, derived = ReadReport(), DeriveReport()
-    rows = read_problem_rows(source, on_error, read)
-    filled = derive_missing(forget_derived(rows) if again else rows, derived, processes)
-    problems = (problem for problem, _ in filled)
-    image = IndexImage(build_index(os.fspath(source), problems, read, "missing", progress))
-    try:
-        image.save(target)
-    finally:
-        image.close()
-    return read, derived
