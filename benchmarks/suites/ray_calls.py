@@ -22,7 +22,7 @@ from benchmarks.harness.runner import serving
 from benchmarks.suites import verl_python
 from benchmarks.suites.step import material
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
-from consensuspr.ray.data import require_ray
+from consensuspr.ray.node import require_ray
 from consensuspr.ray.serve import APPLICATION, app
 from consensuspr.server.config import Address, claim
 

@@ -39,7 +39,7 @@ from consensuspr.errors import (
     ModelNoAccess,
     VerifierUnavailable,
 )
-from consensuspr.ray.data import require_ray
+from consensuspr.ray.node import require_ray
 
 # Of texts under way; a single task may be larger, but then it is alone.
 MAX_WAITING_CHARS = 256 << 20

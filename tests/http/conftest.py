@@ -22,8 +22,8 @@ pytest.importorskip("starlette", reason="the HTTP endpoint needs the extra http"
 pytest.importorskip("uvicorn", reason="the HTTP endpoint needs the extra http")
 
 from consensuspr.data import read_problems
-from consensuspr.http.problem_texts import ProblemTexts
-from consensuspr.http.problem_texts import build as build_texts
+from consensuspr.http.problems import ProblemTexts
+from consensuspr.http.problems import build as build_texts
 from consensuspr.http.worker import build_front
 from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
 from consensuspr.server import service

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.http.adapters import Label, Namer, read_label
 from consensuspr.http.json_body import Bounds
-from consensuspr.http.problem_texts import ProblemTexts
+from consensuspr.http.problems import Namer, ProblemLabel, ProblemTexts, read_label
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import InlineNode
 
@@ -18,7 +17,7 @@ DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do
 TWINS = "Which of the two twins is the older one?"
 
 
-def label_of(written: str) -> Label:
+def label_of(written: str) -> ProblemLabel:
     body = written.encode()
     return read_label(body, Bounds(0, len(body)), "labels[3]")
 
@@ -26,23 +25,23 @@ def label_of(written: str) -> Label:
 @pytest.mark.parametrize(
     ("written", "label"),
     [
-        ("null", Label()),
-        ('""', Label()),
-        ('"  "', Label()),
-        ('"42"', Label(ground_truth="42")),
-        ("42", Label(ground_truth="42")),
-        ("0.10", Label(ground_truth="0.10")),  # as written
-        ('"{1, 2}"', Label(ground_truth="{1, 2}")),  # a set, no object
-        ('"{}"', Label(ground_truth="{}")),
-        ('"{\\"a\\": 1}"', Label(ground_truth='{"a": 1}')),
-        ('{"problem_id": "p"}', Label(problem_id="p")),
-        ('{"problem_id": 7, "ground_truth": 42}', Label(problem_id="7", ground_truth="42")),
-        ('{"ground_truth": null}', Label()),
-        ('{"data_source": "toy"}', Label(data_source="toy")),
-        ('{"nodes": [["1+1=2", "2"]]}', Label(nodes=[["1+1=2", "2"]])),
+        ("null", ProblemLabel()),
+        ('""', ProblemLabel()),
+        ('"  "', ProblemLabel()),
+        ('"42"', ProblemLabel(ground_truth="42")),
+        ("42", ProblemLabel(ground_truth="42")),
+        ("0.10", ProblemLabel(ground_truth="0.10")),  # as written
+        ('"{1, 2}"', ProblemLabel(ground_truth="{1, 2}")),  # a set, no object
+        ('"{}"', ProblemLabel(ground_truth="{}")),
+        ('"{\\"a\\": 1}"', ProblemLabel(ground_truth='{"a": 1}')),
+        ('{"problem_id": "p"}', ProblemLabel(problem_id="p")),
+        ('{"problem_id": 7, "ground_truth": 42}', ProblemLabel(problem_id="7", ground_truth="42")),
+        ('{"ground_truth": null}', ProblemLabel()),
+        ('{"data_source": "toy"}', ProblemLabel(data_source="toy")),
+        ('{"nodes": [["1+1=2", "2"]]}', ProblemLabel(nodes=[["1+1=2", "2"]])),
     ],
 )
-def test_labels(written: str, label: Label) -> None:
+def test_labels(written: str, label: ProblemLabel) -> None:
     assert label_of(written) == label
 
 
@@ -80,23 +79,43 @@ def test_wrong_labels(written: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("prompt", "label", "problem_id", "reason"),
     [
-        (DUCKS, Label(), "ducks", ""),
-        (f"<|user|>\n{DUCKS}\nThink.<|end|>", Label(ground_truth=" 18"), "ducks", ""),
-        (DUCKS, Label(problem_id="other"), "other", ""),  # what the label says is not doubted
-        ("hello", Label(), "", "the prompt holds no problem of dataset 'default'"),
-        (DUCKS, Label(ground_truth="19"), "", "'ducks', but the label '19' is not its ground"),
-        (TWINS, Label(ground_truth="B"), "twin-b", ""),
-        (TWINS, Label(), "", "the problems 'twin-a', 'twin-b', and which is meant is unknown"),
-        (f"{DUCKS}\n\n{TWINS}", Label(ground_truth="A"), "twin-a", ""),  # a worked example first
-        (f"{DUCKS}\n\nWhat is two plus three?", Label(), "", "which is meant is unknown"),
-        ("x" * (2 << 20), Label(), "", "too long"),
+        (DUCKS, ProblemLabel(), "ducks", ""),
+        (f"<|user|>\n{DUCKS}\nThink.<|end|>", ProblemLabel(ground_truth=" 18"), "ducks", ""),
+        (
+            DUCKS,
+            ProblemLabel(problem_id="other"),
+            "other",
+            "",
+        ),  # what the label says is not doubted
+        ("hello", ProblemLabel(), "", "the prompt holds no problem of dataset 'default'"),
+        (
+            DUCKS,
+            ProblemLabel(ground_truth="19"),
+            "",
+            "'ducks', but the label '19' is not its ground",
+        ),
+        (TWINS, ProblemLabel(ground_truth="B"), "twin-b", ""),
+        (
+            TWINS,
+            ProblemLabel(),
+            "",
+            "the problems 'twin-a', 'twin-b', and which is meant is unknown",
+        ),
+        (
+            f"{DUCKS}\n\n{TWINS}",
+            ProblemLabel(ground_truth="A"),
+            "twin-a",
+            "",
+        ),  # a worked example first
+        (f"{DUCKS}\n\nWhat is two plus three?", ProblemLabel(), "", "which is meant is unknown"),
+        ("x" * (2 << 20), ProblemLabel(), "", "too long"),
     ],
 )
 def test_which_problem_is_meant(
     index: DatasetIndex,
     texts: ProblemTexts,
     prompt: str,
-    label: Label,
+    label: ProblemLabel,
     problem_id: str,
     reason: str,
 ) -> None:

@@ -7,14 +7,14 @@ from urllib.parse import parse_qsl
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.http.adapters import Settings, read_settings
+from consensuspr.http.adapters import RequestSettings, read_settings
 from consensuspr.scoring import AnswerRule, OnUndecided, RewardSpec
 from consensuspr.scoring.types import ScoreOptions
 
 CHOICES = {"reply": ("object", "number")}
 
 
-def settings_of(query: str) -> Settings:
+def settings_of(query: str) -> RequestSettings:
     return read_settings(parse_qsl(query, keep_blank_values=True), CHOICES)
 
 

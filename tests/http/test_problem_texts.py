@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.http.problem_texts import MAX_FOUND, MAX_PROMPT_BYTES, MIN_BYTES, build, open_texts
+from consensuspr.http.problems import MAX_FOUND, MAX_PROMPT_BYTES, MIN_BYTES, build, open_texts
 
 TEXTS = [
     "Compute 3+4",

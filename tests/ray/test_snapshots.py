@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.ray.data import KEEP_S, open_datasets
+from consensuspr.ray.node import KEEP_S, open_datasets
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server import ServerConfig
 
 OPEN = """
 import sys
-from consensuspr.ray.data import open_datasets
+from consensuspr.ray.node import open_datasets
 from consensuspr.server import ServerConfig
 print(open_datasets(ServerConfig(datasets={"default": sys.argv[1]}))["default"].digest)
 """

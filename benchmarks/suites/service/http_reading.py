@@ -13,7 +13,7 @@ from benchmarks.harness.measure import Context, interleaved
 from benchmarks.harness.results import Figure
 from benchmarks.suites.service.work import WrongAnswer
 from consensuspr.http.json_body import Bounds, members, text
-from consensuspr.http.problem_texts import build
+from consensuspr.http.problems import build
 
 ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180
 WORDS = (

@@ -176,7 +176,8 @@ def _score_on_ray(
     load_core()
     from consensuspr.data import is_parquet_output
     from consensuspr.data.readers import open_data
-    from consensuspr.ray.data import PartOptions, require_ray, score_parts
+    from consensuspr.ray.data import PartOptions, score_parts
+    from consensuspr.ray.node import require_ray
     from consensuspr.scoring import DatasetIndex
 
     require_ray("ray.data")

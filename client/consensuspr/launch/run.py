@@ -295,7 +295,7 @@ def _ray_actor(plan: ServerPlan, say: Say) -> Iterator[str]:
         ConsensusPRError: it does not start.
     """
     from consensuspr.ray import start_server
-    from consensuspr.ray.data import require_ray
+    from consensuspr.ray.node import require_ray
 
     ray = require_ray()
     before = os.environ.get(RAY_ADDRESS)

@@ -1,4 +1,4 @@
-"""The application: routes, codes and what a failed request is told.
+"""The HTTP face of a worker: routes, codes, what a failed request is told, and the socket.
 
 ===========================================  ====================================================
 what happened                                code, and body
@@ -14,7 +14,8 @@ queue full, or shutting down                 503 ``{"error"}`` with ``Retry-Afte
 body came too slowly                         504 ``{"error"}``
 ===========================================  ====================================================
 
-No code but 200 carries a reward, so that no failure can be trained on as one.
+No code but 200 carries a reward, so that no failure can be trained on as one.  The workers
+share one port, as they do for gRPC.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -39,22 +40,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from consensuspr.errors import ConsensusPRError, InputError, InvalidRequest, UnknownDataset
-from consensuspr.http import adapters
-from consensuspr.http.adapters import Batches, Settings, Unscorable, read_settings
-from consensuspr.http.json_body import Receiver, TooLarge
+from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
+from consensuspr.http.json_body import BodyTooLarge, Receiver
 from consensuspr.server.config import Address
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.service import SHUTTING_DOWN, Abort, Call, ScoringService, internal
 
 T = TypeVar("T")
-Answer = Callable[[bytes, Call, Settings, Batches], object]
 End = Callable[[], Coroutine[Any, Any, object]]
-
-SHAPES: Mapping[str, tuple[Answer, Mapping[str, Sequence[str]]]] = {
-    "openrlhf": (adapters.answer, adapters.CHOICES),
-    "slime": (adapters.slime_answer, adapters.SLIME_CHOICES),
-}
 
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -67,38 +61,77 @@ _HTTP_CODES = {
 # While it drains: another worker or a new server is there by then.
 _SHUTDOWN_RETRY_S = 1.0
 
+# Longer than trainers' clients keep an idle connection (aiohttp: 15 s), so that it is they
+# who close it, and no request meets a connection that is just being closed.
+KEEP_ALIVE_S = 75
+# For replies that are under way when everything else has ended.
+CLOSE_S = 1
+BACKLOG = 2048
 
-class Endpoint:
-    """What the application answers with.
+_log = logging.getLogger(LOGGER_NAME)
+
+
+class HttpFront:
+    """Listens beside gRPC on the running event loop, and answers from the same scorer.
 
     Args:
         service: admission and working threads.
         batches: scores.
         receiver: receives bodies.
         metrics: where outcomes are counted.
+        address: HOST:PORT with a numeric host, claimed by the supervisor.
+
+    Attributes:
+        port: where it listens, once it does.
     """
 
     def __init__(
-        self, service: ScoringService, batches: Batches, receiver: Receiver, metrics: Metrics
+        self,
+        service: ScoringService,
+        batches: Batches,
+        receiver: Receiver,
+        metrics: Metrics,
+        address: str,
     ) -> None:
         self._service = service
         self._batches = batches
         self._receiver = receiver
         self._metrics = metrics
+        self._address = Address.parse(address)
+        self._server = _Server(_uvicorn_settings(self._application()))
+        self._serving: asyncio.Task[None] | None = None
         self._leaving = False
         self._closing = asyncio.Event()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            ConsensusPRError: it cannot listen there.
+        """
+        listening = _listen(self._address)
+        self.port = listening.getsockname()[1]
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        while not self._server.started:
+            if self._serving.done():
+                self._serving.result()
+                raise ConsensusPRError(f"the HTTP endpoint on {self._address} did not start")
+            await asyncio.sleep(0.01)
 
     def announce_shutdown(self) -> None:
-        """From now on, tell load balancers to look elsewhere."""
+        """Tell load balancers to look elsewhere: answer ``/health`` with 503, and serve on."""
         self._leaving = True
 
-    def close(self) -> None:
-        """Tell who still waits that the server ends; to be called on the event loop."""
+    async def stop(self) -> None:
+        """Tell who still waits that the server ends, let replies under way leave, and stop."""
         self._closing.set()
+        self._server.should_exit = True
+        if self._serving is not None:
+            await self._serving
 
-    def application(self) -> Starlette:
-        """Return the ASGI application."""
-        routes = [Route(f"/{shape}", self._handler(shape), methods=["POST"]) for shape in SHAPES]
+    def _application(self) -> Starlette:
+        routes = [Route(f"/{shape}", self._handler(shape), methods=["POST"]) for shape in DIALECTS]
         routes.append(Route("/health", self._health, methods=["GET"]))
         application = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
         # A client that follows a redirect turns its POST into a GET.
@@ -129,7 +162,7 @@ class Endpoint:
             return "OK", _json(200, reply)
         except Unscorable as error:
             return "UNSCORABLE", _json(422, {"error": str(error), "unscorable": error.told})
-        except TooLarge as error:
+        except BodyTooLarge as error:
             return "RESOURCE_EXHAUSTED", _json(413, {"error": str(error)})
         except UnknownDataset as error:
             return "NOT_FOUND", _json(404, {"error": str(error)})
@@ -143,14 +176,14 @@ class Endpoint:
             return "INTERNAL", _refusal(internal(shape))
 
     async def _answer(self, shape: str, request: Request) -> object:
-        answer, choices = SHAPES[shape]
-        settings = read_settings(request.query_params.multi_items(), choices)
+        dialect = DIALECTS[shape]
+        settings = read_settings(request.query_params.multi_items(), dialect.choices)
         self._batches.check_dataset(settings.options.dataset)
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
         body = await _unless(self._receiver.receive(request), closing)
 
         def work(raw: bytes, call: Call) -> object:
-            return answer(raw, call, settings, self._batches)
+            return dialect.answer(raw, call, settings, self._batches)
 
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         submitted = self._service.submit(work, body, None, sender)
@@ -196,7 +229,7 @@ def _refusal(abort: Abort) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    known = ", ".join(f"POST /{shape}" for shape in SHAPES)
+    known = ", ".join(f"POST /{shape}" for shape in DIALECTS)
     sentence = (
         f"there is no {request.method} {request.url.path[:80]}; there are {known}, GET /health"
     )
@@ -209,63 +242,6 @@ def _json(code: int, content: object, headers: Mapping[str, str] | None = None) 
     return Response(text, code, headers, "application/json")
 
 
-# MERGED The HTTP face of a worker: a socket that the workers share, and the server on it.
-
-# Longer than trainers' clients keep an idle connection (aiohttp: 15 s), so that it is they
-# who close it, and no request meets a connection that is just being closed.
-KEEP_ALIVE_S = 75
-# For replies that are under way when everything else has ended.
-CLOSE_S = 1
-BACKLOG = 2048
-
-_log = logging.getLogger(LOGGER_NAME)
-
-
-class HttpFront:
-    """Listens beside gRPC on the running event loop.
-
-    Args:
-        endpoint: what is served.
-        address: HOST:PORT with a numeric host, claimed by the supervisor.
-
-    Attributes:
-        port: where it listens, once it does.
-    """
-
-    def __init__(self, endpoint: Endpoint, address: str) -> None:
-        self._endpoint = endpoint
-        self._address = Address.parse(address)
-        self._server = _Server(_settings(endpoint.application()))
-        self._serving: asyncio.Task[None] | None = None
-        self.port = 0
-
-    async def start(self) -> None:
-        """Listen and serve.
-
-        Raises:
-            ConsensusPRError: it cannot listen there.
-        """
-        listening = _listen(self._address)
-        self.port = listening.getsockname()[1]
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
-        while not self._server.started:
-            if self._serving.done():
-                self._serving.result()
-                raise ConsensusPRError(f"the HTTP endpoint on {self._address} did not start")
-            await asyncio.sleep(0.01)
-
-    def announce_shutdown(self) -> None:
-        """Answer ``/health`` with 503, and serve on."""
-        self._endpoint.announce_shutdown()
-
-    async def stop(self) -> None:
-        """Let replies that are under way leave, and stop."""
-        self._endpoint.close()
-        self._server.should_exit = True
-        if self._serving is not None:
-            await self._serving
-
-
 class _Server(uvicorn.Server):
     """A server that leaves signals to the worker, which drains first."""
 
@@ -275,7 +251,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _settings(application: Starlette) -> uvicorn.Config:
+def _uvicorn_settings(application: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         lifespan="off",

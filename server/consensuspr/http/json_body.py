@@ -1,7 +1,14 @@
-"""Receiving the bodies of requests within bounds of size, memory and time.
+"""The body of a request: received within bounds, and read one element at a time.
 
 What is being received is not admitted yet.  So that slow or many senders cannot fill the
 memory before the admission sees them, all bodies under way in a worker are bounded together.
+
+A whole batch comes as one JSON text, a hundred megabytes of it where a trainer sends a
+step at once.  ``json.loads`` would hold Python's lock for all of it, a second in which this
+worker answers nobody, and one character outside Latin-1 would make its text four times as
+large.  Here only boundaries are found (by searching for quotes and brackets), and each
+element is decoded by ``json.loads`` when its turn comes: what is held is one element.  Time is
+linear in the text.  Elements that are never asked for are not checked beyond their boundaries.
 """
 
 from __future__ import annotations
@@ -22,8 +29,20 @@ from consensuspr.server.service import Abort
 RECEIVE_S = 120.0
 RETRY_AFTER_S = 1.0
 
+# Labels and prompts are flat; what is nested deeper is an attack on somebody's stack.
+MAX_DEPTH = 64
 
-class TooLarge(Exception):
+# A request has a handful of members; what has many is after somebody's memory.
+MAX_MEMBERS = 64
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_SCALAR = re.compile(rb"[^\s,:\[\]{}\"]+")
+_STRUCTURE = re.compile(rb'["{}\[\]]')
+_QUOTE, _OPENING = b'"', b"{["
+_BACKSLASH = ord("\\")
+
+
+class BodyTooLarge(Exception):
     """A body is larger than one may be; the text is the sentence for the sender."""
 
 
@@ -44,7 +63,7 @@ class Receiver:
         """Return the body of a request.
 
         Raises:
-            TooLarge: it is larger than allowed.
+            BodyTooLarge: it is larger than allowed.
             Abort: too much is being received at the moment, or it takes too long.
             ClientDisconnect: the sender left.
         """
@@ -81,32 +100,8 @@ class Receiver:
                 RETRY_AFTER_S,
             )
 
-    def _too_large(self, size: str) -> TooLarge:
-        return TooLarge(f"a body has at most {self._max_body_bytes} bytes, this one is {size}")
-
-
-# MERGED The members of a JSON object and the elements of its arrays, one at a time.
-#
-# A whole batch comes as one JSON text, a hundred megabytes of it where a trainer sends a
-# step at once.  ``json.loads`` would hold Python's lock for all of it, a second in which this
-# worker answers nobody, and one character outside Latin-1 would make its text four times as
-# large.  Here only boundaries are found (by searching for quotes and brackets), and each
-# element is decoded by ``json.loads`` when its turn comes: what is held is one element.
-#
-# Time is linear in the text.  Elements that are never asked for are not checked beyond their
-# boundaries.
-
-# Labels and prompts are flat; what is nested deeper is an attack on somebody's stack.
-MAX_DEPTH = 64
-
-# A request has a handful of members; what has many is after somebody's memory.
-MAX_MEMBERS = 64
-
-_SPACE = re.compile(rb"[ \t\n\r]*")
-_SCALAR = re.compile(rb"[^\s,:\[\]{}\"]+")
-_STRUCTURE = re.compile(rb'["{}\[\]]')
-_QUOTE, _OPENING = b'"', b"{["
-_BACKSLASH = ord("\\")
+    def _too_large(self, size: str) -> BodyTooLarge:
+        return BodyTooLarge(f"a body has at most {self._max_body_bytes} bytes, this one is {size}")
 
 
 class Bounds(NamedTuple):
@@ -144,8 +139,7 @@ def members(body: bytes, lists: Collection[str] = (), limit: int = 0) -> Members
     at = _skip(body, 0)
     if body[at : at + 1] != b"{":
         raise _unexpected(body, at, "an object")
-    at = _skip(body, at + 1)
-    more = body[at : at + 1] != b"}"
+    at, more = _first(body, at, b"}")
     while more:
         key, start = _key(body, at)
         if key in found.values or key in found.lists:
@@ -157,13 +151,8 @@ def members(body: bytes, lists: Collection[str] = (), limit: int = 0) -> Members
         else:
             end = _value_end(body, start)
             found.values[key] = Bounds(start, end)
-        at = _skip(body, end)
-        more = body[at : at + 1] == b","
-        if more:
-            at = _skip(body, at + 1)
-        elif body[at : at + 1] != b"}":
-            raise _unexpected(body, at, "',' or '}'")
-    at = _skip(body, at + 1)
+        at, more = _next(body, end, b"}")
+    at = _skip(body, at)
     if at != len(body):
         raise _unexpected(body, at, "nothing more")
     return found
@@ -214,20 +203,31 @@ def _elements(body: bytes, at: int, name: str, limit: int) -> tuple[list[Bounds]
     if body[at : at + 1] != b"[":
         raise InputError(f"{name} must be a list")
     found: list[Bounds] = []
-    at = _skip(body, at + 1)
-    more = body[at : at + 1] != b"]"
+    at, more = _first(body, at, b"]")
     while more:
         end = _value_end(body, at)
         if len(found) >= limit:
             raise InputError(f"{name} holds more than {limit} elements, the limit of a request")
         found.append(Bounds(at, end))
-        at = _skip(body, end)
-        more = body[at : at + 1] == b","
-        if more:
-            at = _skip(body, at + 1)
-        elif body[at : at + 1] != b"]":
-            raise _unexpected(body, at, "',' or ']'")
-    return found, at + 1
+        at, more = _next(body, end, b"]")
+    return found, at
+
+
+def _first(body: bytes, at: int, closing: bytes) -> tuple[int, bool]:
+    """Return where the first item after the bracket at ``at`` starts; False: it is closed."""
+    at = _skip(body, at + 1)
+    more = body[at : at + 1] != closing
+    return (at, True) if more else (at + 1, False)
+
+
+def _next(body: bytes, at: int, closing: bytes) -> tuple[int, bool]:
+    """Return where the item after the one that ends at ``at`` starts; False: it was the last."""
+    at = _skip(body, at)
+    if body[at : at + 1] == b",":
+        return _skip(body, at + 1), True
+    if body[at : at + 1] != closing:
+        raise _unexpected(body, at, f"',' or {closing.decode()!r}")
+    return at + 1, False
 
 
 def _skip(body: bytes, at: int) -> int:

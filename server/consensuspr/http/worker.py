@@ -18,7 +18,7 @@ from consensuspr.server.worker import main, save_snapshots
 
 if TYPE_CHECKING:
     from consensuspr.http.app import HttpFront
-    from consensuspr.http.problem_texts import ProblemTexts
+    from consensuspr.http.problems import ProblemTexts
     from consensuspr.server.service import BuiltService
 
 _log = logging.getLogger(logs.LOGGER_NAME)
@@ -37,7 +37,7 @@ def save_all(config: ServerConfig, snapshots: dict[str, str]) -> None:
     """
     save_snapshots(config, snapshots)
     from consensuspr.data import read_problems
-    from consensuspr.http.problem_texts import build
+    from consensuspr.http.problems import build
     from consensuspr.scoring import DatasetIndex
 
     for name, path in config.datasets.items():
@@ -58,7 +58,7 @@ def save_all(config: ServerConfig, snapshots: dict[str, str]) -> None:
 
 def make_front(config: ServerConfig, built: BuiltService, payload: dict[str, Any]) -> HttpFront:
     """Return the face that the supervisor ordered."""
-    from consensuspr.http.problem_texts import open_texts
+    from consensuspr.http.problems import open_texts
 
     texts = {name: open_texts(texts_folder(path)) for name, path in payload["snapshots"].items()}
     return build_front(config, built, texts, payload["http_address"])
@@ -75,15 +75,15 @@ def build_front(
         texts: of each dataset's problems, by the dataset's name.
         address: HOST:PORT with a numeric host.
     """
-    from consensuspr.http.adapters import Batches, Namer
-    from consensuspr.http.app import Endpoint, HttpFront
+    from consensuspr.http.adapters import Batches
+    from consensuspr.http.app import HttpFront
     from consensuspr.http.json_body import Receiver
+    from consensuspr.http.problems import Namer
 
     namers = {name: Namer(index, texts[name]) for name, index in built.datasets.items()}
     batches = Batches(built.scorer, namers, config.http_max_items)
     receiver = Receiver(int(config.http_max_body_bytes), int(config.queue_limit_bytes))
-    endpoint = Endpoint(built.service, batches, receiver, built.metrics)
-    return HttpFront(endpoint, address)
+    return HttpFront(built.service, batches, receiver, built.metrics, address)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
     with start_server("/data/math.parquet", port=50051) as server:
         train(reward_address=server.address)
 
-    serve run deploy/ray/serve.yaml                 # replicas behind Ray Serve: deployment.py
-    consensuspr score … --engine ray                # a file on all cores: file_scoring.py
+    serve run deploy/ray/serve.yaml                 # replicas behind Ray Serve: serve.py
+    consensuspr score … --engine ray                # a file on all cores: data.py
 
 Which of them is for what: ``docs/serve.md``.  All of them score with the code of the plain
 server, and clients notice no difference.  Importing this package does not import Ray, which

@@ -27,7 +27,7 @@ process of its own on the chosen node, bound to that node's IP alone.
 - It asks Ray for ``num_cpus`` (1) and never for a GPU.
 
 Not covered: moving to another node.  A server whose node dies stays away, since its clients
-know one address; Ray Serve (``deployment.py``) is the way to survive a node.
+know one address; Ray Serve (``serve.py``) is the way to survive a node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.ray.data import require_ray
+from consensuspr.ray.node import require_ray
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.config import DEFAULT_DATASET, Address, claim
 from consensuspr.server.processes import Child

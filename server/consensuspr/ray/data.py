@@ -1,22 +1,29 @@
-"""Ray, or one sentence that says how to get it."""
+"""A file of rollouts scored by all cores of a Ray cluster, through Ray Data.
+
+::
+
+    read (one task, on this node) ──▶ score (an actor a core, all nodes) ──▶ this process
+      raw rows, cut into parts          parse, check, score, write as JSON      in file order
+
+- The file is read where this process runs; only the dataset's snapshot and the parts travel.
+- Parts come back in the order of the file.  What is under way is bounded by Ray Data's
+  budget of each node's object store, past which it stops reading.
+- A node that dies takes nothing along: its parts are scored again elsewhere, which is safe
+  because scoring is a pure function.  This process and its node must live.
+
+consensuspr must be installed on every node, in the same version.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
-import importlib
 import logging
 import os
 import pickle
-import tempfile
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
     DataError,
     OnError,
@@ -29,155 +36,26 @@ from consensuspr.data import (
 )
 from consensuspr.data.readers import size_of
 from consensuspr.data.writers import dump_json_line
-from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.errors import ConsensusPRError
+from consensuspr.ray.node import open_shared, require_ray
 from consensuspr.scoring import (
     AnswerVerifier,
     DatasetIndex,
     Identity,
-    MatcherCache,
     Score,
     Scorer,
     rollout_from_row,
     scored_row,
 )
 from consensuspr.scoring.types import ScoreOptions
-from consensuspr.server.config import ServerConfig
-from consensuspr.server.processes import Child
-from consensuspr.version import VERSION
 from consensuspr.wire.codec import as_sent
-
-
-def require_ray(module: str = "ray") -> Any:
-    """Import Ray or a part of it.
-
-    Args:
-        module: for example ``ray.data``.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"{module} cannot be imported ({error}); install it with: pip install"
-            " 'consensuspr[ray]'"
-        ) from None
-
-
-# MERGED Snapshots of datasets that the Ray processes of one node share.
-#
-# Replicas and scoring tasks are processes of their own, and each may need every problem.  The
-# first of a node that asks for a snapshot makes it, the others wait for it and map the same
-# file, so that a dataset is in a node's memory once, as in the plain server.
-#
-# They lie in a folder of this user under the temporary directory and stay there, because the
-# next process that wants one may come at any time; what nobody has opened for a day is removed
-# by whoever makes a new one (a mapped file lives on without its name).
-
-KEEP_S = 24 * 3600.0
-
-_SUFFIX = ".index"
-
-
-def open_datasets(config: ServerConfig) -> dict[str, DatasetIndex]:
-    """Open the datasets of a server's settings; they share one cache of matchers.
-
-    Raises:
-        InputError: one cannot be read, or a row of it is bad.
-        ConsensusPRError: its process died.
-    """
-    cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
-    return {
-        name: open_shared(_key(path, config.derive), name, _loader(config, name, path), cache)
-        for name, path in config.datasets.items()
-    }
-
-
-def open_shared(
-    key: str, name: str, make: Callable[[Path], None], cache: MatcherCache | None = None
-) -> DatasetIndex:
-    """Open the snapshot of a key, having made it where this node has none.
-
-    Args:
-        key: of its content; two contents must not have one key.
-        name: of the dataset.
-        make: writes the snapshot to a path; called by one process of the node at a time.
-        cache: for its matchers.
-    """
-    folder = _folder()
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{_SUFFIX}"
-    with _locked(path.with_suffix(".lock")):
-        if not path.exists():
-            _remove_old(folder)
-            make(path)
-        os.utime(path)
-        return DatasetIndex.open(path, name=name, cache=cache)
-
-
-def _key(path: Path, derive: str) -> str:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    # The number of a file that was replaced differs also where time and size do not.
-    written = (found.st_mtime_ns, found.st_ino, found.st_size)
-    return repr((str(path), *written, derive, NORMAL_FORM_VERSION, VERSION))
-
-
-def _loader(config: ServerConfig, name: str, path: Path) -> Callable[[Path], None]:
-    """Return what loads a dataset in a process of its own, whose memory ends with it."""
-
-    def load(snapshot: Path) -> None:
-        alone = config.model_copy(update={"datasets": {name: path}})
-        payload = {"config": alone.model_dump(mode="json"), "snapshots": {name: str(snapshot)}}
-        child = Child("consensuspr.server.worker", payload, {})
-        try:
-            while child.exit_code() is None:
-                time.sleep(0.02)
-            report = child.report()
-            if report is None:
-                raise ConsensusPRError(
-                    f"loading {path} failed: its process {child.describe_exit()}"
-                )
-            if not report.ready:
-                raise report.error()
-        finally:
-            child.kill()
-
-    return load
-
-
-def _folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / f"consensuspr-ray-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise ConsensusPRError(f"{folder} belongs to another user")
-    return folder
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock among the processes of this node; it ends with its process."""
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
-
-
-def _remove_old(folder: Path) -> None:
-    oldest = time.time() - KEEP_S
-    for path in folder.glob(f"*{_SUFFIX}"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < oldest:
-                path.unlink()
-
-
-# MERGED What is done with one part of a rollouts file on one core of the cluster; knows no Ray.
 
 # Large enough that the hops of a part cost little beside its scoring (some 50 ms), small
 # enough that all cores have parts and that one is quickly scored again.
 PART_ROWS = 2048
 PART_BYTES = 4 << 20
+
+_COLUMN = "part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +76,7 @@ class PartOptions:
 
 
 @dataclass(slots=True)
-class Part:
+class FilePart:
     """Some rows of a file that follow each other.
 
     Attributes:
@@ -245,7 +123,7 @@ class PartScorer:
         self._verifier = AnswerVerifier()
         self._scorer = Scorer({index.name: index}, verifier=self._verifier, threads=1)
 
-    def score(self, part: Part) -> ScoredPart:
+    def score(self, part: FilePart) -> ScoredPart:
         """Parse, check and score the rows of a part in order."""
         done = ScoredPart()
         if part.damage is not None:
@@ -282,12 +160,12 @@ class PartScorer:
         return None if entry is None else entry.data_source
 
 
-def cut_parts(rows: Iterable[Unparsed]) -> Iterator[Part]:
+def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
     """Yield rows in parts that are bounded in number and bytes.
 
     Damage of the file, which reading raises, has its place behind the rows before it.
     """
-    part = Part()
+    part = FilePart()
     num_bytes = 0
     try:
         for row in rows:
@@ -295,29 +173,11 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[Part]:
             num_bytes += size_of(row)
             if len(part.rows) >= PART_ROWS or num_bytes >= PART_BYTES:
                 yield part
-                part, num_bytes = Part(), 0
+                part, num_bytes = FilePart(), 0
     except DataError as damage:
         part.damage = damage
     if part.rows or part.damage is not None:
         yield part
-
-
-# MERGED A file of rollouts scored by all cores of a Ray cluster, through Ray Data.
-#
-# ::
-#
-#     read (one task, on this node) ──▶ score (an actor a core, all nodes) ──▶ this process
-#       raw rows, cut into parts          parse, check, score, write as JSON      in file order
-#
-# - The file is read where this process runs; only the dataset's snapshot and the parts travel.
-# - Parts come back in the order of the file.  What is under way is bounded by Ray Data's
-#   budget of each node's object store, past which it stops reading.
-# - A node that dies takes nothing along: its parts are scored again elsewhere, which is safe
-#   because scoring is a pure function.  This process and its node must live.
-#
-# consensuspr must be installed on every node, in the same version.
-
-_COLUMN = "part"
 
 
 def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, None, None]:
