@@ -16,12 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.quality.measure import read_gold, write_dataset
-from consensusbench.construction import Job, Means, OutputPaths, SelectionSettings, Source, build
-from consensusbench.construction.types import PaperRefiner
+from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.evaluation.agreement import Agreement, agreement_of_files
 from consensusbench.evaluation.metrics import Consistency, consistency_of
 from consensusbench.evaluation.scored import ScoredSet, score_files
-from consensusbench.extraction.refine import RefineSettings
+from consensusbench.extraction.refine import PaperRefiner, RefineSettings
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.quality.probes import Attack, ProbeReport, probe_dataset
 from consensuspr.data import Row, open_writer, read_rollouts
@@ -247,17 +246,14 @@ def _build(one: RolloutSet, variant: Variant, rollouts: Path, dataset: Path) -> 
     rules = RulesSettings(
         min_support=one.min_support, phrases=variant.phrases, values=variant.values
     )
-    job = Job(
-        Source((rollouts,)),
-        OutputPaths(dataset),
-        RulesExtractor(rules),
-        PaperRefiner(RefineSettings(min_support=one.min_support)),
-        SelectionSettings(
-            rollouts_per_problem=variant.rollouts_per_problem, min_rollouts=one.min_rollouts
-        ),
-        Means(workers=2),
+    selection = SelectionSettings(
+        rollouts_per_problem=variant.rollouts_per_problem, min_rollouts=one.min_rollouts
     )
-    build(job)
+    refiner = PaperRefiner(RefineSettings(min_support=one.min_support))
+    paths = OutputPaths(dataset)
+    build(
+        BuildJob((rollouts,), paths, RulesExtractor(rules), refiner, selection=selection, workers=2)
+    )
 
 
 class _Pool:

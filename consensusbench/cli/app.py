@@ -31,7 +31,7 @@ app = make_app(
         "sample": sample.sample,
         "extract": construction.extract,
         "refine": construction.refine,
-        "build": construction.build_build,
+        "build": construction.build,
         "report": report.report,
         "evaluate": evaluate.evaluate_rollouts,
         "compare": compare.compare_models,

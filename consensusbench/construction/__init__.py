@@ -2,17 +2,16 @@
 
 ::
 
-    from consensusbench.construction import Job, OutputPaths, Source, build
-    from consensusbench.construction.types import PaperRefiner
+    from consensusbench.construction import BuildJob, OutputPaths, build
+    from consensusbench.extraction.refine import PaperRefiner
     from consensusbench.extraction.rules import RulesExtractor
 
-    source, paths = Source((Path("rollouts.jsonl"),)), OutputPaths(Path("dataset.jsonl"))
-    report = build(Job(source, paths, RulesExtractor(), PaperRefiner()))
+    paths = OutputPaths(Path("dataset.jsonl"))
+    report = build(BuildJob((Path("rollouts.jsonl"),), paths, RulesExtractor(), PaperRefiner()))
 
-Stage 2 is :mod:`consensusbench.extraction`, stage 3 :mod:`consensusbench.extraction.refine`; here they
-are given correct rollouts, run on all cores, kept on disk, counted and written.
-``docs/construction.md`` is the page for users, ``docs/design/construction.md`` for those who
-change this.
+Stages 2 and 3 are :mod:`consensusbench.extraction`; here they are given correct rollouts, run on
+all cores, kept on disk, counted and written.
+``docs/build-datasets.md`` is the page for users.
 
 Names resolve on first use: a worker process needs few of them.
 """
@@ -26,33 +25,31 @@ if TYPE_CHECKING:
     from consensusbench.construction.outputs import BuildReport, OutputPaths
     from consensusbench.construction.pipeline import (
         AsyncExtraction,
-        Job,
-        Means,
-        Source,
+        BuildJob,
         build,
         refine_candidates,
     )
     from consensusbench.construction.selection import SelectionSettings
-    from consensusbench.construction.types import Progress, Refiner
+    from consensusbench.construction.types import BuildProgress
 
-_HOMES = {
-    "outputs": ("BuildReport", "OutputPaths"),
-    "pipeline": ("AsyncExtraction", "Job", "Means", "Source", "build", "refine_candidates"),
-    "selection": ("SelectionSettings",),
-    "types": ("Progress", "Refiner"),
+_HOME_OF = {
+    "AsyncExtraction": "pipeline",
+    "BuildJob": "pipeline",
+    "BuildProgress": "types",
+    "BuildReport": "outputs",
+    "OutputPaths": "outputs",
+    "SelectionSettings": "selection",
+    "build": "pipeline",
+    "refine_candidates": "pipeline",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AsyncExtraction",
+    "BuildJob",
+    "BuildProgress",
     "BuildReport",
-    "Job",
-    "Means",
     "OutputPaths",
-    "Progress",
-    "Refiner",
     "SelectionSettings",
-    "Source",
     "build",
     "refine_candidates",
 ]

@@ -1,6 +1,12 @@
-"""Which rollouts are correct: decided by the answer verifier, or by their labels.
+"""Which correct rollouts of a problem are looked at: N of them, over as many models as there are.
 
-An answer that is not decided is not correct.
+The paper's stage 1 (section 3.2) takes N = 5 correct rollouts a problem in total from several
+models and excludes problems with fewer than N_min = 3.  Where there are more than N, models
+take turns; whose turn comes first and which of a model's rollouts goes first is decided by a
+digest of problem, model and text, so that neither the order of files nor that of rows matters.
+
+Which are correct, the answer verifier decides, or their labels.  An answer that is not decided is
+not correct.
 """
 
 from __future__ import annotations
@@ -8,43 +14,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Annotated
 
+from pydantic import BeforeValidator
+
+from consensusbench.construction.store import DistinctRollout
 from consensuspr.data import Row
 from consensuspr.errors import InputError
-from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.scorer import verify_patiently
-
-
-class Judge(Protocol):
-    """Says of rollouts whether they are correct."""
-
-    def judge(self, truths: Sequence[str], texts: Sequence[str], rule: str) -> list[bool | None]:
-        """Return for each True, False, or None where it was not decided."""
-        ...
-
-
-class VerifyingJudge:
-    """Verifies final answers.
-
-    Args:
-        verifier: of answers.
-    """
-
-    def __init__(self, verifier: AnswerVerifier) -> None:
-        self._verifier = verifier
-
-    def judge(self, truths: Sequence[str], texts: Sequence[str], rule: str) -> list[bool | None]:
-        verdicts = verify_patiently(self._verifier, truths, texts, rule)
-        return [verdict.correct for verdict in verdicts]
-
-
-# MERGED Which correct rollouts of a problem are looked at: N of them, over as many models as there are.
-#
-# The paper's stage 1 (section 3.2) takes N = 5 correct rollouts a problem in total from several
-# models and excludes problems with fewer than N_min = 3.  Where there are more than N, models
-# take turns; whose turn comes first and which of a model's rollouts goes first is decided by a
-# digest of problem, model and text, so that neither the order of files nor that of rows matters.
+from consensuspr.scoring.types import AnswerRule
 
 # What one problem may bring along where all its rollouts are asked for: more of them tell
 # nothing new, and one problem must not decide how much memory a build takes.
@@ -52,28 +29,38 @@ MAX_ROLLOUTS = 256
 MAX_ROLLOUT_BYTES = 64 << 20
 
 
+def _number_or_all(value: object) -> object:
+    if value == "all":
+        return None
+    if isinstance(value, str) and not value.removeprefix("-").isdecimal():
+        raise ValueError(f"must be a number or all, got {value!r}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class SelectionSettings:
     """Which rollouts count.
 
     Attributes:
-        rollouts_per_problem: N, 1 or more; None for all (at most :data:`MAX_ROLLOUTS`).
-        min_rollouts: N_min, 1 or more; a problem with fewer correct ones is excluded.
-        seed: another seed, another choice.
-        trust_labels: take the column ``correct`` instead of verifying the answer.
-        answer_rule: of the verification; None for the problem's own, else ``auto``.
-        exclude_models: models whose rollouts are left out.
+        rollouts_per_problem: correct rollouts of a problem to look at, over all models (N);
+            ``all`` (in Python no number): at most 256, and 64 MiB of text.
+        min_rollouts: leave out problems with fewer correct rollouts (N_min).
+        seed: another seed, another choice of rollouts.
+        trust_labels: take the column ``correct`` instead of verifying the answers.
+        answer_rule: how the final answer is found; where not set, by the problem's own rule,
+            else ``auto``.
+        exclude_models: models whose rollouts are left out, to evaluate them later.
         only_models: where given, all others are left out.
 
     Raises:
         InputError: a number is out of its range.
     """
 
-    rollouts_per_problem: int | None = 5
+    rollouts_per_problem: Annotated[int | None, BeforeValidator(_number_or_all)] = 5
     min_rollouts: int = 3
     seed: int = 0
     trust_labels: bool = False
-    answer_rule: str | None = None
+    answer_rule: AnswerRule | None = None
     exclude_models: tuple[str, ...] = ()
     only_models: tuple[str, ...] = ()
 
@@ -81,13 +68,15 @@ class SelectionSettings:
         most = MAX_ROLLOUTS if self.rollouts_per_problem is None else self.rollouts_per_problem
         if not 1 <= most <= MAX_ROLLOUTS:
             raise InputError(
-                f"--rollouts-per-problem must be from 1 to {MAX_ROLLOUTS}, or all, got {most}"
+                f"rollouts_per_problem must be from 1 to {MAX_ROLLOUTS}, or all, got {most}"
             )
         if not 1 <= self.min_rollouts <= most:
             raise InputError(
-                f"--min-rollouts must be from 1 to {most}, the --rollouts-per-problem, "
+                f"min_rollouts must be from 1 to {most}, the rollouts_per_problem, "
                 f"got {self.min_rollouts}"
             )
+        if self.trust_labels and self.answer_rule is not None:
+            raise InputError("answer_rule is for verified answers, not for trust_labels")
         both = sorted(set(self.exclude_models) & set(self.only_models))
         if both:
             raise InputError(f"model {both[0]!r} is both excluded and the only one")
@@ -111,23 +100,9 @@ class SelectionSettings:
         }
 
 
-class Selectable(Protocol):
-    """What is known of a rollout without reading it."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def digest(self) -> bytes: ...
-
-    @property
-    def num_bytes(self) -> int: ...
-
-
-Chosen = TypeVar("Chosen", bound=Selectable)
-
-
-def choose(problem_id: str, correct: Sequence[Chosen], settings: SelectionSettings) -> list[Chosen]:
+def choose(
+    problem_id: str, correct: Sequence[DistinctRollout], settings: SelectionSettings
+) -> list[DistinctRollout]:
     """Return the rollouts to look at.
 
     Args:
@@ -141,7 +116,7 @@ def choose(problem_id: str, correct: Sequence[Chosen], settings: SelectionSettin
         salt = f"{settings.seed}\0{problem_id}\0".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(salt + b"\0".join(parts), digest_size=16).digest()
 
-    by_model: dict[str, list[Chosen]] = {}
+    by_model: dict[str, list[DistinctRollout]] = {}
     for one in correct:
         by_model.setdefault(one.model, []).append(one)
     queues = []
@@ -149,7 +124,7 @@ def choose(problem_id: str, correct: Sequence[Chosen], settings: SelectionSettin
         queue = sorted(by_model[model], key=lambda one: rank(_bytes(one.model), one.digest))
         queues.append(queue)
     most = settings.rollouts_per_problem or MAX_ROLLOUTS
-    chosen: list[Chosen] = []
+    chosen: list[DistinctRollout] = []
     num_bytes = 0
     for turn in range(max(map(len, queues), default=0)):
         for queue in queues:

@@ -1,17 +1,18 @@
-"""When a problem's time is up: known to the worker and to the side that sees how it ended."""
+"""What travels through a build: problems with their rollouts, what became of them, and counts.
+
+Everything that goes to worker processes and back is here, is small and pickles.  The texts of
+rollouts travel in :class:`ProblemTask` only.
+"""
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
-from consensusbench.extraction.refine import RefineSettings, refine
 from consensusbench.extraction.types import CorrectRollout, Dropped, Extraction
-from consensuspr.data import Node, OnError, Problem, Row
-from consensuspr.errors import ConsensusPRError
+from consensuspr.data import Node, Problem, Row
 
 # Seconds of processor time for one problem; ordinary ones take hundredths of one.
 DEFAULT_TIME_LIMIT_S = 60.0
@@ -20,17 +21,8 @@ DEFAULT_TIME_LIMIT_S = 60.0
 # waits, and one that sleeps uses no processor at all.
 CLOCK_FACTOR = 20.0
 
-# The signals that end a process whose time is up; nothing catches them.
-TIME_IS_UP = (signal.SIGPROF, signal.SIGALRM)
-
-
-# MERGED What travels through the pipeline: a problem with its rollouts, and what became of it.
-#
-# Everything here is small and pickles: it goes to worker processes and back.  The texts of
-# rollouts travel in :class:`Task` only, and only there.
-
-# Why a problem is not in the dataset; docs/construction.md explains each.
-Reason: TypeAlias = Literal[
+# Why a problem is not in the dataset; docs/build-datasets.md explains each.
+ExclusionReason: TypeAlias = Literal[
     "no_rollouts",
     "no_ground_truth",
     "conflicting_rows",
@@ -43,7 +35,7 @@ Stage: TypeAlias = Literal["select", "extract", "refine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledRollout:
     """A rollout that was looked at, without its text.
 
     Attributes:
@@ -56,9 +48,14 @@ class Sampled:
     model: str
     sampling: Row = field(default_factory=dict)
 
+    def to_row(self) -> Row:
+        """Return it as it stands in files."""
+        row: Row = {"rollout_id": self.rollout_id, "model": self.model}
+        return row | ({"sampling": self.sampling} if self.sampling else {})
+
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProblemRollouts:
     """A problem whose rollouts are chosen.
 
     Attributes:
@@ -70,10 +67,39 @@ class Group:
     """
 
     problem: Problem
-    sampled: tuple[Sampled, ...]
+    sampled: tuple[SampledRollout, ...]
     correct: int
     inputs: str
     provenance: Row
+
+    def to_row(self) -> Row:
+        """Return what files say of it beside the problem itself."""
+        return {
+            "correct_rollouts": self.correct,
+            "rollouts": [one.to_row() for one in self.sampled],
+            "inputs": self.inputs,
+            "provenance": self.provenance,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemTask:
+    """The work on one problem.
+
+    Attributes:
+        chosen: the problem, and which rollouts.
+        rollouts: those with their texts; empty where the extraction is given.
+        extraction: what stage 2 made of them, None where that is still to be done.
+    """
+
+    chosen: ProblemRollouts
+    rollouts: tuple[CorrectRollout, ...] = ()
+    extraction: Extraction | None = None
+
+    @property
+    def num_chars(self) -> int:
+        """Characters of the rollouts' texts."""
+        return sum(len(one.response) for one in self.rollouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,49 +114,25 @@ class Excluded:
     """
 
     problem: Problem
-    reason: Reason
+    reason: ExclusionReason
     detail: str
     stage: Stage = "select"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """The work on one problem.
-
-    Attributes:
-        group: the problem.
-        rollouts: the chosen ones with their texts; empty where the extraction is given.
-        extraction: what stage 2 made of them, None where that is still to be done.
-    """
-
-    group: Group
-    rollouts: tuple[CorrectRollout, ...] = ()
-    extraction: Extraction | None = None
-
-    @property
-    def num_chars(self) -> int:
-        """Characters of the rollouts' texts."""
-        return sum(len(one.response) for one in self.rollouts)
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no result.
-
-    Attributes:
-        reason: ``time_limit``, else ``failed``.
-        detail: one clause.
-    """
+    """Why there is no result: a word for counting, and one clause."""
 
     reason: Literal["time_limit", "failed"]
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Outcome:
     """What became of a task.
 
     Attributes:
+        chosen: the problem, and which rollouts were looked at.
         extraction: stage 2; None where it failed.
         nodes: stage 3; None where it failed or was not asked for.
         dropped: by stage 3.
@@ -139,6 +141,7 @@ class Result:
         refine_s: seconds that stage 3 took.
     """
 
+    chosen: ProblemRollouts
     extraction: Extraction | None = None
     nodes: tuple[Node, ...] | None = None
     dropped: tuple[Dropped, ...] = ()
@@ -148,67 +151,15 @@ class Result:
 
 
 # What is known of a problem at the end, and on the way: what is finished passes through.
-Finished: TypeAlias = tuple[Group, Result] | Excluded
-Item: TypeAlias = Task | Finished
+Finished: TypeAlias = Outcome | Excluded
+Item: TypeAlias = ProblemTask | Finished
 
-# Of an engine; closing it ends what is under way.
+# Of an engine, in the order of its items; closing it ends what is under way.
 Stream: TypeAlias = Generator[Finished, None, None]
 
 
-# MERGED What a problem that fails does to a build.
-#
-# One that takes too long is left out: a hostile text must not hang a build, nor end it.  One that
-# fails otherwise (a model without a usable reply, a defect) ends it, because the same may hold for
-# others; but only after all the others have been tried, so that what they cost is not lost, and
-# the next run finds them in the journal.
-
-# So many failures are no longer about single problems.
-MAX_FAILURES = 20
-
-
-class FailurePolicy:
-    """Counts failures, and ends a build over them.
-
-    Args:
-        on_error: ``skip`` leaves problems that fail out of the dataset.
-    """
-
-    def __init__(self, on_error: OnError) -> None:
-        self._skip = on_error == "skip"
-        self._failed = 0
-        self._first = ""
-
-    def look_at(self, group: Group, result: Result) -> None:
-        """Count a result.
-
-        Raises:
-            ConsensusPRError: too many have failed.
-        """
-        failure = result.failure
-        if self._skip or failure is None or failure.reason == "time_limit":
-            return
-        self._failed += 1
-        self._first = self._first or f"problem {group.problem.problem_id[:80]!r}: {failure.detail}"
-        if self._failed >= MAX_FAILURES:
-            self.conclude()
-
-    def conclude(self) -> None:
-        """Raise ConsensusPRError where a problem failed that is not to be left out."""
-        if not self._failed:
-            return
-        one = self._failed == 1
-        raise ConsensusPRError(
-            f"{self._first} ({self._failed:,} {'problem' if one else 'problems'} failed; the "
-            "extracted ones are kept and the same command goes on with them, --on-error skip "
-            f"leaves {'it' if one else 'them'} out)"
-        )
-
-
-# MERGED What a build tells while it runs; silent unless somebody listens.
-
-
-class Progress:
-    """Listens to a build; the base of what shows it."""
+class BuildProgress:
+    """Listens to a build; the base of what shows it, and silent."""
 
     def read(self, rollouts: int) -> None:
         """Hear how many rollouts are read."""
@@ -221,9 +172,6 @@ class Progress:
 
     def note(self, sentence: str) -> None:
         """Hear something that a person should know now."""
-
-
-# MERGED What became of every rollout and every problem that was read, in numbers.
 
 
 @dataclass(slots=True)
@@ -276,8 +224,8 @@ class ProblemCounts:
 
     written: Counter[str] = field(default_factory=Counter)
     nodes: Counter[str] = field(default_factory=Counter)
-    excluded: Counter[Reason] = field(default_factory=Counter)
-    examples: dict[Reason, str] = field(default_factory=dict)
+    excluded: Counter[ExclusionReason] = field(default_factory=Counter)
+    examples: dict[ExclusionReason, str] = field(default_factory=dict)
     nodes_per_problem: Counter[int] = field(default_factory=Counter)
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -292,10 +240,11 @@ class ProblemCounts:
         self.nodes[data_source] += num_nodes
         self.nodes_per_problem[num_nodes] += 1
 
-    def exclude(self, reason: Reason, problem_id: str, detail: str) -> None:
+    def exclude(self, excluded: Excluded) -> None:
         """Count a problem that is left out."""
-        self.excluded[reason] += 1
-        self.examples.setdefault(reason, f"{problem_id!r}: {detail}")
+        self.excluded[excluded.reason] += 1
+        example = f"{excluded.problem.problem_id!r}: {excluded.detail}"
+        self.examples.setdefault(excluded.reason, example)
 
     def to_json(self) -> Row:
         """Return the counts as plain values."""
@@ -319,49 +268,3 @@ class ProblemCounts:
             },
             "dropped": dropped,
         }
-
-
-# MERGED Stage 3 as the pipeline calls it: settings that travel to worker processes, and a method.
-
-
-class Refiner(Protocol):
-    """Chooses the nodes among a problem's candidates; deterministic, and pickles."""
-
-    @property
-    def min_nodes(self) -> int:
-        """The least number of nodes; a problem with fewer is excluded."""
-        ...
-
-    def provenance(self) -> Row:
-        """Return the thresholds, as they are recorded in the dataset."""
-        ...
-
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
-        """Return the nodes in order, and what was dropped on the way.
-
-        Args:
-            problem: without nodes.
-            extraction: of stage 2.
-            rollouts: how many stage 2 looked at.
-        """
-        ...
-
-
-# MERGED The paper's stage 3 in the shape that the pipeline calls.
-
-
-@dataclass(frozen=True, slots=True)
-class PaperRefiner:
-    """Stage 3 of the paper (section 3.2), :mod:`consensusbench.extraction.refine`."""
-
-    settings: RefineSettings = field(default_factory=RefineSettings)
-
-    @property
-    def min_nodes(self) -> int:
-        return self.settings.min_nodes
-
-    def provenance(self) -> Row:
-        return self.settings.provenance()
-
-    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
-        return refine(problem, extraction, rollouts, self.settings)

@@ -1,7 +1,13 @@
-"""What is done with one problem, wherever it is done: extract and refine.
+"""What is done with one problem, extract and refine, and the process that does it.
 
-A pure function of its task and plan, so that every engine and every number of workers gives the
-same result, and a problem that was lost with its process can be done again.
+A pure function of task and stages, so that every engine and every number of workers gives the
+same outcome, and a problem that was lost with its process can be done again.
+
+The process is ``python -m consensusbench.construction.worker`` and is talked to in pickles:
+:class:`Stages` first, answered by the reason why they cannot be used or None, then an outcome for
+each task.  It ends when its input does.  A problem that takes too long ends the process itself,
+by a timer of the system that also reaches code which never returns to Python; what it cannot end
+is nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +25,10 @@ from consensusbench.construction.types import (
     CLOCK_FACTOR,
     DEFAULT_TIME_LIMIT_S,
     Failure,
-    Refiner,
-    Result,
-    Task,
+    Outcome,
+    ProblemTask,
 )
-from consensusbench.extraction.types import Candidate, Dropped, Extraction, Extractor
+from consensusbench.extraction.types import Candidate, Extraction, Extractor, Refiner
 from consensuspr.data import Node
 from consensuspr.errors import ConsensusPRError
 
@@ -32,12 +37,12 @@ POSITION_DECIMALS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Stages:
     """What is done with every task of a build.
 
     Attributes:
-        extractor: stage 2; None where all tasks carry their extraction.
-        refiner: stage 3; None where the build ends with stage 2.
+        extractor: None where all tasks carry their extraction.
+        refiner: None where the build ends with stage 2.
         time_limit_s: seconds of processor time that one problem may take.
     """
 
@@ -46,39 +51,32 @@ class Plan:
     time_limit_s: float = DEFAULT_TIME_LIMIT_S
 
 
-def run_task(plan: Plan, task: Task) -> Result:
+def run_task(stages: Stages, task: ProblemTask) -> Outcome:
     """Do the work on one problem; an error of a stage becomes a failure."""
-    extraction, extract_s, refine_s = task.extraction, 0.0, 0.0
+    extraction, extract_s = task.extraction, 0.0
+    start = time.perf_counter()
     try:
-        start = time.perf_counter()
         if extraction is None:
-            assert plan.extractor is not None, "a task without extraction needs an extractor"
-            extraction = plan.extractor.extract(task.group.problem, task.rollouts)
+            assert stages.extractor is not None, "a task without extraction needs an extractor"
+            extraction = stages.extractor.extract(task.chosen.problem, task.rollouts)
             extract_s = time.perf_counter() - start
-        if plan.refiner is None:
-            return Result(extraction, extract_s=extract_s)
+        if stages.refiner is None:
+            return Outcome(task.chosen, extraction, extract_s=extract_s)
         start = time.perf_counter()
-        nodes, dropped = _refined(plan.refiner, task, extraction)
-        refine_s = time.perf_counter() - start
+        # Without what stage 2 dropped: the audit has it from there.
+        refined = stages.refiner.refine(
+            task.chosen.problem, Extraction(extraction.candidates), len(task.chosen.sampled)
+        )
+        nodes = tuple(node_of(one, number) for number, one in enumerate(refined.candidates, 1))
     except Exception as error:  # of one problem: which one, the sentence of the build says
         if os.environ.get("CONSENSUSPR_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exc()
         known = isinstance(error, ConsensusPRError)
         detail = str(error) if known else f"{type(error).__name__}: {error}"
-        return Result(extraction, failure=Failure("failed", detail), extract_s=extract_s)
-    return Result(extraction, nodes, dropped, None, extract_s, refine_s)
-
-
-def _refined(
-    refiner: Refiner, task: Task, extraction: Extraction
-) -> tuple[tuple[Node, ...], tuple[Dropped, ...]]:
-    # Without what stage 2 dropped: the audit has it from there.
-    candidates = Extraction(extraction.candidates)
-    refined = refiner.refine(task.group.problem, candidates, len(task.group.sampled))
-    nodes = tuple(
-        node_of(candidate, number) for number, candidate in enumerate(refined.candidates, start=1)
-    )
-    return nodes, refined.dropped
+        failure = Failure("failed", detail)
+        return Outcome(task.chosen, extraction, failure=failure, extract_s=extract_s)
+    refine_s = time.perf_counter() - start
+    return Outcome(task.chosen, extraction, nodes, refined.dropped, None, extract_s, refine_s)
 
 
 def node_of(candidate: Candidate, number: int) -> Node:
@@ -102,16 +100,6 @@ def node_of(candidate: Candidate, number: int) -> Node:
     )
 
 
-# MERGED A process that does the work of one problem after another.
-#
-# Started as ``python -m consensusbench.construction.worker`` and talked to in pickles: a
-# :class:`~consensusbench.construction.worker.Plan` first, answered by the reason why it cannot be
-# used or None, then a task for each result.  It ends when its input does.
-#
-# A problem that takes too long ends the process itself, by a timer of the system that also
-# reaches code which never returns to Python; what it cannot end is nothing.
-
-
 def main() -> None:
     """Serve tasks until there are no more."""
     # An interrupt of the terminal reaches the whole group; the parent ends its workers.
@@ -128,9 +116,8 @@ def main() -> None:
 
 
 def _serve(tasks: BinaryIO, results: BinaryIO) -> None:
-
     try:
-        plan: Plan = pickle.load(tasks)
+        stages: Stages = pickle.load(tasks)
     except EOFError:
         return
     except Exception as error:
@@ -142,12 +129,12 @@ def _serve(tasks: BinaryIO, results: BinaryIO) -> None:
             task = pickle.load(tasks)
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, plan.time_limit_s)
-        signal.setitimer(signal.ITIMER_REAL, CLOCK_FACTOR * plan.time_limit_s)
-        result = run_task(plan, task)
+        signal.setitimer(signal.ITIMER_PROF, stages.time_limit_s)
+        signal.setitimer(signal.ITIMER_REAL, CLOCK_FACTOR * stages.time_limit_s)
+        outcome = run_task(stages, task)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(results, result)
+        _send(results, outcome)
 
 
 def _send(results: BinaryIO, value: object) -> None:

@@ -1,4 +1,27 @@
-"""Work that ends in any order, given back in the order in which it was begun."""
+"""Who does the work of a build: processes of this machine, a model, or a Ray cluster.
+
+Every engine takes items and gives back what became of them in the same order
+(:func:`in_order`), with few under way at once.  Nothing here changes what comes out.
+
+Worker processes are plain processes and pipes instead of :mod:`multiprocessing` or
+:mod:`concurrent.futures`: those import the caller's main script again or fork a process that holds
+threads, and neither can say which task was at fault when a worker dies, nor end one that never
+returns.
+
+A model's extractor runs in an event loop in a thread of its own, because the other side, which
+reads rollouts and verifies their answers, blocks.
+
+On Ray, tasks go through Ray Data::
+
+    tasks on disk ──▶ read (one task of Ray, on this node) ──▶ work (an actor a core, all nodes)
+                                                              └─▶ this process, in order
+
+They are written to one file first, since Ray Data reads where it pleases and this process
+verifies answers meanwhile.  An actor has a worker process of its own, the same that runs problems
+on one machine: limits, and what a problem that ends its process leaves, are the same.  A node that
+dies takes nothing along; its problems are worked on elsewhere.  consensuspr and the module of the
+extractor must be installed on every node.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +40,19 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, TypeAlias, TypeVar
 
 from consensusbench.construction.types import (
     CLOCK_FACTOR,
-    TIME_IS_UP,
     Failure,
     Finished,
-    Group,
     Item,
-    Result,
+    Outcome,
+    ProblemRollouts,
+    ProblemTask,
     Stream,
-    Task,
 )
-from consensusbench.construction.worker import Plan
+from consensusbench.construction.worker import Stages
 from consensusbench.extraction.types import AsyncExtractor, Extraction
 from consensuspr.errors import (
     BudgetSpent,
@@ -45,14 +67,30 @@ from consensuspr.ray.node import require_ray
 MAX_WAITING_CHARS = 256 << 20
 
 
-class _Pending(NamedTuple):
-    group: Group
-    future: Future[Result]
-    num_chars: int
+# Tasks under way for each worker: the next one must be there when a worker is done, and one
+# slow problem must not keep the others waiting for the order of the output.
+WINDOW = 8
+
+# Problems that may wait for a slow one before them, for each that a model is asked about.
+MODEL_WINDOW = 4
+
+# A worker that dies may have been ended from outside, for memory that another process took.
+MAX_ATTEMPTS = 2
+
+# The signals that end a process whose time is up; nothing catches them.
+_TIME_IS_UP = (signal.SIGPROF, signal.SIGALRM)
+
+# After these no other problem has a chance either.
+_NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
+
+# On Ray, problems that travel together; enough that the hops cost little beside the work.
+PART_PROBLEMS = 16
+PART_CHARS = 4 << 20
+_COLUMN = "part"
 
 
 def in_order(
-    items: Iterable[Item], submit: Callable[[Task], Future[Result]], window: int
+    items: Iterable[Item], submit: Callable[[ProblemTask], Future[Outcome]], window: int
 ) -> Iterator[Finished]:
     """Yield what became of each item, in order.
 
@@ -65,61 +103,47 @@ def in_order(
     Raises:
         Whatever a future raises.
     """
-    waiting: deque[_Pending | Finished] = deque()
+    waiting: deque[tuple[Future[Outcome] | Finished, int]] = deque()
     num_chars = 0
+
+    def first() -> Finished:
+        nonlocal num_chars
+        entry, size = waiting.popleft()
+        num_chars -= size
+        return entry.result() if isinstance(entry, Future) else entry
+
     for item in items:
-        size = item.num_chars if isinstance(item, Task) else 0
+        size = item.num_chars if isinstance(item, ProblemTask) else 0
         while waiting and (
-            len(waiting) >= window or num_chars + size > MAX_WAITING_CHARS or _is_done(waiting[0])
+            len(waiting) >= window
+            or num_chars + size > MAX_WAITING_CHARS
+            or _is_done(waiting[0][0])
         ):
-            num_chars -= _size(waiting[0])
-            yield _result(waiting.popleft())
+            yield first()
         num_chars += size
-        waiting.append(_Pending(item.group, submit(item), size) if isinstance(item, Task) else item)
+        waiting.append((submit(item) if isinstance(item, ProblemTask) else item, size))
     while waiting:
-        yield _result(waiting.popleft())
+        yield first()
 
 
-def _size(entry: _Pending | Finished) -> int:
-    return entry.num_chars if isinstance(entry, _Pending) else 0
-
-
-def _is_done(entry: _Pending | Finished) -> bool:
-    return not isinstance(entry, _Pending) or entry.future.done()
-
-
-def _result(entry: _Pending | Finished) -> Finished:
-    return (entry.group, entry.future.result()) if isinstance(entry, _Pending) else entry
-
-
-# MERGED Worker processes: started, given tasks, replaced where a problem ended one.
-#
-# Plain processes and pipes instead of :mod:`multiprocessing` or :mod:`concurrent.futures`: those
-# import the caller's main script again or fork a process that holds threads, and neither can say
-# which task was at fault when a worker dies, nor end one that never returns.
-
-# Tasks under way for each worker: the next one must be there when a worker is done, and one
-# slow problem must not keep the others waiting for the order of the output.
-WINDOW = 8
-
-# A worker that dies may have been ended from outside, for memory that another process took.
-MAX_ATTEMPTS = 2
+def _is_done(entry: Future[Outcome] | Finished) -> bool:
+    return not isinstance(entry, Future) or entry.done()
 
 
 class WorkerProcess:
     """One worker, given one task at a time; started at the first.
 
     Args:
-        plan: the same for all tasks.
+        stages: the same for all tasks.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._lock = threading.Lock()
 
-    def run(self, task: Task) -> Result:
+    def run(self, task: ProblemTask) -> Outcome:
         """Return what became of a task; a worker that dies over it is replaced.
 
         Raises:
@@ -128,12 +152,15 @@ class WorkerProcess:
         for _ in range(MAX_ATTEMPTS):
             process = self._process or self._start()
             try:
-                return self._ask(process, task)
+                outcome = _answer(process, task)
+                assert isinstance(outcome, Outcome)
+                return outcome
             except (OSError, EOFError, pickle.UnpicklingError):
                 code = self._end()
-            if -code in TIME_IS_UP:
-                return Result(failure=Failure("time_limit", self._time_limit(-code)))
-        return Result(failure=Failure("failed", f"its worker process {_how(code)}, twice"))
+            if -code in _TIME_IS_UP:
+                return Outcome(task.chosen, failure=self._time_limit(-code))
+        detail = f"its worker process {_how(code)}, twice"
+        return Outcome(task.chosen, failure=Failure("failed", detail))
 
     def kill(self) -> None:
         """End the process for good, also under a running :meth:`run` of another thread."""
@@ -148,11 +175,11 @@ class WorkerProcess:
         if self._process is not None:
             self._end()
 
-    def _time_limit(self, number: int) -> str:
-        limit = self._plan.time_limit_s
+    def _time_limit(self, number: int) -> Failure:
+        limit = self._stages.time_limit_s
         if number == signal.SIGPROF:
-            return f"took more than {limit:g} s of processor time"
-        return f"was not done after {CLOCK_FACTOR * limit:g} s"
+            return Failure("time_limit", f"took more than {limit:g} s of processor time")
+        return Failure("time_limit", f"was not done after {CLOCK_FACTOR * limit:g} s")
 
     def _start(self) -> subprocess.Popen[bytes]:
         # A worker sees the packages that this process sees, however they came onto the path.
@@ -172,21 +199,15 @@ class WorkerProcess:
                     f"a worker process cannot be started: {error.strerror}"
                 ) from error
         try:
-            fault = _answer(process, self._plan)
+            fault = _answer(process, self._stages)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise ConsensusPRError(
                 f"a worker process {_how(self._end())} while it started"
             ) from None
         if fault is not None:
             self._end()
-            raise ConsensusPRError(f"a worker process cannot load its plan: {fault}")
+            raise ConsensusPRError(f"a worker process cannot load its stages: {fault}")
         return process
-
-    @staticmethod
-    def _ask(process: subprocess.Popen[bytes], task: Task) -> Result:
-        result = _answer(process, task)
-        assert isinstance(result, Result)
-        return result
 
     def _end(self) -> int:
         """Wait for a process that ended or is of no use, and return its exit code."""
@@ -223,118 +244,110 @@ def _how(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-class LocalEngine:
-    """Runs tasks in worker processes of this machine.
+def work_here(items: Iterable[Item], stages: Stages, workers: int) -> Stream:
+    """Work on tasks in worker processes of this machine.
 
     Args:
-        plan: what is done with each.
+        items: at most :data:`WINDOW` a worker are taken ahead.
+        stages: what is done with each.
         workers: processes, 1 or more.
+
+    Raises:
+        ConsensusPRError: a worker cannot be started.
     """
+    everyone = [WorkerProcess(stages) for _ in range(workers)]
+    idle = deque(everyone)
 
-    def __init__(self, plan: Plan, workers: int) -> None:
-        self._plan = plan
-        self._workers = workers
-
-    def run(self, items: Iterable[Item]) -> Stream:
-        """Yield what became of each item, in order; few are under way at once.
-
-        Raises:
-            ConsensusPRError: a worker cannot be started.
-        """
-        everyone = [WorkerProcess(self._plan) for _ in range(self._workers)]
-        idle = deque(everyone)
-
-        def work(task: Task) -> Result:
-            # Threads and workers are as many, so that one is idle.
-            worker = idle.pop()
-            try:
-                return worker.run(task)
-            finally:
-                idle.append(worker)
-
-        threads = ThreadPoolExecutor(self._workers, "build")
+    def work(task: ProblemTask) -> Outcome:
+        # Threads and workers are as many, so that one is idle.
+        worker = idle.pop()
         try:
-            window = WINDOW * self._workers
-            yield from in_order(items, lambda task: threads.submit(work, task), window)
+            return worker.run(task)
         finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-            for worker in everyone:
-                worker.kill()
-            threads.shutdown(wait=True)
-            for worker in everyone:
-                worker.close()
+            idle.append(worker)
+
+    threads = ThreadPoolExecutor(workers, "build")
+    try:
+        yield from in_order(items, lambda task: threads.submit(work, task), WINDOW * workers)
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        for worker in everyone:
+            worker.kill()
+        threads.shutdown(wait=True)
+        for worker in everyone:
+            worker.close()
 
 
-# MERGED Stage 2 by a model: many problems wait for its replies at once, in one event loop.
-#
-# The loop runs in a thread of its own, because the other side, which reads rollouts and verifies
-# their answers, blocks.  An extraction is in the journal before anything else is done with it: it
-# was paid for.
-
-# Problems that may wait for a slow one before them, for each that is being extracted.
-LLM_ENGINE_WINDOW = 4
-
-# After these no other problem has a chance either.
-_HOPELESS = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
+OpenExtractor: TypeAlias = Callable[[], AbstractAsyncContextManager[AsyncExtractor]]
+KeepExtraction: TypeAlias = Callable[[ProblemRollouts, Extraction], None]
 
 
-class LlmEngine:
-    """Extracts by asking a model.
+def ask_model(
+    items: Iterable[Item], open_extractor: OpenExtractor, in_flight: int, keep: KeepExtraction
+) -> Stream:
+    """Extract by asking a model; tasks with an extraction come back as it.
+
+    Where no further problem has a chance, extractions that have begun are waited for and kept:
+    their replies are being paid for.
 
     Args:
+        items: at most :data:`MODEL_WINDOW` for each in flight are taken ahead.
         open_extractor: called in the event loop, entered before the first problem and left
             after the last.
         in_flight: problems that are extracted at once.
         keep: called with each extraction as soon as it is there.
+
+    Raises:
+        BudgetSpent: a limit leaves no further request; what is done is kept.
+        ModelNoAccess: the model takes no request at all.
     """
+    extracting = _Extracting(in_flight, keep)
 
-    def __init__(
-        self,
-        open_extractor: Callable[[], AbstractAsyncContextManager[AsyncExtractor]],
-        in_flight: int,
-        keep: Callable[[Group, Extraction], None],
-    ) -> None:
-        self._open_extractor = open_extractor
-        self._in_flight = in_flight
-        self._keep = keep
+    def submit(task: ProblemTask) -> Future[Outcome]:
+        if task.extraction is None:
+            return extracting.begin(extracting.extract(task))
+        given: Future[Outcome] = Future()
+        given.set_result(Outcome(task.chosen, task.extraction))
+        return given
 
-    def run(self, items: Iterable[Item]) -> Stream:
-        """Yield what became of each item, in order; tasks with an extraction come back as it.
+    with extracting:
+        extracting.begin(extracting.open(open_extractor())).result()
+        try:
+            yield from in_order(items, submit, MODEL_WINDOW * in_flight)
+        except _NO_CHANCE as error:
+            extracting.begin(extracting.finish(error)).result()
+            raise
+        finally:
+            extracting.begin(extracting.close()).result()
 
-        Raises:
-            BudgetSpent: a limit leaves no further request; what is done is kept.
-            ModelNoAccess: the model takes no request at all.
 
-        Where no further problem has a chance, extractions that have begun are waited for and
-        kept: their replies are being paid for.
-        """
-        with _Loop() as loop:
-            extracting = _Extracting(self._in_flight, self._keep)
-            loop.call(extracting.open(self._open_extractor()))
-            try:
-                yield from in_order(
-                    items,
-                    lambda task: _given(task) or loop.submit(extracting.extract(task)),
-                    LLM_ENGINE_WINDOW * self._in_flight,
-                )
-            except _HOPELESS as error:
-                loop.call(extracting.finish(error))
-                raise
-            finally:
-                loop.cancel_all()
-                loop.call(extracting.close())
+_Value = TypeVar("_Value")
 
 
 class _Extracting:
-    """The side of the event loop."""
+    """An event loop in a thread, and the extractor that lives in it."""
 
-    def __init__(self, in_flight: int, keep: Callable[[Group, Extraction], None]) -> None:
+    def __init__(self, in_flight: int, keep: KeepExtraction) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="extract", daemon=True)
         self._slots = asyncio.Semaphore(in_flight)
         self._keep = keep
         self._context: AbstractAsyncContextManager[AsyncExtractor] | None = None
         self._extractor: AsyncExtractor | None = None
         # Why no further extraction begins, once there is a reason.
         self._over: Exception | None = None
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def begin(self, work: Coroutine[Any, Any, _Value]) -> Future[_Value]:
+        """Run a coroutine in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def open(self, context: AbstractAsyncContextManager[AsyncExtractor]) -> None:
         self._extractor = await context.__aenter__()
@@ -343,181 +356,110 @@ class _Extracting:
     async def finish(self, reason: Exception) -> None:
         """Begin nothing more, and wait for what has begun."""
         self._over = self._over or reason
-        await asyncio.gather(*_others(), return_exceptions=True)
+        await asyncio.gather(*_other_tasks(), return_exceptions=True)
 
     async def close(self) -> None:
+        """End what is under way, and let go of the extractor once it has ended."""
+        others = _other_tasks()
+        for one in others:
+            one.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
         if self._context is not None:
             await self._context.__aexit__(None, None, None)
 
-    async def extract(self, task: Task) -> Result:
+    async def extract(self, task: ProblemTask) -> Outcome:
         assert self._extractor is not None, "the extractor is open"
         async with self._slots:
             if self._over is not None:
                 raise self._over
             start = time.perf_counter()
             try:
-                extraction = await self._extractor.extract(task.group.problem, task.rollouts)
-            except _HOPELESS as error:
+                extraction = await self._extractor.extract(task.chosen.problem, task.rollouts)
+            except _NO_CHANCE as error:
                 self._over = error
                 raise
             except ConsensusPRError as error:
-                return Result(failure=Failure("failed", str(error)))
-            self._keep(task.group, extraction)
-            return Result(extraction, extract_s=time.perf_counter() - start)
+                return Outcome(task.chosen, failure=Failure("failed", str(error)))
+            self._keep(task.chosen, extraction)
+            return Outcome(task.chosen, extraction, extract_s=time.perf_counter() - start)
 
 
-def _given(task: Task) -> Future[Result] | None:
-    """Return the result of a task that needs no extraction."""
-    if task.extraction is None:
-        return None
-    done: Future[Result] = Future()
-    done.set_result(Result(task.extraction))
-    return done
-
-
-class _Loop:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="extract", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Begin a coroutine."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine to its end."""
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def cancel_all(self) -> None:
-        """End what is under way, and wait until it has."""
-        self.call(_cancel_others())
-
-
-def _others() -> set[asyncio.Task[Any]]:
+def _other_tasks() -> set[asyncio.Task[Any]]:
     """Return the tasks of the running loop but the one that asks."""
     return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
-async def _cancel_others() -> None:
-    others = _others()
-    for one in others:
-        one.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-
-
-# MERGED Tasks run by all cores of a Ray cluster, through Ray Data.
-#
-# ::
-#
-#     tasks on disk ──▶ read (one task of Ray, on this node) ──▶ work (an actor a core, all nodes)
-#                                                               └─▶ this process, in order
-#
-# The tasks are written to one file first, since Ray Data reads where it pleases and this process
-# verifies answers meanwhile.  An actor has a worker process of its own, the same that runs
-# problems on one machine: limits, and what a problem that ends its process leaves, are the same.
-# A node that dies takes nothing along; its problems are worked on elsewhere.
-#
-# consensuspr and the module of the extractor must be installed on every node.
-
-# Problems that travel together; enough that the hops cost little beside the work.
-PART_PROBLEMS = 16
-PART_CHARS = 4 << 20
-
-_COLUMN = "part"
-
-
-class RayEngine:
-    """Runs tasks on a Ray cluster.
+def work_on_ray(items: Iterable[Item], stages: Stages, folder: Path) -> Stream:
+    """Work on tasks on a Ray cluster.
 
     Connects to the cluster that ``RAY_ADDRESS`` names or that runs on this machine, and starts
     one on this machine where there is none.
 
     Args:
-        plan: what is done with each.
+        items: all are taken before the first is worked on.
+        stages: what is done with each.
         folder: of this machine, for the file of tasks.
 
     Raises:
         InputError: Ray is not installed.
+        ConsensusPRError: the cluster failed, or a worker cannot be started.
     """
+    ray = require_ray()
+    require_ray("ray.data")
+    with tempfile.NamedTemporaryFile(prefix="tasks-", dir=folder) as tasks:
+        if not _write_parts(items, tasks):
+            return
+        tasks.flush()
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        # Its plans and bars are of no interest; what fails is raised.
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        try:
+            for batch in _finished_parts(ray, tasks.name, stages).iter_batches(
+                batch_size=1, batch_format="pyarrow", prefetch_batches=1
+            ):
+                yield from _value(batch)
+        except ray.exceptions.RayError as error:
+            said = str(error).strip().splitlines()
+            raise ConsensusPRError(
+                f"building on Ray failed: {said[-1] if said else error!r}"
+            ) from error
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
-        self._ray = require_ray()
-        require_ray("ray.data")
-        self._plan = plan
-        self._folder = folder
 
-    def run(self, items: Iterable[Item]) -> Stream:
-        """Yield what became of each item, in order.
-
-        Raises:
-            ConsensusPRError: the cluster failed, or a worker cannot be started.
-        """
-        with tempfile.NamedTemporaryFile(prefix="tasks-", dir=self._folder) as tasks:
-            if not _write_parts(items, tasks):
-                return
-            tasks.flush()
-            ray = self._ray
-            if not ray.is_initialized():
-                ray.init(log_to_driver=False, logging_level=logging.ERROR)
-            # Its plans and bars are of no interest; what fails is raised.
-            logging.getLogger("ray.data").setLevel(logging.ERROR)
-            try:
-                for batch in self._dataset(tasks.name).iter_batches(
-                    batch_size=1, batch_format="pyarrow", prefetch_batches=1
-                ):
-                    yield from _value(batch)
-            except ray.exceptions.RayError as error:
-                said = str(error).strip().splitlines()
-                raise ConsensusPRError(
-                    f"building on Ray failed: {said[-1] if said else error!r}"
-                ) from error
-
-    def _dataset(self, path: str) -> Any:
-        """Return the Ray dataset whose only column holds the finished parts, one a row."""
-        ray = self._ray
-        here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
-        context = ray.data.DataContext.get_current().copy()
-        context.execution_options.preserve_order = True
-        context.enable_progress_bars = False
-        # Every part is a block of its own, and with it a unit of work.
-        context.target_max_block_size = 1
-        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        with ray.data.DataContext.current(context):
-            return (
-                ray.data.from_items([{"path": path}], override_num_blocks=1)
-                # Without a core of its own, which would keep one of a small node from working.
-                .map_batches(
-                    _read, batch_size=1, batch_format="pyarrow", num_cpus=0, label_selector=here
-                )
-                .map_batches(
-                    _Work,
-                    batch_size=1,
-                    batch_format="pyarrow",
-                    compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
-                    num_cpus=1,
-                    fn_constructor_args=(pickle.dumps(self._plan),),
-                )
+def _finished_parts(ray: Any, path: str, stages: Stages) -> Any:
+    """Return the Ray dataset whose only column holds the finished parts, one a row."""
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    context = ray.data.DataContext.get_current().copy()
+    context.execution_options.preserve_order = True
+    context.enable_progress_bars = False
+    # Every part is a block of its own, and with it a unit of work.
+    context.target_max_block_size = 1
+    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    with ray.data.DataContext.current(context):
+        return (
+            ray.data.from_items([{"path": path}], override_num_blocks=1)
+            # Without a core of its own, which would keep one of a small node from working.
+            .map_batches(
+                _read_parts, batch_size=1, batch_format="pyarrow", num_cpus=0, label_selector=here
             )
+            .map_batches(
+                _RayWorker,
+                batch_size=1,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
+                num_cpus=1,
+                fn_constructor_args=(pickle.dumps(stages),),
+            )
+        )
 
 
-def _write_parts(items: Iterable[Item], stream: Any) -> int:
+def _write_parts(items: Iterable[Item], stream: IO[bytes]) -> int:
     """Write items in parts that are bounded in number and length; return how many parts."""
     part: list[Item] = []
     num_chars = parts = 0
     for item in items:
         part.append(item)
-        if isinstance(item, Task):
+        if isinstance(item, ProblemTask):
             num_chars += item.num_chars
         if len(part) >= PART_PROBLEMS or num_chars >= PART_CHARS:
             pickle.dump(part, stream, protocol=pickle.HIGHEST_PROTOCOL)
@@ -528,8 +470,7 @@ def _write_parts(items: Iterable[Item], stream: Any) -> int:
     return parts
 
 
-def _read(batch: Any) -> Iterator[Any]:
-    """Read the file of tasks and yield its parts."""
+def _read_parts(batch: Any) -> Iterator[Any]:
     with open(batch.column("path")[0].as_py(), "rb") as stream:
         while True:
             try:
@@ -539,21 +480,21 @@ def _read(batch: Any) -> Iterator[Any]:
             yield _table(part)
 
 
-class _Work:
+class _RayWorker:
     """Works on parts on one core.
 
     Args:
-        plan: pickled, what is done with each task.
+        stages: pickled, what is done with each task.
     """
 
-    def __init__(self, plan: bytes) -> None:
-        self._worker = WorkerProcess(pickle.loads(plan))
+    def __init__(self, stages: bytes) -> None:
+        self._worker = WorkerProcess(pickle.loads(stages))
 
     def __call__(self, batch: Any) -> Any:
-        return _table([self._finished(item) for item in _value(batch)])
-
-    def _finished(self, item: Item) -> Finished:
-        return (item.group, self._worker.run(item)) if isinstance(item, Task) else item
+        items: list[Item] = _value(batch)
+        return _table(
+            [self._worker.run(one) if isinstance(one, ProblemTask) else one for one in items]
+        )
 
 
 def _table(value: object) -> Any:

@@ -11,6 +11,7 @@ from consensusbench.extraction.types import (
     Extraction,
     Extractor,
     NodeType,
+    Refiner,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "Extraction",
     "Extractor",
     "NodeType",
+    "Refiner",
 ]

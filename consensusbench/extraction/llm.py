@@ -18,7 +18,7 @@ from importlib.resources import files
 from string import Template
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from consensusbench.extraction.statements import (
     Truth,
@@ -49,6 +49,15 @@ Structured: TypeAlias = Literal["auto", "json_schema", "off"]
 _STRUCTURED = ("auto", "json_schema", "off")
 
 
+def _number_or_server(value: object) -> object:
+    if value == "server":
+        return None
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError(f"must be a number or server, got {value!r}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class LlmSettings:
     """Thresholds and limits of the extractor by a model.
@@ -62,7 +71,7 @@ class LlmSettings:
         max_prompt_chars: bound on the quoted problem and rollouts together.
         max_reply_chars: a longer reply is not read.
         re_asks: times that a malformed reply is sent back with what is wrong with it.
-        temperature: of the replies; None leaves it to the model's settings.
+        temperature: of the replies; ``server`` (in Python None) leaves it to the model's settings.
         seed: asks servers that can for repeatable replies.
         structured: whether the server is asked to keep the reply to the JSON schema:
             ``json_schema`` always, ``off`` never, ``auto`` until the server refuses it.
@@ -79,7 +88,7 @@ class LlmSettings:
     max_prompt_chars: int = 60_000
     max_reply_chars: int = 200_000
     re_asks: int = 2
-    temperature: float | None = 0.0
+    temperature: Annotated[float | None, BeforeValidator(_number_or_server)] = 0.0
     seed: int | None = None
     structured: Structured = "auto"
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from consensusbench.extraction.support import find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
@@ -34,15 +34,16 @@ class RefineSettings:
     """Which candidates become nodes.
 
     Attributes:
-        min_nodes, max_nodes: the paper's |Node|_min and |Node|_max (section 3.2).
+        min_nodes: leave out problems with fewer nodes (the paper's |Node|_min, section 3.2).
+        max_nodes: nodes of a problem at most (the paper's |Node|_max).
         min_support: rollouts that must reach a node.
-        min_share: share of the rollouts that must reach a node, in [0, 1]; what fewer reach is
+        min_share: share of the rollouts that must reach a node, from 0 to 1; what fewer reach is
             one way among several, no consensus.
-        min_formula_share: the same for formulas that give no number, such as ``a+b=c``: they
+        min_formula_share: the same for formulas that give no number, such as a+b=c: they
             depend on the names that a solution has chosen.
-        min_information: least information of a node, see
-            :func:`consensusbench.extraction.refine.information_of`.
-        max_finals: nodes that state the final answer.
+        min_information: digits, and half as many operations, that a node must hold at least; see
+            :func:`information_of`.
+        max_finals: nodes that state the final answer at most.
 
     Raises:
         InputError: a threshold is out of range.
@@ -59,23 +60,19 @@ class RefineSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.min_nodes <= self.max_nodes:
             raise InputError(
-                f"--min-nodes must be from 0 to --max-nodes, got {self.min_nodes} and "
-                f"{self.max_nodes}"
+                f"min_nodes must be from 0 to max_nodes, got {self.min_nodes} and {self.max_nodes}"
             )
-        if self.max_nodes < 1:
-            raise InputError(f"--max-nodes must be at least 1, got {self.max_nodes}")
-        if self.min_support < 1:
-            raise InputError(f"--min-support must be at least 1, got {self.min_support}")
-        for option, share in (
-            ("--min-share", self.min_share),
-            ("--min-formula-share", self.min_formula_share),
+        for name, least in (
+            ("max_nodes", 1),
+            ("min_support", 1),
+            ("min_information", 0),
+            ("max_finals", 0),
         ):
-            if not 0 <= share <= 1:
-                raise InputError(f"{option} must be from 0 to 1, got {share:g}")
-        if self.min_information < 0:
-            raise InputError(f"--min-information must be at least 0, got {self.min_information:g}")
-        if self.max_finals < 0:
-            raise InputError(f"--max-finals must be at least 0, got {self.max_finals}")
+            if getattr(self, name) < least:
+                raise InputError(f"{name} must be at least {least}, got {getattr(self, name):g}")
+        for name in ("min_share", "min_formula_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} must be from 0 to 1, got {getattr(self, name):g}")
 
     def provenance(self) -> Row:
         """Return version and thresholds."""
@@ -195,6 +192,23 @@ def refine(
         dropped.append(_dropped(one, "beyond the maximum", detail))
     chosen = sorted(ranked[: settings.max_nodes], key=lambda one: (one.position, one.label))
     return Extraction(tuple(chosen), (*extraction.dropped, *dropped))
+
+
+@dataclass(frozen=True, slots=True)
+class PaperRefiner:
+    """:func:`refine` as a build calls it."""
+
+    settings: RefineSettings = field(default_factory=RefineSettings)
+
+    @property
+    def min_nodes(self) -> int:
+        return self.settings.min_nodes
+
+    def provenance(self) -> Row:
+        return self.settings.provenance()
+
+    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+        return refine(problem, extraction, rollouts, self.settings)
 
 
 def _dropped(one: Candidate, reason: str, detail: str) -> Dropped:

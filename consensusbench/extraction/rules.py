@@ -94,7 +94,7 @@ class RulesSettings:
 # will look for it later must be able to find it.
 
 
-class Kind(Enum):
+class ConclusionKind(Enum):
     """What a statement does with its value."""
 
     COMPUTED = "computed"  # 3*10=30
@@ -116,7 +116,7 @@ class Conclusion(NamedTuple):
         position: of its first mention in the response, from 0 to 1.
     """
 
-    kind: Kind
+    kind: ConclusionKind
     structure: str
     value: Fraction | None
     is_worded: bool
@@ -160,8 +160,8 @@ def _conclusions(link: Link, chain: int, wording: str, position: float) -> Itera
     kind, value = _judge(statement)
     if structure is None or _says_nothing(statement):
         return
-    is_worded = kind is not Kind.COMPUTED and _names_in_words(wording)
-    if kind is Kind.FORMULA and is_worded:
+    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
+    if kind is ConclusionKind.FORMULA and is_worded:
         return
     yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
 
@@ -190,20 +190,20 @@ def _says_nothing(statement: Statement) -> bool:
     return literals == 2 or (not literals and fractions != 1)
 
 
-def _judge(statement: Statement) -> tuple[Kind, Fraction | None]:
+def _judge(statement: Statement) -> tuple[ConclusionKind, Fraction | None]:
     left, right = statement.sides
     if statement.relations[0] not in ("=", "≈") or statement.tail:
-        return Kind.FORMULA, None
+        return ConclusionKind.FORMULA, None
     # 10/3=3.33 gives what is written, not what it should be.
     results = sorted(((left, right), (right, left)), key=lambda pair: not _is_literal(pair[1]))
     for side, result in results:
         # A number, not something to compute: "total = 12+6" does not say 18.
         value = value_in_lowest_terms(result)
         if value is not None and _is_name(side):
-            return Kind.ASSIGNED, value
+            return ConclusionKind.ASSIGNED, value
         if value is not None and is_constant(side):
-            return Kind.COMPUTED, value
-    return Kind.FORMULA, None
+            return ConclusionKind.COMPUTED, value
+    return ConclusionKind.FORMULA, None
 
 
 def _is_literal(tree: Expression) -> bool:
@@ -508,7 +508,7 @@ class Cluster:
 class _Statement:
     """All conclusions of one structure."""
 
-    kind: Kind
+    kind: ConclusionKind
     value: Fraction | None
     is_worded: bool
     wordings: Counter[str] = field(default_factory=Counter)
@@ -605,7 +605,7 @@ def _may_be_one(one: _Statement, other: _Statement) -> bool:
 def _as_cluster(statements: Sequence[_Statement]) -> Cluster:
     merged = Cluster(statements[0].value)
     # Computations before assignments: "3*10=30" says more than "x=30".
-    for statement in sorted(statements, key=lambda one: one.kind is Kind.ASSIGNED):
+    for statement in sorted(statements, key=lambda one: one.kind is ConclusionKind.ASSIGNED):
         merged.wordings.update(statement.wordings)
         merged.rollouts.update(statement.places)
     return merged

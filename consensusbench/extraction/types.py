@@ -125,3 +125,26 @@ class AsyncExtractor(Protocol):
             ConsensusPRError: no usable reply was to be had; the problem is left for a later run.
         """
         ...
+
+
+class Refiner(Protocol):
+    """Stage 3: chooses the nodes among a problem's candidates; deterministic, and pickles."""
+
+    @property
+    def min_nodes(self) -> int:
+        """The least number of nodes; a problem with fewer is excluded."""
+        ...
+
+    def provenance(self) -> Row:
+        """Return the thresholds, as they are recorded in the dataset."""
+        ...
+
+    def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
+        """Return the nodes in order, and what was dropped on the way.
+
+        Args:
+            problem: without nodes.
+            extraction: of stage 2.
+            rollouts: how many stage 2 looked at.
+        """
+        ...

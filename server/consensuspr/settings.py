@@ -13,21 +13,35 @@ those that nearly spell a setting are refused.
 
 A field may be a frozen dataclass or another model: its fields are settings too, in a TOML table
 of its name, in the environment with the name in front (``CONSENSUSBENCH_BUILD_REFINE_MIN_NODES``).
-Deeper nesting is not supported.
+A dataclass describes them where it does so anyway, under ``Attributes:`` of its docstring.
+Deeper nesting is not supported.  In the environment, commas separate the items of a list.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
+import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -37,6 +51,11 @@ from consensuspr.errors import InputError
 
 # Similar by this share of letters: a misspelling (WORKER), not another variable (SHARED).
 _NEAR = 0.8
+# Of a line of comment in a template.
+_WIDTH = 96
+# ``name: meaning``, the meaning on indented lines where it is long.
+_ATTRIBUTE = re.compile(r"^    (\w+): ((?:.+\n)(?:     +.+\n)*)", re.MULTILINE)
+_MARKUP = re.compile(r":\w+:`~?(?:\w+\.)*(\w+)`|``(.+?)``")
 # What a plain type and "one of these types" have for an origin.
 _CHOICES = (None, Union, UnionType)
 
@@ -84,8 +103,11 @@ def _walk(model: type[Settings]) -> Iterator[Setting]:
                 yield Setting(f"{name}.{inner}", inner_field)
         elif isinstance(nested, type) and dataclasses.is_dataclass(nested):
             hints = get_type_hints(nested, include_extras=True)
+            described = _attributes(nested)
             for member in dataclasses.fields(nested):
-                yield Setting(f"{name}.{member.name}", _field_of(member, hints[member.name]))
+                inner_field = _field_of(member, hints[member.name])
+                inner_field.description = inner_field.description or described.get(member.name)
+                yield Setting(f"{name}.{member.name}", inner_field)
         else:
             yield Setting(name, field)
 
@@ -99,6 +121,18 @@ def _field_of(member: dataclasses.Field[Any], hint: Any) -> FieldInfo:
         field.default_factory = member.default_factory
         return field
     return FieldInfo.from_annotation(hint)
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """Return what the docstrings of a dataclass and its bases say of their fields."""
+    described: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+        section = text.partition("\n\n")[0]
+        for name, meaning in _ATTRIBUTE.findall(section + "\n"):
+            sentence = _MARKUP.sub(r"\1\2", " ".join(meaning.split()))
+            described[name] = sentence[:1].upper() + sentence[1:]
+    return described
 
 
 def environment_name(prefix: str, setting: str) -> str:
@@ -211,7 +245,11 @@ def _from_environment(
                     f"unknown setting in the environment: {variable}; did you mean {near[0]}?"
                 )
             continue
-        value = read_text[name](text) if name in read_text else text
+        value: object = text
+        if name in read_text:
+            value = read_text[name](text)
+        elif get_origin(known[name].field.annotation) in (list, tuple):
+            value = [item.strip() for item in text.split(",")]
         values[name] = _Value(value, f"environment variable {variable}")
     return values
 
@@ -259,7 +297,8 @@ def settings_template(model: type[Settings], *, prefix: str) -> str:
             table = group
             lines += ["", f"[{table}]"]
         lines.append("")
-        lines += [f"# {line}" for line in (setting.field.description or "").splitlines()]
+        for line in (setting.field.description or "").splitlines():
+            lines += [f"# {part}" for part in textwrap.wrap(line, _WIDTH)]
         lines.append(f"# {leaf} = {_toml(setting)}")
     return "\n".join(lines) + "\n"
 
@@ -286,5 +325,9 @@ def _kind(annotation: Any) -> str:
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return " or ".join(_kind(part) for part in get_args(annotation) if part is not NoneType)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " or ".join(json.dumps(member.value) for member in annotation)
+    if origin is Literal:
+        return " or ".join(map(json.dumps, get_args(annotation)))
     plain = {str: "text", int: "number", float: "number", bool: "true or false", Path: "path"}
     return plain.get(annotation, getattr(origin or annotation, "__name__", "value"))

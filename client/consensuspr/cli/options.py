@@ -11,14 +11,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import typer
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic.fields import FieldInfo
 
 from consensuspr.console import ColorMode
 from consensuspr.errors import InputError
@@ -187,7 +188,11 @@ ResultT = TypeVar("ResultT")
 
 
 def with_settings(
-    model: type[Settings], *, prefix: str, shown: Mapping[str, str | None]
+    model: type[Settings],
+    *,
+    prefix: str,
+    shown: Mapping[str, str | None],
+    unused: Collection[str] = (),
 ) -> Callable[[Callable[..., ResultT]], Callable[..., ResultT]]:
     """Give a command an option for every setting of a model, and the settings as one value.
 
@@ -201,13 +206,16 @@ def with_settings(
         prefix: of the environment variables, such as ``"CONSENSUSPR_SCORE"``.
         shown: settings that ``--help`` shows, in its order, with the metavar of each (None: a
             word for its type).
+        unused: settings and groups that this command has no use for: one file may serve several
+            commands, but no option does nothing.
     """
     known = all_settings(model)
-    options = {
-        name.rpartition(".")[2]: name
-        for name in (*shown, *(name for name in known if name not in shown))
-        if _option_type(known[name].field.annotation) is not None
-    }
+    # Of two settings of one name the first is the option.
+    options: dict[str, str] = {}
+    for name in (*shown, *known):
+        is_used = name not in unused and name.partition(".")[0] not in unused
+        if is_used and _option_type(known[name].field) is not None:
+            options.setdefault(name.rpartition(".")[2], name)
 
     def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
         @functools.wraps(command)
@@ -258,8 +266,10 @@ def with_settings(
 
 def _option(name: str, setting: Setting, metavar: str | None, *, hidden: bool) -> Any:
     """Return the annotation of a setting's option; None is "not given"."""
-    kind, default = _option_type(setting.field.annotation), setting.default
+    kind, default = _option_type(setting.field), setting.default
     flag = "--" + name.replace("_", "-")
+    if get_origin(kind) is list:  # given one at a time
+        flag = flag.removesuffix("s")
     declared = f"{flag}/--no-{flag[2:]}" if kind is bool and default is True else flag
     if isinstance(default, tuple | list):
         default = ", ".join(str(item) for item in default)
@@ -275,17 +285,25 @@ def _option(name: str, setting: Setting, metavar: str | None, *, hidden: bool) -
     return Annotated[kind | None, described]
 
 
-def _option_type(annotation: Any) -> Any:
+def _option_type(field: FieldInfo) -> Any:
     """Return the type of a setting as typer reads it; None where no option can give it."""
+    if any(isinstance(one, BeforeValidator) for one in field.metadata):
+        return str  # which the validator reads
+    return _plain_type(field.annotation)
+
+
+def _plain_type(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        kinds = {_option_type(part) for part in parts if part is not NoneType}
+        kinds = {_plain_type(part) for part in parts if part is not NoneType}
         return kinds.pop() if len(kinds) == 1 else str
     if origin in (list, tuple):
-        kind = _option_type(parts[0])
+        kind = _plain_type(parts[0])
         return None if kind is None else list[kind]  # type: ignore[valid-type]
+    if origin is Literal:
+        return str
     if annotation in (str, int, float, bool, Path):
         return annotation
     return annotation if isinstance(annotation, type) and issubclass(annotation, Enum) else None

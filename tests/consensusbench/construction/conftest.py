@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensusbench.construction import Job, Means, OutputPaths, Progress, SelectionSettings, Source
+from consensusbench.construction import BuildJob, BuildProgress, OutputPaths
 
 if TYPE_CHECKING:
     from tests.consensusbench.construction.construction_toys import (
@@ -113,17 +113,14 @@ def outputs(folder: Path, name: str = "dataset") -> OutputPaths:
     )
 
 
-def job(folder: Path, *rollouts: Path, problems: Path | None = None, **changes: Any) -> Job:
+def job(folder: Path, *rollouts: Path, **changes: Any) -> BuildJob:
     """Return a build with the toys, with some of its parts changed."""
-    source = Source(rollouts, problems, changes.pop("split", None), changes.pop("on_error", "stop"))
-    return Job(
-        source,
-        changes.pop("paths", outputs(folder)),
-        changes.pop("extractor", ToyExtractor()),
-        changes.pop("refiner", ToyRefiner()),
-        changes.pop("selection", SelectionSettings()),
-        changes.pop("means", Means()),
-    )
+    parts: dict[str, Any] = {
+        "paths": outputs(folder),
+        "extractor": ToyExtractor(),
+        "refiner": ToyRefiner(),
+    }
+    return BuildJob(rollouts, **(parts | changes))
 
 
 @pytest.fixture
@@ -152,7 +149,7 @@ def written(paths: OutputPaths) -> list[bytes]:
     return [path.read_bytes() for path in paths.all()]
 
 
-class Listener(Progress):
+class Listener(BuildProgress):
     """Writes down what it hears."""
 
     def __init__(self) -> None:

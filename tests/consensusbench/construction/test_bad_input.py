@@ -39,7 +39,9 @@ def test_a_model_that_is_not_there_is_an_error(
 
 def test_leaving_out_every_model_is_an_error(files: tuple[Path, Path], tmp_path: Path) -> None:
     selection = SelectionSettings(exclude_models=("ada", "bea", "cyd"))
-    with pytest.raises(InputError, match=r"--only-model leave none of the 36 rollouts$"):
+    with pytest.raises(
+        InputError, match=r"^exclude_models and only_models leave none of the 36 rollouts$"
+    ):
         build(job(tmp_path, files[1], selection=selection))
 
 

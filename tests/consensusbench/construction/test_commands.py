@@ -197,19 +197,19 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
         ),
         (
             ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "many"],
-            "--rollouts-per-problem must be a number or all, got 'many'",
+            "(--rollouts-per-problem): must be a number or all, got 'many'",
         ),
         (
             ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "2"],
-            "--min-rollouts must be from 1 to 2, the --rollouts-per-problem, got 3",
+            "selection: min_rollouts must be from 1 to 2, the rollouts_per_problem, got 3",
         ),
         (
             ["build", "r.jsonl", "--output", "d", "--min-share", "2"],
-            "--min-share must be from 0 to 1, got 2",
+            "refine: min_share must be from 0 to 1, got 2",
         ),
         (
             ["build", "r.jsonl", "--output", "d", "--trust-labels", "--answer-rule", "auto"],
-            "--answer-rule is for verified answers, not for --trust-labels",
+            "answer_rule is for verified answers, not for trust_labels",
         ),
         (["build", "r.jsonl", "--output", "d", "--model", "m"], "--model is for --extractor llm"),
         (["extract", "r.jsonl", "--output", "d", "--max-cost", "1"], "--max-cost is for --extr"),
@@ -227,7 +227,7 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
                 "--temperature",
                 "hot",
             ],
-            "--temperature must be a number or server, got 'hot'",
+            "llm.temperature (--temperature): must be a number or server, got 'hot'",
         ),
         (
             [

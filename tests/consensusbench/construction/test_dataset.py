@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.construction import Means, OutputPaths, build, refine_candidates
+from consensusbench.construction import OutputPaths, build, refine_candidates
 from consensuspr.data import open_writer, read_problems
 from consensuspr.scoring import DatasetIndex
 from tests.consensusbench.construction.conftest import (
@@ -116,7 +116,7 @@ def test_any_number_of_workers_writes_the_same(tmp_path: Path) -> None:
     for workers in (1, 2, 5):
         folder = tmp_path / str(workers)
         folder.mkdir()
-        build(job(folder, paths[1], problems=paths[0], means=Means(workers=workers)))
+        build(job(folder, paths[1], problems=paths[0], workers=workers))
         bytes_of.append(written(outputs(folder)))
     assert bytes_of[1] == bytes_of[0] and bytes_of[2] == bytes_of[0]
 

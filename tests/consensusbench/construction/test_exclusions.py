@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.construction import Means, SelectionSettings, build
+from consensusbench.construction import SelectionSettings, build
 from tests.consensusbench.construction.conftest import (
     ToyRefiner,
     job,
@@ -42,7 +42,7 @@ def test_a_problem_that_cannot_be_used_is_excluded_by_name(
             tmp_path,
             write_rows(tmp_path / "r.jsonl", rollouts),
             problems=write_rows(tmp_path / "p.jsonl", problems),
-            means=Means(time_limit_s=0.3),
+            time_limit_s=0.3,
         )
     )
     assert dict(report.problems.excluded) == {reason: 1}

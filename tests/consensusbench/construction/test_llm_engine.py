@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.construction import AsyncExtraction, Means, OutputPaths, build
+from consensusbench.construction import AsyncExtraction, OutputPaths, build
 from consensuspr.errors import BudgetSpent, ConsensusPRError, InputError
 from tests.consensusbench.construction.conftest import (
     ToyAsyncExtractor,
@@ -102,8 +102,5 @@ def test_candidates_of_a_model_are_written_without_refining(
 
 def test_a_model_is_not_asked_from_a_cluster(files: tuple[Path, Path], tmp_path: Path) -> None:
     model = ToyAsyncExtractor([])
-    asked = job(
-        tmp_path, files[1], problems=files[0], extractor=by_model(model), means=Means(engine="ray")
-    )
     with pytest.raises(InputError, match="use the local engine"):
-        build(asked)
+        job(tmp_path, files[1], problems=files[0], extractor=by_model(model), engine="ray")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensusbench.construction import workers
-from consensusbench.construction.types import Excluded, Group, Item, Result, Task
+from consensusbench.construction.types import Excluded, Item, Outcome, ProblemRollouts, ProblemTask
 from consensusbench.construction.workers import in_order
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
@@ -20,14 +20,14 @@ class Later:
     """Ends tasks in another order than they came in: always the newest that is open."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[Future[Result], float]] = []
+        self.open: list[Patient] = []
         self.most_open = 0
         self.most_chars = 0
         self.chars: list[int] = []
 
-    def submit(self, task: Task) -> Future[Result]:
-        future: Future[Result] = Patient(self)
-        self.open.append((future, float(task.group.problem.problem_id)))
+    def submit(self, task: ProblemTask) -> Future[Outcome]:
+        future = Patient(self, task)
+        self.open.append(future)
         self.chars.append(task.num_chars)
         self.most_open = max(self.most_open, len(self.open))
         self.most_chars = max(self.most_chars, sum(self.chars))
@@ -37,18 +37,19 @@ class Later:
         """End what is open, the newest first."""
         self.chars.clear()
         while self.open:
-            future, number = self.open.pop()
-            future.set_result(Result(extract_s=number))
+            future = self.open.pop()
+            future.set_result(Outcome(future.task.chosen))
 
 
-class Patient(Future[Result]):
+class Patient(Future[Outcome]):
     """A future that lets the others end first when it is waited for."""
 
-    def __init__(self, later: Later) -> None:
+    def __init__(self, later: Later, task: ProblemTask) -> None:
         super().__init__()
+        self.task = task
         self._later = later
 
-    def result(self, timeout: float | None = None) -> Result:
+    def result(self, timeout: float | None = None) -> Outcome:
         self._later.end_all()
         return super().result(timeout)
 
@@ -59,7 +60,7 @@ def items(kinds: list[bool], size: int = 0) -> Iterator[Item]:
         problem = Problem(str(number))
         if is_task:
             rollouts = (CorrectRollout("r", "", "x" * size),)
-            yield Task(Group(problem, (), 1, "", {}), rollouts)
+            yield ProblemTask(ProblemRollouts(problem, (), 1, "", {}), rollouts)
         else:
             yield Excluded(problem, "few_correct", "")
 
@@ -69,12 +70,8 @@ def test_order_is_kept_and_the_window_too(kinds: list[bool], window: int) -> Non
     later = Later()
     seen = []
     for finished in in_order(items(kinds), later.submit, window):
-        if isinstance(finished, Excluded):
-            seen.append(finished.problem.problem_id)
-        else:
-            group, result = finished
-            assert result.extract_s == float(group.problem.problem_id)
-            seen.append(group.problem.problem_id)
+        problem = finished.problem if isinstance(finished, Excluded) else finished.chosen.problem
+        seen.append(problem.problem_id)
     assert seen == [str(number) for number in range(len(kinds))]
     assert later.most_open <= window
 

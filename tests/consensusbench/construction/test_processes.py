@@ -8,20 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.construction.types import Excluded, Group, Item, Sampled, Task
-from consensusbench.construction.worker import Plan
-from consensusbench.construction.workers import LocalEngine, WorkerProcess
+from consensusbench.construction.types import (
+    Excluded,
+    Item,
+    ProblemRollouts,
+    ProblemTask,
+    SampledRollout,
+)
+from consensusbench.construction.worker import Stages
+from consensusbench.construction.workers import WorkerProcess, work_here
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.data import Problem
 from consensuspr.errors import ConsensusPRError
 from tests.consensusbench.construction.conftest import ToyExtractor
 
 
-def task(name: str, text: str = "") -> Task:
+def task(name: str, text: str = "") -> ProblemTask:
     """Return a task with one rollout."""
     rollouts = (CorrectRollout("r", "ada", "so 1+1=2"),)
-    sampled = (Sampled("r", "ada"),)
-    return Task(Group(Problem(name, problem=text), sampled, 1, f"sha256:{name}", {}), rollouts)
+    sampled = (SampledRollout("r", "ada"),)
+    return ProblemTask(
+        ProblemRollouts(Problem(name, problem=text), sampled, 1, f"sha256:{name}", {}), rollouts
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +43,7 @@ def task(name: str, text: str = "") -> Task:
 def test_a_problem_that_ends_its_worker_leaves_the_next_one_alone(
     text: str, reason: str, detail: str
 ) -> None:
-    worker = WorkerProcess(Plan(ToyExtractor(), None, time_limit_s=0.2))
+    worker = WorkerProcess(Stages(ToyExtractor(), None, time_limit_s=0.2))
     try:
         failure = worker.run(task("bad", text)).failure
         assert failure is not None and (failure.reason, failure.detail) == (reason, detail)
@@ -46,7 +54,7 @@ def test_a_problem_that_ends_its_worker_leaves_the_next_one_alone(
 
 
 def test_one_that_sleeps_for_ever_is_ended_too() -> None:
-    worker = WorkerProcess(Plan(ToyExtractor(sleep_s=3600.0), None, time_limit_s=0.02))
+    worker = WorkerProcess(Stages(ToyExtractor(sleep_s=3600.0), None, time_limit_s=0.02))
     try:
         failure = worker.run(task("sleepy")).failure
     finally:
@@ -69,17 +77,21 @@ def test_results_come_in_order_and_few_are_under_way() -> None:
             )
 
     seen = []
-    for finished in LocalEngine(Plan(ToyExtractor(), None), 2).run(items()):
-        problem = finished.problem if isinstance(finished, Excluded) else finished[0].problem
+    for finished in work_here(items(), Stages(ToyExtractor(), None), 2):
+        problem = finished.problem if isinstance(finished, Excluded) else finished.chosen.problem
         seen.append(problem.problem_id)
         assert taken <= len(seen) + 16
     assert seen == [f"p{number}" for number in range(60)]
 
 
 def test_leaving_early_ends_the_workers() -> None:
-    stream = LocalEngine(Plan(ToyExtractor(sleep_s=30.0), None), 2).run(
-        [Excluded(Problem("p"), "few_correct", "none"), task("a"), task("b"), task("c")]
-    )
+    items: list[Item] = [
+        Excluded(Problem("p"), "few_correct", "none"),
+        task("a"),
+        task("b"),
+        task("c"),
+    ]
+    stream = work_here(items, Stages(ToyExtractor(sleep_s=30.0), None), 2)
     assert isinstance(next(stream), Excluded)
     stream.close()
 
@@ -93,8 +105,8 @@ def test_an_extractor_that_cannot_be_loaded_is_one_sentence(
 
     gone = importlib.import_module("only_here").Gone()
     (tmp_path / "only_here.py").unlink()
-    with pytest.raises(ConsensusPRError, match=r"cannot load its plan: ModuleNotFoundError"):
-        list(LocalEngine(Plan(gone, None), 1).run([task("p")]))
+    with pytest.raises(ConsensusPRError, match=r"cannot load its stages: ModuleNotFoundError"):
+        list(work_here([task("p")], Stages(gone, None), 1))
 
 
 def test_the_way_a_worker_ended_is_named() -> None:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-ver
 pytest.importorskip("ray.data", reason="Ray Data is not installed: run make test-verl")
 
 from consensusbench.cli import main  # noqa: E402
-from consensusbench.construction import Means, build  # noqa: E402
+from consensusbench.construction import build  # noqa: E402
 from tests.consensusbench.construction.conftest import (  # noqa: E402
     HERE,
     job,
@@ -74,8 +75,8 @@ def test_a_cluster_writes_the_same(tmp_path: Path) -> None:
     for engine in ("local", "ray"):
         folder = tmp_path / engine
         folder.mkdir()
-        means = Means(2, engine, time_limit_s=0.5)
-        made = job(folder, paths[0], problems=paths[1], means=means, on_error="skip")
+        work: dict[str, Any] = {"engine": engine, "workers": 2, "time_limit_s": 0.5}
+        made = job(folder, paths[0], problems=paths[1], on_error="skip", **work)
         reports.append(build(made))
     assert written(outputs(tmp_path / "ray")) == written(outputs(tmp_path / "local"))
     assert reports[1].problems.to_json() == reports[0].problems.to_json()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -17,25 +16,19 @@ from consensusbench.construction.selection import (
     SelectionSettings,
     choose,
 )
+from consensusbench.construction.store import DistinctRollout
 from consensuspr.errors import InputError
 
 
-@dataclass(frozen=True)
-class Text:
-    """A rollout as far as the choice sees it."""
-
-    model: str
-    number: int
-    num_bytes: int = 100
-
-    @property
-    def digest(self) -> bytes:
-        return hashlib.sha256(f"{self.model} {self.number}".encode()).digest()[:16]
+def text(model: str, number: int, num_bytes: int = 100) -> DistinctRollout:
+    """Return a rollout as far as the choice sees it."""
+    mark = hashlib.sha256(f"{model} {number}".encode()).digest()[:16]
+    return DistinctRollout(number, mark, num_bytes, model)
 
 
-def texts(**numbers: int) -> list[Text]:
+def texts(**numbers: int) -> list[DistinctRollout]:
     """Return so many rollouts of each model."""
-    return [Text(model, number) for model, count in numbers.items() for number in range(count)]
+    return [text(model, number) for model, count in numbers.items() for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +60,7 @@ def test_models_take_turns(
 def test_the_choice_does_not_depend_on_the_order(
     names: list[tuple[str, int]], wanted: int, shuffler: random.Random
 ) -> None:
-    rollouts = [Text(model, number) for model, number in names]
+    rollouts = [text(model, number) for model, number in names]
     settings = SelectionSettings(rollouts_per_problem=wanted, min_rollouts=1)
     first = choose("p", rollouts, settings)
     shuffler.shuffle(rollouts)
@@ -93,7 +86,7 @@ def test_problem_and_seed_decide_which_model_is_first() -> None:
 def test_all_is_bounded_in_number_and_bytes() -> None:
     settings = SelectionSettings(rollouts_per_problem=None)
     assert len(choose("p", texts(a=300, b=300), settings)) == MAX_ROLLOUTS
-    large = [Text("a", number, 1 << 20) for number in range(200)]
+    large = [text("a", number, 1 << 20) for number in range(200)]
     assert len(choose("p", large, settings)) == MAX_ROLLOUT_BYTES >> 20
 
 
@@ -104,11 +97,11 @@ def test_all_is_bounded_in_number_and_bytes() -> None:
         ({"rollouts_per_problem": 300}, "from 1 to 256, or all, got 300"),
         (
             {"min_rollouts": 0},
-            "^--min-rollouts must be from 1 to 5, the --rollouts-per-problem, got 0$",
+            "^min_rollouts must be from 1 to 5, the rollouts_per_problem, got 0$",
         ),
         (
             {"rollouts_per_problem": 2},
-            "^--min-rollouts must be from 1 to 2, the --rollouts-per-problem, got 3$",
+            "^min_rollouts must be from 1 to 2, the rollouts_per_problem, got 3$",
         ),
         (
             {"exclude_models": ("a", "b"), "only_models": ("b",)},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.construction.store import RolloutSpool, Spooled
+from consensusbench.construction.store import RolloutSpool, SpooledRollout
 
 ROWS = st.lists(
     st.tuples(
@@ -27,14 +28,14 @@ def spooled(folder: Path, rows: Sequence[RolloutRow]) -> RolloutSpool:
     """Return a finished spool of rows."""
     spool = RolloutSpool(folder)
     for problem, model, name, text, label in rows:
-        spool.add(problem, model, Spooled(name, "", text), label)
+        spool.add(problem, model, SpooledRollout(name, "", text), label)
     spool.finish()
     return spool
 
 
 @given(ROWS)
 def test_every_text_comes_back_once_with_its_problem(rows: list[RolloutRow]) -> None:
-    with tempfile.TemporaryDirectory() as folder, spooled(Path(folder), rows) as spool:
+    with tempfile.TemporaryDirectory() as folder, closing(spooled(Path(folder), rows)) as spool:
         for problem in range(-1, 6):
             mine = [row for row in rows if row[0] == problem]
             stored = spool.of_problem(problem)
@@ -51,11 +52,13 @@ def test_every_text_comes_back_once_with_its_problem(rows: list[RolloutRow]) -> 
 
 
 def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
-    with spooled(tmp_path, [(0, "ada", "r", "text", True)]):
+    with closing(spooled(tmp_path, [(0, "ada", "r", "text", True)])):
         assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_name_is_not_a_missing_one(tmp_path: Path) -> None:
-    with spooled(tmp_path, [(0, "a", "", "one", None), (1, "a", None, "two", None)]) as spool:
-        assert spool.read(0) == ("", "", "one")
-        assert spool.read(1) == (None, "", "two")
+    rows = [(0, "a", "", "one", None), (1, "a", None, "two", None)]
+    with closing(spooled(tmp_path, rows)) as spool:
+        [[first], [second]] = spool.of_problem(0), spool.of_problem(1)
+        assert spool.read(first.at) == ("", "", "one")
+        assert spool.read(second.at) == (None, "", "two")

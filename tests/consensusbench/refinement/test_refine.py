@@ -105,11 +105,11 @@ def test_nothing_gives_nothing() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"min_nodes": 13}, "^--min-nodes must be from 0 to --max-nodes, got 13 and 12$"),
-        ({"min_nodes": 0, "max_nodes": 0}, "^--max-nodes must be at least 1, got 0"),
+        ({"min_nodes": 13}, "^min_nodes must be from 0 to max_nodes, got 13 and 12$"),
+        ({"min_nodes": 0, "max_nodes": 0}, "^max_nodes must be at least 1, got 0"),
         ({"min_support": 0}, "at least 1, got 0"),
-        ({"min_share": 3}, "^--min-share must be from 0 to 1, got 3$"),
-        ({"min_formula_share": -0.5}, "^--min-formula-share must be from 0 to 1, got -0.5$"),
+        ({"min_share": 3}, "^min_share must be from 0 to 1, got 3$"),
+        ({"min_formula_share": -0.5}, "^min_formula_share must be from 0 to 1, got -0.5$"),
         ({"min_information": -1}, "at least 0, got -1"),
         ({"max_finals": -1}, "at least 0, got -1"),
     ],

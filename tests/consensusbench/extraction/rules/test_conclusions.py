@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.extraction.rules import Kind, RulesSettings, read_conclusions
+from consensusbench.extraction.rules import ConclusionKind, RulesSettings, read_conclusions
 from consensusbench.extraction.types import CorrectRollout
 
-COMPUTED, ASSIGNED, FORMULA = Kind.COMPUTED, Kind.ASSIGNED, Kind.FORMULA
+COMPUTED, ASSIGNED, FORMULA = ConclusionKind
 
 
-def conclude(response: str) -> list[tuple[Kind, Fraction | None, str]]:
+def conclude(response: str) -> list[tuple[ConclusionKind, Fraction | None, str]]:
     found = read_conclusions(CorrectRollout("r", "m", response), RulesSettings())
     return [(one.kind, one.value, one.wording) for one in found]
 
@@ -51,7 +51,7 @@ def conclude(response: str) -> list[tuple[Kind, Fraction | None, str]]:
     ],
 )
 def test_conclusions(
-    response: str, conclusions: list[tuple[Kind, Fraction | int | None, str]]
+    response: str, conclusions: list[tuple[ConclusionKind, Fraction | int | None, str]]
 ) -> None:
     assert conclude(response) == conclusions
 
