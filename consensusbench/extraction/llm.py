@@ -35,7 +35,7 @@ from consensusbench.extraction.statements import (
 from consensusbench.extraction.support import Mention, common_wordings, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
 from consensusbench.llm import ChatModel, Journal, Message, Reply, ask_key, ask_once
-from consensusbench.llm.types import likely_tokens
+from consensusbench.llm.limits import likely_tokens
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher
 from consensuspr.core.expressions import Number, parse_statement
 from consensuspr.data import Problem, Row

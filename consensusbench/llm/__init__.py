@@ -7,18 +7,10 @@ was killed goes on where it was.  What is asked, and what a reply means, is the 
 
 from __future__ import annotations
 
-from consensusbench.llm.client import ChatModel
-from consensusbench.llm.store import ask_key, ask_once
-from consensusbench.llm.types import (
-    Budget,
-    Message,
-    ModelSettings,
-    Reply,
-    Spent,
-    read_models,
-    spent_on,
-)
-from consensusbench.store import Journal, digest, write_down
+from consensusbench.llm.client import ChatModel, ask_key, ask_once
+from consensusbench.llm.limits import Budget, Spent, spent_on
+from consensusbench.llm.types import Message, ModelSettings, Reply, read_models
+from consensusbench.store import Journal
 from consensuspr.errors import (
     BudgetSpent,
     ModelError,
@@ -42,8 +34,6 @@ __all__ = [
     "Spent",
     "ask_key",
     "ask_once",
-    "digest",
     "read_models",
     "spent_on",
-    "write_down",
 ]

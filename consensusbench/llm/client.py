@@ -1,4 +1,6 @@
-"""Why an attempt failed, whether another can help, and when.
+"""``ChatModel``: one question, one reply, however the server misbehaves; asked once by a journal.
+
+Why an attempt failed decides whether another can help:
 
 ================================================  =========  =====================
 what happened                                     repeated   else
@@ -10,6 +12,14 @@ no connection, cut or silent stream, broken JSON  yes        ModelUnavailable
 403 before the first reply                        no         ModelNoAccess
 403 later (moderation), 400, 413, 422, other 4xx  no         ModelRefused
 ================================================  =========  =====================
+
+Replies are streamed, which is what survives slow models: a silent connection is told from a slow
+one, proxies see traffic, and a cut is noticed because no ``finish_reason`` came.
+
+Two parts of ``openai`` are not used.  Its retries: they end where the body begins, so that a cut
+stream needs others, and they know neither budget nor pace.  Its reader of server-sent events: it
+makes an object of every token, 94 µs against 3, which no core can do for 10,000 tokens a second,
+and believes what servers send; here what a hostile or broken one can make this hold is bounded.
 """
 
 from __future__ import annotations
@@ -28,17 +38,10 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self
 
-from consensusbench.llm.types import (
-    Budget,
-    Message,
-    ModelSettings,
-    Reply,
-    Spent,
-    likely_tokens,
-    most_tokens,
-    public_url,
-)
+from consensusbench.llm.limits import Budget, Pace, Spent, likely_tokens, most_tokens
+from consensusbench.llm.types import Message, ModelSettings, Reply, public_url
 from consensusbench.require import require
+from consensusbench.store import Journal, digest, write_down
 from consensuspr.console import one_line
 from consensuspr.errors import InputError, ModelError, ModelNoAccess, ModelRefused, ModelUnavailable
 
@@ -46,9 +49,20 @@ REPEATED_CODES = frozenset({408, 409, 425, 429})
 NO_ACCESS_CODES = frozenset({401, 402, 404})
 NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
+CONNECT_TIMEOUT_S = 15.0
+# For the few bytes that end a body; a connection that brings none is closed instead.
+DRAIN_S = 2.0
 MAX_BACKOFF_S = 60.0
 # A server that asks for more is treated as gone: nobody wants a silent run for an hour.
 MAX_RETRY_AFTER_S = 600.0
+MAX_LINE_BYTES = 16 << 20
+MAX_TEXT_CHARS = 16 << 20
+# What a reply is taken for where it has no limit and none has been seen.
+FIRST_GUESS_TOKENS = 2048
+# A placeholder such as "x" is no secret, and cutting it out would spoil the sentence.
+SHORTEST_SECRET = 8
+# Servers of one's own ask for no key, but openai's client insists on one.
+NO_KEY = "none"
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +91,7 @@ def backoff_s(
     failure: AttemptFailed,
     attempts: int,
     initial_s: float,
-    uniform: Callable[[float, float], float],
+    uniform: Callable[[float, float], float] = random.uniform,
 ) -> float:
     """Return how long to wait after the ``attempts``-th attempt.
 
@@ -86,38 +100,6 @@ def backoff_s(
     # 2 ** 30 times any sensible start is past any sensible end; more would overflow.
     ceiling = min(MAX_BACKOFF_S, initial_s * 2.0 ** min(attempts - 1, 30))
     return (failure.retry_after_s or 0.0) + uniform(0.0, ceiling)
-
-
-def from_status(
-    code: int, headers: Mapping[str, str], body: object, answered_before: bool
-) -> AttemptFailed:
-    """Return what a status other than 200 means.
-
-    Args:
-        code: HTTP status.
-        headers: with keys in lower case, or any case-blind mapping.
-        body: the error object as openai unpacked it, or text.
-        answered_before: the model has replied to something.
-    """
-    reason = f"HTTP {code}{_said(body)}"
-    if code == 429 and _code(body) in NO_CREDIT:
-        return AttemptFailed(reason, ModelNoAccess)
-    if code in REPEATED_CODES or code >= 500:
-        hint = retry_after_s(headers)
-        if hint is not None and hint > MAX_RETRY_AFTER_S:
-            reason += f" (asks to wait {hint:,.0f} s, the limit is {MAX_RETRY_AFTER_S:,.0f} s)"
-        return AttemptFailed(reason, ModelUnavailable, hint)
-    if code in NO_ACCESS_CODES or (code == 403 and not answered_before):
-        return AttemptFailed(reason, ModelNoAccess)
-    return AttemptFailed(reason, ModelRefused)
-
-
-def from_event(error: object) -> AttemptFailed:
-    """Return what an error inside a stream means: refused for a 4xx, else to be repeated."""
-    code = error.get("code") if isinstance(error, dict) else None
-    refused = isinstance(code, int) and 400 <= code < 500 and code not in REPEATED_CODES
-    kind = ModelRefused if refused else ModelUnavailable
-    return AttemptFailed(f"the stream reports an error{_said(error)}", kind)
 
 
 def retry_after_s(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
@@ -135,15 +117,6 @@ def retry_after_s(headers: Mapping[str, str], now: Callable[[], float] = time.ti
         return None
 
 
-def transport_errors() -> tuple[type[Exception], ...]:
-    """Return what openai's transport raises while a body is read.
-
-    openai wraps those of sending alone, and comes with either of two transports.
-    """
-    found = [sys.modules[name].HTTPError for name in ("httpx", "httpx2") if name in sys.modules]
-    return (*found, OSError)
-
-
 def _number(text: str | None) -> float | None:
     try:
         value = float(text) if text is not None else None
@@ -152,8 +125,36 @@ def _number(text: str | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value >= 0 else None
 
 
-def _code(body: object) -> object:
-    return _error(body).get("code") or _error(body).get("type")
+def _from_status(
+    code: int, headers: Mapping[str, str], body: object, answered_before: bool
+) -> AttemptFailed:
+    """Return what a status other than 200 means.
+
+    Args:
+        code: HTTP status.
+        headers: with keys in lower case, or any case-blind mapping.
+        body: the error object as openai unpacked it, or text.
+        answered_before: the model has replied to something.
+    """
+    error, reason = _error(body), f"HTTP {code}{_said(body)}"
+    if code == 429 and (error.get("code") or error.get("type")) in NO_CREDIT:
+        return AttemptFailed(reason, ModelNoAccess)
+    if code in REPEATED_CODES or code >= 500:
+        hint = retry_after_s(headers)
+        if hint is not None and hint > MAX_RETRY_AFTER_S:
+            reason += f" (asks to wait {hint:,.0f} s, the limit is {MAX_RETRY_AFTER_S:,.0f} s)"
+        return AttemptFailed(reason, ModelUnavailable, hint)
+    if code in NO_ACCESS_CODES or (code == 403 and not answered_before):
+        return AttemptFailed(reason, ModelNoAccess)
+    return AttemptFailed(reason, ModelRefused)
+
+
+def _from_event(error: object) -> AttemptFailed:
+    """Return what an error inside a stream means: refused for a 4xx, else to be repeated."""
+    code = error.get("code") if isinstance(error, dict) else None
+    refused = isinstance(code, int) and 400 <= code < 500 and code not in REPEATED_CODES
+    kind = ModelRefused if refused else ModelUnavailable
+    return AttemptFailed(f"the stream reports an error{_said(error)}", kind)
 
 
 def _said(body: object) -> str:
@@ -169,30 +170,13 @@ def _error(body: object) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else body
 
 
-# MERGED A reply put together from the body of a streamed response.
-#
-# Streaming is what survives slow models: a silent connection is told from a slow one, proxies see
-# traffic, and a cut is noticed because no ``finish_reason`` came.  The events are read here and
-# not by openai's own reader, which builds a validated object for every token (a hundred times the
-# work) and believes what servers send; only its bytes are used.
-#
-# Lines end at LF alone: readers that split where Unicode sees a line end break JSON that holds
-# U+2028 unescaped.  What a hostile or broken server can make this hold is bounded.
-
-MAX_LINE_BYTES = 16 << 20
-MAX_TEXT_CHARS = 16 << 20
-DONE = b"[DONE]"
-# For the few bytes that end a body; a connection that brings none is closed instead.
-DRAIN_S = 2.0
-
-
-class Assembly:
-    """The parts of one reply as they come in."""
+class ReplyParts:
+    """The parts of one reply as they come in; what is of the wrong kind is passed over."""
 
     def __init__(self) -> None:
         self.model = ""
-        self.reply_id: str | None = None
-        self.finish_reason: str | None = None
+        self.reply_id = ""
+        self.finish_reason = ""
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
         self._text: list[str] = []
@@ -218,15 +202,18 @@ class Assembly:
         if not isinstance(event, dict):
             raise AttemptFailed("the reply holds something that is no JSON object")
         if event.get("error"):
-            raise from_event(event["error"])
+            raise _from_event(event["error"])
         self.model = _string(event.get("model")) or self.model
         self.reply_id = _string(event.get("id")) or self.reply_id
-        self._count(event.get("usage"))
-        choices = event.get("choices")
+        usage, choices = event.get("usage"), event.get("choices")
+        if isinstance(usage, dict):
+            self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
+            completion = usage.get("completion_tokens")
+            self.completion_tokens = _count(completion, self.completion_tokens)
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            self._choice(choices[0])
+            self._add_choice(choices[0])
 
-    def _choice(self, choice: dict[str, Any]) -> None:
+    def _add_choice(self, choice: dict[str, Any]) -> None:
         said = choice.get("delta") or choice.get("message")
         if isinstance(said, dict):
             self._keep(self._text, _string(said.get("content")) or _string(said.get("refusal")))
@@ -243,16 +230,22 @@ class Assembly:
                     f"the reply is longer than {MAX_TEXT_CHARS:,} characters", ModelRefused
                 )
 
-    def _count(self, usage: object) -> None:
-        if isinstance(usage, dict):
-            prompt = _whole(usage.get("prompt_tokens"))
-            completion = _whole(usage.get("completion_tokens"))
-            self.prompt_tokens = self.prompt_tokens if prompt is None else prompt
-            self.completion_tokens = self.completion_tokens if completion is None else completion
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
-async def read_events(body: AsyncIterator[bytes], assembly: Assembly) -> None:
+def _count(value: object, known: int | None) -> int | None:
+    """Return a number of tokens; what is known where there is none."""
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
+    return value if good and isinstance(value, int) else known
+
+
+async def read_events(body: AsyncIterator[bytes], parts: ReplyParts) -> None:
     """Take in a stream of server-sent events up to its end.
+
+    Lines end at LF alone: readers that split where Unicode sees a line end break JSON that holds
+    U+2028 unescaped.
 
     Raises:
         AttemptFailed: broken JSON, a line that is too long, an error event.
@@ -265,45 +258,41 @@ async def read_events(body: AsyncIterator[bytes], assembly: Assembly) -> None:
         rest += first
         for other in others:
             line, rest = rest, bytearray(other)
-            if _take_line(line, assembly):
-                await _drain(body)
+            if _take_line(line, parts):
+                # A connection is used again only once its body is over.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(DRAIN_S):
+                        async for _ in body:
+                            pass
                 return
         if len(rest) > MAX_LINE_BYTES:
             raise AttemptFailed(f"the reply has a line of over {MAX_LINE_BYTES:,} bytes")
-    _take_line(rest, assembly)
+    _take_line(rest, parts)
 
 
-async def read_whole(body: AsyncIterator[bytes], assembly: Assembly) -> None:
+async def read_whole(body: AsyncIterator[bytes], parts: ReplyParts) -> None:
     """Take in the body of a server that answers in one piece although it was asked to stream."""
     whole = bytearray()
     async for block in body:
         whole += block
         if len(whole) > MAX_LINE_BYTES:
             raise AttemptFailed(f"the reply has over {MAX_LINE_BYTES:,} bytes", ModelRefused)
-    assembly.add(_parse(whole))
+    parts.add(_parsed(whole))
 
 
-async def _drain(body: AsyncIterator[bytes]) -> None:
-    """Read past the end mark: a connection is used again only once its body is over."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(DRAIN_S):
-            async for _ in body:
-                pass
-
-
-def _take_line(line: bytearray, assembly: Assembly) -> bool:
+def _take_line(line: bytearray, parts: ReplyParts) -> bool:
     """Take in one line; say whether it was the end mark."""
     if not line.startswith(b"data:"):
         return False  # comments that keep a connection alive, event names, blank lines
     data = line[len(b"data:") :].strip()
-    if data == DONE:
+    if data == b"[DONE]":
         return True
     if data:
-        assembly.add(_parse(data))
+        parts.add(_parsed(data))
     return False
 
 
-def _parse(data: bytearray) -> object:
+def _parsed(data: bytearray) -> object:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -311,84 +300,20 @@ def _parse(data: bytearray) -> object:
         raise AttemptFailed(f"the reply is broken JSON: {start!r}") from None
 
 
-def _string(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Return what openai's transport raises while a body is read.
 
-
-def _whole(value: object) -> int | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
-    return value if good and isinstance(value, int) else None
-
-
-# MERGED Requests spaced out so that a model's limits a minute are kept.
-#
-# Each request books the next free moment of two clocks, one that advances by a request and one
-# that advances by tokens; there are no bursts, since servers count in windows of their own.  How
-# many tokens a reply will take is not known before: a booking uses the mean so far and is put
-# right when the reply is there.  A server's ``Retry-After`` holds both clocks, so that not every
-# request in flight has to be told.
-
-SECONDS = 60.0
-
-
-class Pace:
-    """The two clocks of one model.
-
-    Args:
-        requests_per_minute: None: no limit.
-        tokens_per_minute: None: no limit.
-        clock: seconds, monotonic.
+    openai wraps those of sending alone, and comes with either of two transports.
     """
-
-    def __init__(
-        self,
-        requests_per_minute: float | None,
-        tokens_per_minute: float | None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._per_request = SECONDS / requests_per_minute if requests_per_minute else 0.0
-        self._per_token = SECONDS / tokens_per_minute if tokens_per_minute else 0.0
-        self._clock = clock
-        self._next_request = self._next_tokens = self._held_until = clock()
-
-    def book(self, tokens: int) -> float:
-        """Book the next free moment for a request of so many tokens.
-
-        Returns:
-            Seconds until then, 0 or more.
-        """
-        now = self._clock()
-        start = max(now, self._next_request, self._next_tokens, self._held_until)
-        self._next_request = start + self._per_request
-        self._next_tokens = start + tokens * self._per_token
-        return start - now
-
-    def correct(self, booked: int, taken: int) -> None:
-        """Put a booking right once it is known how many tokens it took."""
-        self._next_tokens += (taken - booked) * self._per_token
-
-    def hold(self, seconds: float) -> None:
-        """Let no request begin for so long."""
-        self._held_until = max(self._held_until, self._clock() + seconds)
-
-
-# MERGED ``ChatModel``: one question, one reply, however the server misbehaves.
-#
-# Over ``openai``'s client with its own retries off: ours are bounded in number, jittered, keep the
-# limits a minute and the budget, and treat a reply that did not come to its end like one that
-# never began.  What an attempt cost that was cut half-way is charged to the budget by estimate.
-
-CONNECT_TIMEOUT_S = 15.0
-# What a reply is taken for where it has no limit and none has been seen.
-FIRST_GUESS_TOKENS = 2048
-# A placeholder such as "x" is no secret, and cutting it out would spoil the sentence.
-SHORTEST_SECRET = 8
-# Servers of one's own ask for no key, but openai's client insists on one.
-NO_KEY = "none"
+    found = [sys.modules[name].HTTPError for name in ("httpx", "httpx2") if name in sys.modules]
+    return (*found, OSError)
 
 
 class ChatModel:
     """Asks one model; an async context manager that belongs to one event loop.
+
+    A reply that did not come to its end is treated like one that never began; what it cost is
+    charged to the budget by estimate.
 
     Args:
         settings: model, address, limits and prices.
@@ -415,7 +340,7 @@ class ChatModel:
                 settings.timeout_s, connect=min(CONNECT_TIMEOUT_S, settings.timeout_s)
             ),
         )
-        self._transport_errors = transport_errors()
+        self._transport_errors = _transport_errors()
         self._pace = Pace(settings.requests_per_minute, settings.tokens_per_minute)
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._replies = 0
@@ -431,10 +356,6 @@ class ChatModel:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     async def ask(
@@ -464,23 +385,20 @@ class ChatModel:
             BudgetSpent: the budget leaves no further request, or asking was stopped.
         """
         body = self._body(messages, temperature, json_schema, seed)
-        most = self._most(messages)
         attempts = 0
         spent = Spent()
         while True:
             attempts += 1
             try:
                 async with self._slots:
-                    reply = await self._paid_attempt(body, messages, most, spent)
+                    reply = await self._paid_attempt(body, messages, spent)
                     if keep is not None:
                         await keep(reply)
                     return reply
             except AttemptFailed as failure:
                 if not failure.is_transient or attempts > self.settings.max_retries:
                     raise failure.kind(self._sentence(failure, attempts)) from failure.__cause__
-                wait_s = backoff_s(
-                    failure, attempts, self.settings.initial_backoff_s, random.uniform
-                )
+                wait_s = backoff_s(failure, attempts, self.settings.initial_backoff_s)
                 if failure.retry_after_s:
                     self._pace.hold(failure.retry_after_s)
             await self.budget.pause(wait_s)
@@ -510,52 +428,53 @@ class ChatModel:
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    def _most(self, messages: Sequence[Message]) -> Spent:
-        """Return the most that one attempt can take."""
-        prompt = most_tokens(messages)
-        completion = self.settings.max_tokens or max(FIRST_GUESS_TOKENS, self._largest)
-        cost = self.settings.cost(prompt, completion) or 0.0
-        return Spent(cost, 1, prompt + completion)
-
     async def _paid_attempt(
-        self, body: dict[str, Any], messages: Sequence[Message], most: Spent, spent: Spent
+        self, body: dict[str, Any], messages: Sequence[Message], spent: Spent
     ) -> Reply:
         """Make one attempt within pace and budget; what it takes is added to ``spent``."""
-        guess = self._expected(messages)
-        await self.budget.pause(self._pace.book(guess))
+        expected = self._expected_tokens(messages)
+        most = self._account(
+            most_tokens(messages),
+            self.settings.max_tokens or max(FIRST_GUESS_TOKENS, self._largest),
+        )
+        await self.budget.pause(self._pace.book(expected))
         await self.budget.reserve(most)
-        assembly = Assembly()
+        parts = ReplyParts()
         began = time.monotonic()
         try:
-            request_id = await self._attempt(body, assembly)
-            prompt, completion = _tokens(assembly, messages)
-            self._learn(completion)
+            request_id = await self._attempt(body, parts)
+            prompt, completion = _tokens(parts, messages)
+            self._replies += 1
+            self._reply_tokens += completion
+            self._largest = max(self._largest, completion)
         finally:
             # Also where the attempt failed or was cancelled: what was generated is paid for.
-            taken = self._taken(assembly, messages)
+            started = parts.reply_id or parts.text or parts.prompt_tokens is not None
+            taken = self._account(*_tokens(parts, messages)) if started else Spent(requests=1)
             self.budget.settle(most, taken)
             spent.add(taken)
-            self._pace.correct(guess, taken.tokens)
-        counted = assembly.prompt_tokens is not None and assembly.completion_tokens is not None
+            self._pace.correct(expected, taken.tokens)
+        counted = parts.prompt_tokens is not None and parts.completion_tokens is not None
         return Reply(
-            text=assembly.text,
-            model=assembly.model or self.settings.model,
-            finish_reason=assembly.finish_reason or "",
-            prompt_tokens=assembly.prompt_tokens,
-            completion_tokens=assembly.completion_tokens,
+            text=parts.text,
+            model=parts.model or self.settings.model,
+            finish_reason=parts.finish_reason,
+            prompt_tokens=parts.prompt_tokens,
+            completion_tokens=parts.completion_tokens,
             cost=self.settings.cost(prompt, completion) if counted else None,
-            request_id=request_id or assembly.reply_id,
-            reasoning=assembly.reasoning,
+            request_id=request_id or parts.reply_id or None,
+            reasoning=parts.reasoning,
             attempts=spent.requests,
             spent_cost=spent.cost,
             spent_tokens=spent.tokens,
             seconds=round(time.monotonic() - began, 3),
         )
 
-    async def _attempt(self, body: dict[str, Any], assembly: Assembly) -> str | None:
+    async def _attempt(self, body: dict[str, Any], parts: ReplyParts) -> str | None:
         """Send one request and take in the reply; return the server's name for it."""
         openai = self._openai
         create = self._client.chat.completions.with_streaming_response.create
+        request_id = None
         try:
             async with (
                 asyncio.timeout(self.settings.total_timeout_s),
@@ -563,12 +482,11 @@ class ChatModel:
             ):
                 whole = "json" in response.headers.get("content-type", "")
                 read = read_whole if whole else read_events
-                await read(response.iter_bytes(), assembly)
+                await read(response.iter_bytes(), parts)
                 request_id = response.headers.get("x-request-id")
         except openai.APIStatusError as error:
-            headers = error.response.headers
-            code, answered = error.status_code, self._replies > 0
-            raise from_status(code, headers, error.body, answered) from None
+            headers, answered = error.response.headers, self._replies > 0
+            raise _from_status(error.status_code, headers, error.body, answered) from None
         except openai.APITimeoutError:
             raise self._silence() from None
         except openai.APIConnectionError as error:
@@ -576,46 +494,37 @@ class ChatModel:
             raise AttemptFailed(f"no connection: {type(cause).__name__}: {cause}") from None
         except self._transport_errors as error:
             # After its end all of a reply is there; only its token counts may be missing.
-            if assembly.finish_reason is None:
-                raise self._cut(error, assembly) from None
-            request_id = None
-        if assembly.finish_reason is None:
+            if not parts.finish_reason:
+                raise self._cut(error, parts) from None
+        if not parts.finish_reason:
             raise AttemptFailed(
-                f"the reply ended before its end, after {len(assembly.text):,} characters"
+                f"the reply ended before its end, after {len(parts.text):,} characters"
             )
         return str(request_id) if request_id else None
 
     def _silence(self) -> AttemptFailed:
         return AttemptFailed(f"no sign of life for {self.settings.timeout_s:g} s")
 
-    def _cut(self, error: Exception, assembly: Assembly) -> AttemptFailed:
+    def _cut(self, error: Exception, parts: ReplyParts) -> AttemptFailed:
         """Return what it means that a body broke off."""
         if isinstance(error, TimeoutError):  # of the attempt as a whole
             return AttemptFailed(f"the reply took over {self.settings.total_timeout_s:g} s")
         if "Timeout" in type(error).__name__:  # of a transport, each of which has its own class
             return self._silence()
         return AttemptFailed(
-            f"the connection broke after {len(assembly.text):,} characters ({type(error).__name__})"
+            f"the connection broke after {len(parts.text):,} characters ({type(error).__name__})"
         )
 
-    def _taken(self, assembly: Assembly, messages: Sequence[Message]) -> Spent:
-        if not assembly.reply_id and not assembly.text and assembly.prompt_tokens is None:
-            return Spent(requests=1)  # no reply began
-        prompt, completion = _tokens(assembly, messages)
-        cost = self.settings.cost(prompt, completion) or 0.0
-        return Spent(cost, 1, prompt + completion)
+    def _account(self, prompt: int, completion: int) -> Spent:
+        """Return what one request of so many tokens takes."""
+        return Spent(self.settings.cost(prompt, completion) or 0.0, 1, prompt + completion)
 
-    def _expected(self, messages: Sequence[Message]) -> int:
+    def _expected_tokens(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the next request will take, going by those before."""
         prompt = sum(likely_tokens(message.content) for message in messages)
         if self._replies:
             return prompt + self._reply_tokens // self._replies
         return prompt + min(self.settings.max_tokens or FIRST_GUESS_TOKENS, FIRST_GUESS_TOKENS)
-
-    def _learn(self, completion_tokens: int) -> None:
-        self._replies += 1
-        self._reply_tokens += completion_tokens
-        self._largest = max(self._largest, completion_tokens)
 
     def _sentence(self, failure: AttemptFailed, attempts: int) -> str:
         url = self.settings.base_url
@@ -628,12 +537,71 @@ class ChatModel:
         return f"{self.settings.name}{where}: {reason}{tries if attempts > 1 else ''}"
 
 
-def _tokens(assembly: Assembly, messages: Sequence[Message]) -> tuple[int, int]:
+def _tokens(parts: ReplyParts, messages: Sequence[Message]) -> tuple[int, int]:
     """Return the tokens of prompt and reply, estimated where the server did not count."""
-    prompt = assembly.prompt_tokens
+    prompt = parts.prompt_tokens
     if prompt is None:
         prompt = sum(likely_tokens(message.content) for message in messages)
-    completion = assembly.completion_tokens
+    completion = parts.completion_tokens
     if completion is None:
-        completion = likely_tokens(assembly.text + (assembly.reasoning or ""))
+        completion = likely_tokens(parts.text + (parts.reasoning or ""))
     return prompt, completion
+
+
+def ask_key(
+    settings: ModelSettings,
+    messages: Sequence[Message],
+    *,
+    temperature: float | None = None,
+    json_schema: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    sample: object = 0,
+) -> str:
+    """Return the key of a question: equal keys were asked the same of the same model.
+
+    Args:
+        settings: who is asked; address, limits and prices do not count.
+        messages: what is asked.
+        temperature: as given to ``ask``.
+        json_schema: as given to ``ask``.
+        seed: as given to ``ask``.
+        sample: tells apart samples of the same question; any JSON value.
+    """
+    asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
+    turns = [[message.role, message.content] for message in messages]
+    return digest([settings.name, asked, turns, json_schema, seed, sample])
+
+
+async def ask_once(
+    model: ChatModel,
+    journal: Journal,
+    messages: Sequence[Message],
+    *,
+    sample: object = 0,
+    **how: Any,
+) -> Reply:
+    """Return the journal's reply to a question, or ask it and write the reply down.
+
+    The record is that of :meth:`Reply.to_row`.  A reply that was received is written down even
+    if this is cancelled meanwhile.
+
+    Args:
+        model: who is asked.
+        journal: where replies are.
+        messages: what is asked.
+        sample: tells apart samples of the same question; any JSON value.
+        how: temperature, json_schema and seed as for :meth:`ChatModel.ask`.
+
+    Raises:
+        ModelError: see :meth:`ChatModel.ask`.
+        ConsensusPRError: the journal cannot be written.
+    """
+    key = ask_key(model.settings, messages, sample=sample, **how)
+    record = journal.get(key)
+    if record is not None:
+        return Reply.from_row(record)
+
+    async def keep(reply: Reply) -> None:
+        await write_down(journal, key, reply.to_row())
+
+    return await model.ask(messages, keep=keep, **how)

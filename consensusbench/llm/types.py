@@ -1,8 +1,29 @@
-"""What a chat model is asked with, and what it replied: plain values."""
+"""Which models are asked with what settings, and what they replied: plain values.
+
+A model is named on the command line as ``NAME[@BASE_URL]`` or in a TOML file::
+
+    [defaults]                    # of all models of the file
+    max_tokens = 16384
+
+    [[models]]
+    model = "gpt-5-mini"
+    price_in = 0.25               # US dollars for a million tokens
+    price_out = 2.0
+    requests_per_minute = 500
+
+    [[models]]
+    model = "Qwen/Qwen3-32B"
+    base_url = "http://127.0.0.1:8000/v1"
+    api_key_env = "VLLM_KEY"
+    temperature = "default"       # not sent
+    extra_body = { top_k = 20 }
+
+The keys are the attributes of :class:`ModelSettings`.  A model says more than the file's
+defaults, and these more than those of the caller.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import tomllib
@@ -13,12 +34,27 @@ from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from consensuspr.data import Row
-from consensuspr.errors import BudgetSpent, DataError, InputError
+from consensuspr.errors import DataError, InputError
 
 # Beyond it openai's connection pool would queue what this package believes to be in flight.
 MAX_CONCURRENCY = 1000
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+
+_RANGES = {
+    "temperature": (0.0, 10.0),
+    "top_p": (0.0, 1.0),
+    "max_tokens": (1, 1 << 24),
+    "timeout_s": (0.001, 86_400.0),
+    "total_timeout_s": (0.001, 86_400.0),
+    "max_retries": (0, 100),
+    "initial_backoff_s": (0.0, 60.0),
+    "concurrency": (1, MAX_CONCURRENCY),
+    "requests_per_minute": (0.001, 1e9),
+    "tokens_per_minute": (1.0, 1e12),
+    "price_in": (0.0, 1e6),
+    "price_out": (0.0, 1e6),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +117,12 @@ class ModelSettings:
                 f"max_tokens_field of {self.name} must be one of "
                 f"{', '.join(get_args(MaxTokensField))}, got {self.max_tokens_field!r}"
             )
-        _within(self, "temperature", 0.0, 10.0)
-        _within(self, "top_p", 0.0, 1.0)
-        _within(self, "max_tokens", 1, 1 << 24)
-        _within(self, "timeout_s", 0.001, 86_400.0)
-        _within(self, "total_timeout_s", 0.001, 86_400.0)
-        _within(self, "max_retries", 0, 100)
-        _within(self, "initial_backoff_s", 0.0, 60.0)
-        _within(self, "concurrency", 1, MAX_CONCURRENCY)
-        _within(self, "requests_per_minute", 0.001, 1e9)
-        _within(self, "tokens_per_minute", 1.0, 1e12)
-        _within(self, "price_in", 0.0, 1e6)
-        _within(self, "price_out", 0.0, 1e6)
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and low <= value <= high):
+                raise InputError(
+                    f"{name} of {self.name} must be from {low:g} to {high:g}, got {value!r}"
+                )
 
     @property
     def name(self) -> str:
@@ -192,60 +222,8 @@ def public_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _within(settings: ModelSettings, name: str, low: float, high: float) -> None:
-    value = getattr(settings, name)
-    if value is not None and not (math.isfinite(value) and low <= value <= high):
-        raise InputError(
-            f"{name} of {settings.name} must be from {low:g} to {high:g}, got {value!r}"
-        )
-
-
-# MERGED How many tokens a text can have, without the model's tokenizer.
-
-# What chat templates put around a message; none of the common ones comes near it.
-TEMPLATE_TOKENS = 64
-# English and mathematics have 3 to 4.5 bytes a token in the tokenizers of current models.
-BYTES_PER_TOKEN = 3
-
-
-def most_tokens(messages: Sequence[Message]) -> int:
-    """Return a bound: no byte-level tokenizer makes more than one token of a byte."""
-    return sum(_bytes(message.content) + TEMPLATE_TOKENS for message in messages)
-
-
-def likely_tokens(text: str) -> int:
-    """Return an estimate on the high side, for where a server does not count."""
-    return -(-_bytes(text) // BYTES_PER_TOKEN)
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
-
-
-# MERGED Which models to ask: ``NAME[@BASE_URL]`` on the command line, or a TOML file.
-#
-# ::
-#
-#     [defaults]                    # of all models of the file
-#     max_tokens = 16384
-#
-#     [[models]]
-#     model = "gpt-5-mini"
-#     price_in = 0.25               # US dollars for a million tokens
-#     price_out = 2.0
-#     requests_per_minute = 500
-#
-#     [[models]]
-#     model = "Qwen/Qwen3-32B"
-#     base_url = "http://127.0.0.1:8000/v1"
-#     api_key_env = "VLLM_KEY"
-#     temperature = "default"       # not sent
-#     extra_body = { top_k = 20 }
-#
-# The keys are the attributes of :class:`ModelSettings`.  A model says more than the file's
-# defaults, and these more than those of the caller.
-
 NOT_SENT = "default"
+_MAY_BE_NOT_SENT = ("temperature", "top_p", "max_tokens")
 
 _NAME_AND_URL = re.compile(r"(?P<name>.+?)(?:@(?P<url>https?://.+))?", re.DOTALL)
 # After the last "@": a port, a path, a dotted or a numeric host.  A version (model@v2) is none,
@@ -254,10 +232,15 @@ _ADDRESS = re.compile(
     r".*[^/]@(?P<address>[^@]*(?::[0-9]|/)[^@]*|localhost|(?:[\w-]+\.)+[A-Za-z]{2,}|[0-9]+(?:\.[0-9]+){3})",
     re.DOTALL,
 )
-_KEYS = tuple(one.name for one in fields(ModelSettings))
-_TEXTS = ("model", "base_url", "api_key_env", "label", "max_tokens_field")
-_NOT_SENT = ("temperature", "top_p", "max_tokens")
-_WHOLE = ("max_tokens", "max_retries", "concurrency")
+_ANNOTATIONS = {one.name: str(one.type).removesuffix(" | None") for one in fields(ModelSettings)}
+_KINDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "str": ("text", str),
+    "MaxTokensField": ("text", str),
+    "int": ("a whole number", int),
+    "float": ("a number", (int, float)),
+    "bool": ("true or false", bool),
+    "Mapping[str, Any]": ("a table", dict),
+}
 
 
 def read_models(
@@ -327,7 +310,7 @@ def _settings(entry: Row, defaults: Mapping[str, Any], where: str) -> ModelSetti
     for name, value in given.items():
         _check(name, value, f"{where}: model {given['model']!r}")
     values: dict[str, Any] = {
-        name: None if value == NOT_SENT and name in _NOT_SENT else value
+        name: None if value == NOT_SENT and name in _MAY_BE_NOT_SENT else value
         for name, value in given.items()
     }
     return ModelSettings(**values)
@@ -336,184 +319,11 @@ def _settings(entry: Row, defaults: Mapping[str, Any], where: str) -> ModelSetti
 def _check(name: str, value: object, where: str) -> None:
     if name == "api_key":
         raise InputError(f"{where}: keys stand in the environment; name it with api_key_env")
-    if name not in _KEYS:
-        raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_KEYS)}")
-    if value == NOT_SENT and name in _NOT_SENT:
+    if name not in _ANNOTATIONS:
+        raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_ANNOTATIONS)}")
+    if value == NOT_SENT and name in _MAY_BE_NOT_SENT:
         return
-    if name in _TEXTS:
-        expected, good = "text", isinstance(value, str)
-    elif name == "extra_body":
-        expected, good = "a table", isinstance(value, dict)
-    elif name == "stream_usage":
-        expected, good = "true or false", isinstance(value, bool)
-    elif name in _WHOLE:
-        expected, good = "a whole number", isinstance(value, int) and not isinstance(value, bool)
-    else:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        expected, good = "a number", number
-    if not good:
+    expected, kinds = _KINDS[_ANNOTATIONS[name]]
+    # A truth value is a whole number to Python, and to nobody else.
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise InputError(f"{where}: {name} must be {expected}, got {value!r}")
-
-
-# MERGED Limits on what a run may spend, shared by all models that it asks.
-#
-# A request reserves the most that it can take before it is sent and is charged what it took
-# afterwards, so that many requests in flight cannot run past a limit together.  Where a reply has
-# a limit of tokens, no limit of the budget is ever exceeded (unless a server writes more than it
-# was allowed to); where it has none, the largest reply so far stands for it.
-#
-# Belongs to one event loop; no lock is needed because nothing here awaits between look and change.
-
-
-@dataclass(slots=True)
-class Spent:
-    """What was spent, or is reserved.
-
-    Attributes:
-        cost: US dollars, of models with a price.
-        requests: sent, failed ones included.
-        tokens: of prompts and replies, estimated where a server did not count.
-    """
-
-    cost: float = 0.0
-    requests: int = 0
-    tokens: int = 0
-
-    def add(self, other: Spent, sign: int = 1) -> None:
-        """Add another account, or take it off."""
-        self.cost += sign * other.cost
-        self.requests += sign * other.requests
-        self.tokens += sign * other.tokens
-
-
-def spent_on(reply: Reply) -> Spent:
-    """Return what a reply took, the attempts before it that failed included."""
-    return Spent(reply.spent_cost, reply.attempts, reply.spent_tokens)
-
-
-class Budget:
-    """What may be spent in all, and the switch that ends all asking.
-
-    Args:
-        max_cost: US dollars; None: no limit.
-        max_requests: requests sent, repeated ones included.
-        max_tokens: of prompts and replies together.
-
-    Raises:
-        InputError: a limit is negative or no number.
-    """
-
-    def __init__(
-        self,
-        max_cost: float | None = None,
-        max_requests: int | None = None,
-        max_tokens: int | None = None,
-    ) -> None:
-        for name, limit in (
-            ("max_cost", max_cost),
-            ("max_requests", max_requests),
-            ("max_tokens", max_tokens),
-        ):
-            if limit is not None and not 0 <= limit < math.inf:
-                raise InputError(f"{name} must be 0 or more, got {limit!r}")
-        self.max_cost = max_cost
-        self.max_requests = max_requests
-        self.max_tokens = max_tokens
-        self.spent = Spent()
-        self._reserved = Spent()
-        self._stopped: str | None = None
-        self._waiting: set[asyncio.Future[None]] = set()
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that hold a reservation."""
-        return self._reserved.requests
-
-    @property
-    def stopped(self) -> bool:
-        """Whether :meth:`stop` was called."""
-        return self._stopped is not None
-
-    def charge_earlier(self, spent: Spent) -> None:
-        """Count what an earlier run of the same work spent."""
-        self.spent.add(spent)
-
-    async def reserve(self, most: Spent) -> None:
-        """Set aside the most that one request can take; wait while others may give some back.
-
-        Raises:
-            BudgetSpent: it does not fit although nothing is in flight, or asking was stopped.
-        """
-        while True:
-            self.refuse_if_stopped()
-            reason = self._over(most)
-            if reason is None:
-                self._reserved.add(most)
-                return
-            if self._reserved.requests == 0:
-                raise BudgetSpent(reason)
-            await self._change(None)
-
-    def settle(self, most: Spent, taken: Spent) -> None:
-        """Replace a reservation by what the request took."""
-        self._reserved.add(most, -1)
-        self.spent.add(taken)
-        self._wake()
-
-    def stop(self, reason: str) -> None:
-        """Let no further request begin; those in flight go on."""
-        if self._stopped is None:
-            self._stopped = reason
-        self._wake()
-
-    def refuse_if_stopped(self) -> None:
-        """Raise BudgetSpent where asking was stopped."""
-        if self._stopped is not None:
-            raise BudgetSpent(self._stopped)
-
-    async def pause(self, seconds: float) -> None:
-        """Sleep, but not past :meth:`stop`.
-
-        Raises:
-            BudgetSpent: asking was stopped before or meanwhile.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while (left := until - loop.time()) > 0:
-            self.refuse_if_stopped()
-            await self._change(left)
-        self.refuse_if_stopped()
-
-    def _over(self, most: Spent) -> str | None:
-        """Return which limit the request would exceed."""
-        cost = self.spent.cost + self._reserved.cost + most.cost
-        # Sums of floats: a limit that is met exactly must not be missed by rounding.
-        if self.max_cost is not None and cost > self.max_cost * (1 + 1e-9):
-            return (
-                f"the limit of ${self.max_cost:g} leaves no further request: "
-                f"${self.spent.cost:.4f} is spent and one may take ${most.cost:.4f}"
-            )
-        requests = self.spent.requests + self._reserved.requests + most.requests
-        if self.max_requests is not None and requests > self.max_requests:
-            return f"the limit of {self.max_requests:,} requests is reached"
-        tokens = self.spent.tokens + self._reserved.tokens + most.tokens
-        if self.max_tokens is not None and tokens > self.max_tokens:
-            return (
-                f"the limit of {self.max_tokens:,} tokens leaves no further request: "
-                f"{self.spent.tokens:,} are spent and one may take {most.tokens:,}"
-            )
-        return None
-
-    async def _change(self, timeout_s: float | None) -> None:
-        """Wait until something is settled or stopped, or the time is over."""
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await asyncio.wait((future,), timeout=timeout_s)
-        finally:
-            self._waiting.discard(future)
-
-    def _wake(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)

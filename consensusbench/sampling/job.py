@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
-from consensusbench.llm.types import most_tokens
+from consensusbench.llm.limits import most_tokens
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems.sources import with_prompt
 from consensusbench.sampling.plan import SampleSettings

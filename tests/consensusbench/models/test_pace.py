@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.llm.client import Pace
+from consensusbench.llm.limits import Pace
 
 
 class Clock:

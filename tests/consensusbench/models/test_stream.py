@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from consensusbench.llm import client
 from consensusbench.llm.client import (
-    Assembly,
     AttemptFailed,
+    ReplyParts,
     backoff_s,
     read_events,
     read_whole,
@@ -30,10 +30,10 @@ async def blocks(*parts: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
-def assembled(*parts: bytes) -> Assembly:
-    assembly = Assembly()
-    asyncio.run(read_events(blocks(*parts), assembly))
-    return assembly
+def assembled(*parts: bytes) -> ReplyParts:
+    reply = ReplyParts()
+    asyncio.run(read_events(blocks(*parts), reply))
+    return reply
 
 
 def event(**choice: object) -> bytes:
@@ -101,7 +101,7 @@ def test_what_a_server_can_make_it_hold_is_bounded(monkeypatch: pytest.MonkeyPat
         assembled(*[event(delta={"content": "x" * 30})] * 5)
     assert failure.value.kind is ModelRefused and not failure.value.is_transient
     with pytest.raises(AttemptFailed, match="over 1,000 bytes"):
-        asyncio.run(read_whole(blocks(*[b"x" * 100] * 20), Assembly()))
+        asyncio.run(read_whole(blocks(*[b"x" * 100] * 20), ReplyParts()))
 
 
 @pytest.mark.parametrize(

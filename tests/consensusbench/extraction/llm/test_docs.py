@@ -10,7 +10,7 @@ import pytest
 
 from consensusbench.extraction.llm import _EXPLAINED, _TOLD, LlmSettings, first_messages, quote
 from consensusbench.extraction.types import CorrectRollout
-from consensusbench.llm.types import likely_tokens
+from consensusbench.llm.limits import likely_tokens
 from consensuspr.data import Problem
 
 
