@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "client": BASE | {"console", "v1", "wire", "core", "data", "scoring"},
     "doctor": BASE | {"wire", "core", "scoring", "client"},
     "launch": BASE | {"settings", "scoring", "ray", "server", "client"},
-    "loadtest": BASE | {"v1", "wire", "core", "data", "scoring", "client"},
+    "loadtest": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client"},
     "cli": BASE
     | {"settings", "console", "v1", "wire", "core", "data", "scoring", "server", "ray", "http"}
     | {"client", "doctor", "launch", "loadtest"},

@@ -20,6 +20,8 @@ import pytest
 
 from consensuspr.cli import main
 from consensuspr.client import LocalClient, Score
+from consensuspr.loadtest.load import Target
+from consensuspr.scoring.types import ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import (
     ScoringServiceServicer,
@@ -176,6 +178,13 @@ class Outcome:
 Load = Callable[..., Outcome]
 
 
+@pytest.fixture(scope="session")
+def target(dataset: Path) -> Target:
+    """A server with the small dataset, as it would describe itself; nobody listens there."""
+    with LocalClient(dataset) as local:
+        return Target("127.0.0.1:1", local.server_info(), str(dataset), ScoreOptions())
+
+
 @pytest.fixture
 def load(
     dataset: Path,
@@ -183,21 +192,23 @@ def load(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Load:
-    """Run ``consensuspr loadtest`` on a server: short, with the small rollouts, as JSON."""
+    """Run ``consensuspr loadtest`` on a server: short, with the small rollouts, as JSON.
+
+    Settings without an option go by the environment.
+    """
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("consensuspr.loadtest.processes.LEAD_S", 0.05)
     root = logging.getLogger()
 
-    def run(address: str, *options: object, text: bool = False) -> Outcome:
+    def run(address: str, *options: object, text: bool = False, **settings: object) -> Outcome:
         command = ["loadtest", "--address", address, "--dataset", str(dataset)]
         given = [str(option) for option in options]
         if not {"--rollouts", "--generate"} & set(given):
             command += ["--rollouts", str(rollouts)]
         if "--batch" not in given and "verl" not in given:
             command += ["--batch", "3"]
-        for option, value in (("--warmup", "0"), ("--processes", "1")):
-            if option not in given:
-                command += [option, value]
+        for name, value in ({"warmup": 0, "processes": 1} | settings).items():
+            monkeypatch.setenv(f"CONSENSUSPR_LOADTEST_{name.upper()}", str(value))
         handlers, level = root.handlers[:], root.level
         root.handlers[:] = []
         code = main([*command, *given, *([] if text else ["--json"])])

@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 
-from consensuspr.errors import InputError
 from consensuspr.loadtest.load import Load
-from consensuspr.loadtest.processes import Progress, RunResult
+from consensuspr.loadtest.processes import RunProgress, RunResult
 from consensuspr.loadtest.saturation import (
     MAX_STEPS,
-    MAX_WINDOWS,
     PRECISION,
     STABLE_WINDOWS,
-    Limits,
+    RateStep,
     Search,
-    Step,
     find_saturation,
 )
-from consensuspr.loadtest.stats import Tally
+from consensuspr.loadtest.settings import MAX_WINDOWS, LoadSettings
+from consensuspr.loadtest.stats import LoadTally
 
 WINDOW_S = 1.0
 TICK_S = 0.25
@@ -49,12 +47,12 @@ class Model:
     rates: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
 
-    def run(self, load: Load, watch: Callable[[Progress], bool]) -> RunResult:
-        rate = load.rate(0)
+    def run(self, load: Load, watch: Callable[[RunProgress], bool]) -> RunResult:
+        rate = load.rates[0][0]
         self.rates.append(rate)
         late = len(self.rates) <= self.late_first
         latency_s = 1.0 if late else self.latency_s(rate)
-        tally = Tally()
+        tally = LoadTally()
         tally.lag.record(0.5 if late else 0.0001)
         at_s, due, served = 0.0, 0.0, 0.0
         while at_s < load.duration_s:
@@ -75,15 +73,18 @@ class Model:
             at_s += TICK_S
             if self.interrupt_at == len(self.rates):
                 return RunResult(tally, at_s, interrupted=True)
-            if watch(Progress(at_s, tally, 0)):
+            if watch(RunProgress(at_s, tally, 0)):
                 break
         self.lengths.append(at_s)
         return RunResult(tally, at_s, cpu_shares=[0.5])
 
 
-def search(model: Model, limits: Limits | None = None, start: float = 16) -> Search:
-    limits = limits or Limits(None, 0.01, WINDOW_S)
-    return find_saturation(model.run, start, 0.0, limits)
+def limits(**given: Any) -> LoadSettings:
+    return LoadSettings(find_saturation=True, warmup=0, **({"window": WINDOW_S} | given))
+
+
+def search(model: Model, start: float = 16, **given: Any) -> Search:
+    return find_saturation(model.run, start, limits(**given))
 
 
 @pytest.mark.parametrize("sheds", [False, True])
@@ -99,7 +100,7 @@ def test_finds_the_capacity(capacity: float, start: float, sheds: bool) -> None:
 
 def test_finds_the_rate_at_which_latency_passes_its_limit() -> None:
     model = Model(10_000, latency_s=lambda rate: 0.001 * rate)
-    found = search(model, Limits(0.1, 0.01, WINDOW_S))
+    found = search(model, max_p99=100)
     assert found.best is not None
     assert 100 / (1 + PRECISION) <= found.best.rate <= 101
     assert found.best.p99_s is not None and found.best.p99_s <= 0.1
@@ -143,11 +144,11 @@ def test_a_step_whose_windows_never_agree_is_judged_and_says_so() -> None:
 
 def test_a_step_that_the_load_generator_spoilt_is_made_once_more() -> None:
     model = Model(1000, late_first=1)
-    found = search(model, Limits(0.1, 0.01, WINDOW_S))
+    found = search(model, max_p99=100)
     assert model.rates[:3] == [16, 16, 32]
     assert [step.sustained for step in found.steps[:3]] == [None, True, True]
     always = Model(1000, late_first=1000)
-    found = search(always, Limits(0.1, 0.01, WINDOW_S))
+    found = search(always, max_p99=100)
     assert found.best is None
     assert always.rates[:4] == [16, 16, 8, 8]
     # Slow, perhaps, but whose fault it is nobody knows.
@@ -164,8 +165,7 @@ def test_a_step_that_the_load_generator_spoilt_is_made_once_more() -> None:
 
 @pytest.mark.parametrize("window_s", [0.5, 0.75, 1.0, 1.75, 4.75, 15.0])
 def test_a_search_may_start_at_the_lowest_rate(window_s: float) -> None:
-    limits = Limits(None, 0.01, window_s)
-    found = search(Model(0), limits, start=limits.lowest_rate)
+    found = search(Model(0), start=1 / window_s, window=window_s)
     assert [step.rate for step in found.steps] == [1 / window_s]
 
 
@@ -178,42 +178,25 @@ def test_a_server_that_answers_nothing_ends_the_search() -> None:
 def test_a_server_without_limit_ends_the_search() -> None:
     rates: list[float] = []
 
-    def run(load: Load, watch: Callable[[Progress], bool]) -> RunResult:
-        rates.append(load.rate(0))
-        tally = Tally()
+    def run(load: Load, watch: Callable[[RunProgress], bool]) -> RunResult:
+        rates.append(load.rates[0][0])
+        tally = LoadTally()
         for tick in range(20):
             its = tally.timeline.at(tick * TICK_S)
             its.due = its.answered = 100
             its.latency.record(0.001)
-        watch(Progress(4.5, tally, 0))
+        watch(RunProgress(4.5, tally, 0))
         return RunResult(tally)
 
-    found = find_saturation(run, 1.0, 0.0, Limits(None, 0.01, WINDOW_S))
+    found = find_saturation(run, 1.0, limits())
     assert len(rates) == MAX_STEPS
     assert found.best is not None and found.best.rate == rates[-1]
 
 
 def test_ctrl_c_ends_the_search_with_what_was_found() -> None:
-    said: list[Step] = []
+    said: list[RateStep] = []
     model = Model(1000, interrupt_at=3)
-    limits = Limits(None, 0.01, WINDOW_S)
-    found = find_saturation(model.run, 16, 0.0, limits, said.append)
-    assert found.interrupted
+    found = find_saturation(model.run, 16, limits(), said.append)
+    assert found.result.interrupted
     assert found.best is not None and found.best.rate == 32
     assert said == found.steps and len(said) == 2
-
-
-@pytest.mark.parametrize(
-    ("limits", "says"),
-    [
-        ((0.0, 0.01, 1.0), "--max-p99 must be above 0 milliseconds, got 0"),
-        ((None, -0.1, 1.0), r"--max-error-rate must be a share in \[0, 1\], got -0.1"),
-        ((None, 0.01, 0.25), r"--window must be a multiple of 0.25 in \[0.5, 15\] seconds"),
-        ((None, 0.01, 1.1), "--window must be .* got 1.1"),
-        ((None, 0.01, 16.0), "--window must be .* got 16"),
-        ((None, 0.01, 1.0, 1.5), r"--max-undecided must be a share in \[0, 1\], got 1.5"),
-    ],
-)
-def test_wrong_limits_are_refused(limits: tuple[Any, ...], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        Limits(*limits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from dataclasses import dataclass
 
 from benchmarks.harness.measure import Context
@@ -11,9 +10,9 @@ from benchmarks.harness.results import Check, Figure
 from benchmarks.suites.service.processes import on_one_core, reward_server
 from benchmarks.suites.service.work import REWARD, Work, WrongAnswer
 from consensuspr.client import RewardClient
-from consensuspr.loadtest.load import Pool, Settings, response_bytes
+from consensuspr.loadtest.load import Pool, Target
 from consensuspr.loadtest.result import LoadTest, perform
-from consensuspr.loadtest.saturation import Limits
+from consensuspr.loadtest.settings import LoadSettings
 from consensuspr.scoring.types import ScoreOptions
 
 BATCH = 16
@@ -77,30 +76,35 @@ def measure(context: Context, work: Work) -> Overload | None:
             address = stack.enter_context(
                 reward_server(work.dataset, context.scratch, workers=1, threads=1)
             )
-        closed = Settings(
-            address,
+        closed = LoadSettings(
             batch=BATCH,
             concurrency=CONCURRENCY,
-            duration_s=seconds,
-            warmup_s=2.0,
+            duration=seconds,
+            warmup=2.0,
             check=0.02,
             seed=context.seed,
-            options=ScoreOptions(reward=REWARD),
+            max_error_rate=1.0,
         )
+        opened = closed.model_dump(exclude={"concurrency"}, exclude_unset=True)
+
+        def run(rate: float | None = None) -> LoadTest:
+            settings = closed if rate is None else LoadSettings(**opened, rate=rate)
+            return _run(address, settings, work)
+
         # On a shared machine a core is not always ours: the most that was served is the
         # capacity, and both loads are compared next to each other, the median of the pairs counts.
-        capacity = max(_served(_run(closed, work)) for _ in range(RUNS))
+        capacity = max(_served(run()) for _ in range(RUNS))
         context.say(f"capacity: {capacity:.0f} requests of {BATCH} rollouts a second")
         pairs: list[tuple[LoadTest, LoadTest]] = []
         for _ in range(MOST_RUNS):
-            high = _run(dataclasses.replace(closed, rate=HIGH * capacity), work)
+            high = run(HIGH * capacity)
             if _served(high) > FITS * capacity:
                 # It can do more than a closed loop asked of it: that was no overload.
                 capacity = _served(high)
                 context.say(f"capacity: rather {capacity:.0f}")
                 pairs = []
                 continue
-            low = _run(dataclasses.replace(closed, rate=LOW * capacity), work)
+            low = run(LOW * capacity)
             if low.tally.shed_rate > DISTURBED:
                 context.say(f"{100 * low.tally.shed_rate:.0f} % were refused at 80 %: once more")
                 continue
@@ -126,13 +130,13 @@ def measure(context: Context, work: Work) -> Overload | None:
     )
 
 
-def _run(settings: Settings, work: Work) -> LoadTest:
+def _run(address: str, settings: LoadSettings, work: Work) -> LoadTest:
     """Load the server once, and check that what it accepted came back, and right."""
-    num_bytes = sum(map(response_bytes, work.rollouts))
-    pool = Pool(tuple(work.rollouts), "generated", num_bytes)
-    with RewardClient(settings.address) as client:
+    pool = Pool(tuple(work.rollouts), "generated")
+    with RewardClient(address) as client:
         server = client.server_info()
-    result = perform(settings, pool, server, str(work.dataset), Limits(None, 1.0), search=False)
+    target = Target(address, server, str(work.dataset), ScoreOptions(reward=REWARD))
+    result = perform(target, settings, pool)
     tally = result.tally
     if tally.failed or tally.abandoned or set(tally.statuses) - {"OK"}:
         raise WrongAnswer(
@@ -146,7 +150,7 @@ def _run(settings: Settings, work: Work) -> LoadTest:
 
 
 def _served(result: LoadTest) -> float:
-    return result.tally.answered / result.elapsed_s
+    return result.tally.answered / result.result.elapsed_s
 
 
 def _p99(result: LoadTest) -> float:

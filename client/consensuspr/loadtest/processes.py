@@ -1,9 +1,12 @@
-"""One run of one process: requests out when they are due, outcomes in.
+"""Load processes: each sends its part of a run and counts what comes back; one leads them.
 
 Open loop: a request is due when the schedule says so, whatever the server does, and its
 latency counts from then on.  Where memory allows no more requests in flight, it waits and its
 latency goes on counting (no coordinated omission).  Closed loop: a request is due when the
 one before it ended.
+
+The processes are spawned, not forked: gRPC does not survive a fork.  All run by one clock, the
+system's monotonic one, and begin at one moment that lies ahead when they are told.
 """
 
 from __future__ import annotations
@@ -16,44 +19,174 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from consensuspr.errors import ConsensusPRError
 from consensuspr.loadtest.load import (
-    MAX_PROCESSES,
     Load,
-    Pacer,
     Pool,
-    Settings,
+    Target,
     due_times,
     in_flight_limit,
 )
-from consensuspr.loadtest.senders import DEADLINE, Outcome, Sender, make_sender
+from consensuspr.loadtest.senders import BatchSender, SampleSender, Sender
+from consensuspr.loadtest.settings import MAX_PROCESSES, LoadSettings, Profile
 from consensuspr.loadtest.stats import (
-    Done,
-    Failed,
-    Order,
-    Part,
-    Quit,
-    Ready,
+    DEADLINE,
+    LoadTally,
     Recorder,
-    Sample,
-    Sampler,
-    Setup,
-    Start,
-    Stop,
-    Tally,
+    RequestOutcome,
+    ScoreSample,
+    ScoreSampler,
 )
+from consensuspr.scoring.types import Rollout
 
 # After a request that was not answered, where the server gave no hint: a closed loop would
 # else call a server that is down as fast as it can.
 PAUSE_S = 0.1
+# Handed over at a time where several are due: fewer wake-ups of the loop at high rates.
+_TOGETHER_S = 0.0002
+# Between two parts of a tally.
+REPORT_S = 0.25
+# A fresh server takes seconds until its first answers come: what it starts for them, as the
+# processes for computer algebra, it starts when it first needs it.
+WAKE_S = 30.0
+# Between the order and the start of the warm-up: for orders to arrive everywhere.
+LEAD_S = 0.2
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 10.0
+TICK_S = 0.25
 
 
-class Run:
+@dataclass(frozen=True, slots=True)
+class ProcessSetup:
+    """What a load process is made with.
+
+    Attributes:
+        target: to load.
+        settings: of the load test.
+        rollouts: to send.
+        number: of the process, from 0.
+        processes: of the load test.
+        connections: of this process, at least 1.
+    """
+
+    target: Target
+    settings: LoadSettings
+    rollouts: tuple[Rollout, ...]
+    number: int
+    processes: int
+    connections: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The order to carry out a run.
+
+    Attributes:
+        at: the end of the warm-up on the system's monotonic clock, the same for all processes.
+        load: open loop; None: a closed one.
+        concurrency: of this process in a closed loop.
+        first: number of this process's first request of a closed loop.
+        requests: measured requests: of all processes in an open loop, of this one in a closed
+            loop; None: no limit.
+    """
+
+    at: float
+    load: Load | None
+    concurrency: int
+    first: int
+    requests: int | None
+
+
+class _Word(Enum):
+    """What leader and load processes say besides."""
+
+    READY = "connected, and waiting for a run"
+    STOP = "end the run now: send nothing more, and give up what is in flight"
+    QUIT = "leave"
+
+
+_Orders = asyncio.Queue[Start | _Word]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What became of requests since the last part, and how many are in flight now."""
+
+    tally: LoadTally
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A run is over: the process's share of a core while it lasted, and scores to compare."""
+
+    cpu_share: float
+    samples: tuple[ScoreSample, ...]
+
+
+class Pacer:
+    """Calls back in the event loop whenever something is due.
+
+    An event loop wakes up to a millisecond late, which would be part of every latency.  A thread
+    that only sleeps is late by a tenth of that, and hands over to the loop.
+
+    Args:
+        dues: times of the monotonic clock, ascending; drawn from in the thread.
+        begin: called in the loop with each time, never before it.
+        ended: called in the loop once, after the last one, also when stopped.
+    """
+
+    def __init__(
+        self,
+        dues: Iterable[float],
+        begin: Callable[[float], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._dues = dues
+        self._begin = begin
+        self._ended = ended
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Call no more; what is handed over already still comes."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        hand_over = self._loop.call_soon_threadsafe
+        handed: list[float] = []
+        try:
+            for due in self._dues:
+                if handed and due - handed[0] > _TOGETHER_S:
+                    hand_over(self._begin_all, handed)
+                    handed = []
+                wait_s = due - time.monotonic()
+                if wait_s > 0:
+                    self._stop.wait(wait_s)
+                if self._stop.is_set():
+                    break
+                handed.append(due)
+            hand_over(self._begin_all, handed)
+        finally:
+            hand_over(self._ended)
+
+    def _begin_all(self, dues: list[float]) -> None:
+        for due in dues:
+            self._begin(due)
+
+
+class ProcessRun:
     """One run, from its order to its end.
 
     Args:
@@ -63,7 +196,9 @@ class Run:
         recorder: is told of every request.
     """
 
-    def __init__(self, setup: Setup, order: Start, sender: Sender, recorder: Recorder) -> None:
+    def __init__(
+        self, setup: ProcessSetup, order: Start, sender: Sender, recorder: Recorder
+    ) -> None:
         self._settings = setup.settings
         self._process, self._processes = setup.number, setup.processes
         self._order = order
@@ -158,12 +293,12 @@ class Run:
         if self._all_due.is_set() and not self._in_flight and not self._waiting:
             self._over.set()
 
-    async def _send(self, due: float, *, held: bool) -> Outcome:
+    async def _send(self, due: float, *, held: bool) -> RequestOutcome:
         now = time.monotonic()
-        left_s = due + self._settings.timeout_s - now
+        left_s = due + self._settings.timeout - now
         self._recorder.sent(due, now, held=held)
         if left_s <= 0:
-            outcome = Outcome(DEADLINE, "its time was over before it could be sent")
+            outcome = RequestOutcome(DEADLINE, "its time was over before it could be sent")
         else:
             outcome = await self._sender.send(next(self._numbers), left_s)
         self._recorder.ended(due, time.monotonic(), outcome)
@@ -180,10 +315,10 @@ class Run:
 
     async def _loop(self, quota: int | None) -> None:
         order, settings = self._order, self._settings
-        await asyncio.sleep(order.at - settings.warmup_s - time.monotonic())
+        await asyncio.sleep(order.at - settings.warmup - time.monotonic())
         while not self._stopped:
             now = time.monotonic()
-            if now >= order.at + settings.duration_s or quota == 0:
+            if now >= order.at + settings.end_s or quota == 0:
                 return
             if quota is not None and now >= order.at:
                 quota -= 1
@@ -196,20 +331,11 @@ class Run:
                 await asyncio.sleep(outcome.retry_after_s or PAUSE_S)
 
 
-# MERGED A load process: waits for orders, carries out runs, tells what became of them.
-
-REPORT_S = 0.25
-
-# A fresh server takes seconds until its first answers come: what it starts for them, as the
-# processes for computer algebra, it starts when it first needs it.
-WAKE_S = 30.0
-
-
 def work(pipe: Connection[Any, Any]) -> None:
     """Be a load process until told to quit, or until nobody is left to tell.
 
     Args:
-        pipe: to the process that leads; its first message is the :class:`Setup`.
+        pipe: to the process that leads; its first message is the :class:`ProcessSetup`.
     """
     # Ctrl-C reaches all processes of a terminal; the leading one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -219,23 +345,24 @@ def work(pipe: Connection[Any, Any]) -> None:
         return  # the leader has gone, and nobody is left to tell
     except Exception as error:
         with contextlib.suppress(OSError):
-            pipe.send(Failed(error))
+            pipe.send(error)
 
 
-async def _serve(pipe: Connection[Any, Any], setup: Setup) -> None:
-    orders: asyncio.Queue[Order] = asyncio.Queue()
+async def _serve(pipe: Connection[Any, Any], setup: ProcessSetup) -> None:
+    orders: _Orders = asyncio.Queue()
     loop = asyncio.get_running_loop()
     reader = threading.Thread(target=_read, args=(pipe, orders, loop), daemon=True)
     reader.start()
-    sender = make_sender(setup.settings, setup.rollouts, setup.connections)
+    kind = SampleSender if setup.settings.profile is Profile.VERL else BatchSender
+    sender = kind(setup.target, setup.settings, setup.rollouts, setup.connections)
     try:
         await sender.open()
-        if setup.settings.warmup_s:
+        if setup.settings.warmup:
             await _wake(sender, setup)
-        pipe.send(Ready())
+        pipe.send(_Word.READY)
         while True:
             order = await orders.get()
-            if isinstance(order, Quit):
+            if order is _Word.QUIT:
                 return
             if isinstance(order, Start):
                 pipe.send(await _run(pipe, setup, order, sender, orders))
@@ -243,7 +370,7 @@ async def _serve(pipe: Connection[Any, Any], setup: Setup) -> None:
         await sender.close()
 
 
-async def _wake(sender: Sender, setup: Setup) -> None:
+async def _wake(sender: Sender, setup: ProcessSetup) -> None:
     """Return when each connection has brought a reply or a refusal, at most :data:`WAKE_S` later.
 
     These requests come before the warm-up and are counted nowhere.
@@ -253,7 +380,7 @@ async def _wake(sender: Sender, setup: Setup) -> None:
 
     async def ask(number: int) -> None:
         while (left_s := give_up_at - clock()) > 0:
-            outcome = await sender.send(number, min(left_s, setup.settings.timeout_s))
+            outcome = await sender.send(number, min(left_s, setup.settings.timeout))
             if outcome.code != DEADLINE:
                 return
 
@@ -261,15 +388,17 @@ async def _wake(sender: Sender, setup: Setup) -> None:
 
 
 def _read(
-    pipe: Connection[Any, Any], orders: asyncio.Queue[Order], loop: asyncio.AbstractEventLoop
+    pipe: Connection[Any, Any],
+    orders: _Orders,
+    loop: asyncio.AbstractEventLoop,
 ) -> None:
     """Pass on orders; a leader that has gone means to quit."""
-    order: Order | None = None
-    while not isinstance(order, Quit):
+    order: Start | _Word | None = None
+    while order is not _Word.QUIT:
         try:
             order = pipe.recv()
         except (EOFError, OSError):
-            order = Quit()
+            order = _Word.QUIT
         try:
             loop.call_soon_threadsafe(orders.put_nowait, order)
         except RuntimeError:  # the loop has ended, so that there is nobody to tell
@@ -278,15 +407,15 @@ def _read(
 
 async def _run(
     pipe: Connection[Any, Any],
-    setup: Setup,
+    setup: ProcessSetup,
     order: Start,
     sender: Sender,
-    orders: asyncio.Queue[Order],
-) -> Done:
+    orders: _Orders,
+) -> _Done:
     """Carry out one run, tell how it goes, and stop it where that is ordered."""
-    sampler = Sampler(setup.settings.check, setup.settings.seed + setup.number)
+    sampler = ScoreSampler(setup.settings.check, setup.settings.seed + setup.number)
     recorder = Recorder(order.at, sampler)
-    run = Run(setup, order, sender, recorder)
+    run = ProcessRun(setup, order, sender, recorder)
     wall, cpu = time.monotonic(), time.process_time()
     running = asyncio.create_task(run.carry_out())
     ordered = asyncio.create_task(orders.get())
@@ -297,28 +426,17 @@ async def _run(
             )
             if ordered.done():
                 run.stop()
-                if isinstance(ordered.result(), Stop):
+                if ordered.result() is _Word.STOP:
                     ordered = asyncio.create_task(orders.get())
                 else:  # to quit, which is for the caller
                     orders.put_nowait(ordered.result())
                 await running
-            pipe.send(Part(recorder.take(), run.in_flight))
+            pipe.send(_Part(recorder.take(), run.in_flight))
     finally:
         ordered.cancel()
     running.result()
-    return Done(time.process_time() - cpu, time.monotonic() - wall, tuple(sampler.samples))
-
-
-# MERGED The load processes, seen from the one that leads them.
-#
-# They are spawned, not forked: gRPC does not survive a fork.  All run by one clock, the
-# system's monotonic one, and begin at one moment that lies ahead when they are told.
-
-# Between the order and the start of the warm-up: for orders to arrive everywhere.
-LEAD_S = 0.2
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 10.0
-TICK_S = 0.25
+    cpu_share = (time.process_time() - cpu) / (time.monotonic() - wall)
+    return _Done(cpu_share, tuple(sampler.samples))
 
 
 class LoadProcessLost(ConsensusPRError):
@@ -326,7 +444,7 @@ class LoadProcessLost(ConsensusPRError):
 
 
 @dataclass(slots=True)
-class Progress:
+class RunProgress:
     """How a run goes.
 
     Attributes:
@@ -336,7 +454,7 @@ class Progress:
     """
 
     elapsed_s: float
-    tally: Tally
+    tally: LoadTally
     in_flight: int
 
 
@@ -352,35 +470,36 @@ class RunResult:
         samples: scores to compare.
     """
 
-    tally: Tally = field(default_factory=Tally)
+    tally: LoadTally = field(default_factory=LoadTally)
     elapsed_s: float = 0.0
     interrupted: bool = False
     cpu_shares: list[float] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[ScoreSample] = field(default_factory=list)
 
 
 _LOST = "a load process ended before the run was over"
 
-Watch = Callable[[Progress], bool]
+Watch = Callable[[RunProgress], bool]
 
 
 class Team:
     """The load processes; a context manager that leaves none behind.
 
     Args:
+        target: to load.
         settings: of the load test.
         pool: what they send.
-        search: runs are open loops although the settings name no rate.
 
     Raises:
         ConsensusPRError: one of them cannot reach the server.
     """
 
-    def __init__(self, settings: Settings, pool: Pool, *, search: bool = False) -> None:
+    def __init__(self, target: Target, settings: LoadSettings, pool: Pool) -> None:
+        self._target = target
         self._settings = settings
         self._pool = pool
         # In a closed loop each has at least one request at a time.
-        closed = settings.rate is None and not search
+        closed = settings.rate is None and not settings.find_saturation
         self.processes = min(settings.processes, settings.concurrency if closed else MAX_PROCESSES)
         context = multiprocessing.get_context("spawn")
         self._members: list[tuple[Any, Connection[Any, Any]]] = []
@@ -418,7 +537,7 @@ class Team:
         Raises:
             LoadProcessLost: a load process ended.
         """
-        start_at = time.monotonic() + LEAD_S + self._settings.warmup_s
+        start_at = time.monotonic() + LEAD_S + self._settings.warmup
         for number, (_, pipe) in enumerate(self._members):
             self._send(pipe, self._order(number, start_at, load))
         result = RunResult()
@@ -426,47 +545,50 @@ class Team:
         in_flight: dict[Connection[Any, Any], int] = {}
         running = [pipe for _, pipe in self._members]
         stopped = False
-        while running:
-            try:
-                for ready in wait(running, timeout=TICK_S):
-                    pipe = _pipe_of(ready, running)
+        with _noted_interrupt() as interrupted:
+            while running:
+                ready = wait(running, timeout=TICK_S)
+                for pipe in [each for each in running if each in ready]:
                     said = self._receive(pipe)
-                    if isinstance(said, Part):
+                    if isinstance(said, _Part):
                         result.tally.add(said.tally)
                         in_flight[pipe] = said.in_flight
-                    elif isinstance(said, Done):
+                    elif isinstance(said, _Done):
                         running.remove(pipe)
-                        result.cpu_shares.append(said.cpu_s / said.wall_s)
+                        result.cpu_shares.append(said.cpu_share)
                         result.samples += said.samples
                 result.elapsed_s = time.monotonic() - start_at
-                progress = Progress(result.elapsed_s, result.tally, sum(in_flight.values()))
-                if watch(progress) and not stopped:
+                result.interrupted = interrupted.is_set()
+                progress = RunProgress(result.elapsed_s, result.tally, sum(in_flight.values()))
+                if (watch(progress) or result.interrupted) and not stopped:
                     stopped = True
-                    self._stop(running)
-            except KeyboardInterrupt:
-                if result.interrupted:  # twice: no patience for a report either
-                    raise
-                result.interrupted = stopped = True
-                self._stop(running)
+                    for pipe in running:
+                        self._send(pipe, _Word.STOP)
         return result
 
-    def _setup(self, number: int) -> Setup:
+    def _setup(self, number: int) -> ProcessSetup:
         connections = max(self._settings.connections, self.processes)
-        share = connections // self.processes + (number < connections % self.processes)
-        return Setup(self._settings, self._pool.rollouts, number, self.processes, share)
+        return ProcessSetup(
+            self._target,
+            self._settings,
+            self._pool.rollouts,
+            number,
+            self.processes,
+            self._share(connections, number),
+        )
 
     def _order(self, number: int, start_at: float, load: Load | None) -> Start:
         settings = self._settings
-
-        def share(total: int) -> int:
-            return total // self.processes + (number < total % self.processes)
-
         requests = settings.requests
         if load is None and requests is not None:
-            requests = share(requests)
+            requests = self._share(requests, number)
         # Far apart, so that processes send different rollouts at a time.
         first = number * 1_000_003
-        return Start(start_at, load, share(settings.concurrency), first, requests)
+        at_a_time = self._share(settings.concurrency, number)
+        return Start(start_at, load, at_a_time, first, requests)
+
+    def _share(self, total: int, number: int) -> int:
+        return total // self.processes + (number < total % self.processes)
 
     def _await_ready(self) -> None:
         give_up_at = time.monotonic() + START_TIMEOUT_S
@@ -475,32 +597,27 @@ class Team:
                 raise LoadProcessLost(
                     f"a load process was not ready after {START_TIMEOUT_S:g} seconds"
                 )
-            said = self._receive(pipe)
-            assert isinstance(said, Ready)
+            assert self._receive(pipe) is _Word.READY
 
     def _receive(self, pipe: Connection[Any, Any]) -> object:
         try:
             said = pipe.recv()
         except (EOFError, OSError):
             raise LoadProcessLost(_LOST) from None
-        if isinstance(said, Failed):
-            raise said.error
+        if isinstance(said, Exception):  # the process cannot go on
+            raise said
         return said
 
-    def _send(self, pipe: Connection[Any, Any], message: Setup | Start | Stop) -> None:
+    def _send(self, pipe: Connection[Any, Any], message: ProcessSetup | Start | _Word) -> None:
         try:
             pipe.send(message)
         except OSError:
             raise LoadProcessLost(_LOST) from None
 
-    def _stop(self, running: list[Connection[Any, Any]]) -> None:
-        for pipe in running:
-            self._send(pipe, Stop())
-
     def _end(self) -> None:
         for _, pipe in self._members:
             with contextlib.suppress(OSError):  # it has gone already
-                pipe.send(Quit())
+                pipe.send(_Word.QUIT)
             pipe.close()  # nobody reads any more: what it still wants to say must not block it
         give_up_at = time.monotonic() + STOP_TIMEOUT_S
         for process, _ in self._members:
@@ -511,5 +628,21 @@ class Team:
             process.close()
 
 
-def _pipe_of(ready: object, running: list[Connection[Any, Any]]) -> Connection[Any, Any]:
-    return next(pipe for pipe in running if pipe is ready)
+@contextlib.contextmanager
+def _noted_interrupt() -> Iterator[threading.Event]:
+    """Note a first Ctrl-C, which may not raise in the middle of a message; a second one raises."""
+    noted = threading.Event()
+
+    def note(number: int, frame: object) -> None:
+        if noted.is_set():  # no patience for a report either
+            raise KeyboardInterrupt
+        noted.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield noted  # signals are not for this thread
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,6 +1,8 @@
-"""Line charts as inline SVG, without a script and without a style of their own.
+"""The files of a load test: one page, all figures, or the run over time; by suffix.
 
-Colours come from classes of the page's style sheet.  Every text passes :func:`safe`.
+The page loads nothing and runs nothing: its charts are inline SVG, and its
+Content-Security-Policy allows the one style sheet, by its digest, and nothing else, so that a
+hole in the escaping could neither load nor run anything.  Every text passes :func:`safe`.
 """
 
 from __future__ import annotations
@@ -14,222 +16,25 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import log10
 from pathlib import Path
 
 from consensuspr.data import atomic_file
 from consensuspr.errors import InputError
-from consensuspr.loadtest.load import Arrivals
-from consensuspr.loadtest.result import RANKS, LoadTest
+from consensuspr.loadtest.result import LoadTest
+from consensuspr.loadtest.settings import Arrivals
+from consensuspr.loadtest.stats import ms
 
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 78, 34, 14, 44
 MAX_TICKS = 7
 # More points than pixels would only make the page larger.
 MAX_MARKED = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a chart.
-
-    Attributes:
-        name: in the legend.
-        points: x ascending; a gap where y is None.
-        hollow: places of the points that are drawn hollow.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float | None]]
-    hollow: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart with one or more lines over one pair of axes.
-
-    Attributes:
-        title: above it.
-        x_label: with its unit.
-        y_label: with its unit.
-        lines: to draw, the first on top.
-        x_from: where the x axis begins; None: at the smallest x.
-        log_y: whether the y axis is logarithmic; then every y is above 0.
-        x_ticks: places and names on the x axis; None: round numbers.
-        note: a sentence below.
-    """
-
-    title: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
-    x_from: float | None = None
-    log_y: bool = False
-    x_ticks: tuple[tuple[float, str], ...] | None = None
-    note: str = ""
-
-
-def safe(text: str) -> str:
-    """Return text as it may stand in the page: markup escaped, control characters shown."""
-    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    return html.escape(shown, quote=True)
-
-
-def round_ticks(low: float, high: float, most: int = MAX_TICKS) -> list[float]:
-    """Return round numbers from ``low`` to ``high``, about ``most`` of them, evenly spaced."""
-    if high <= low:
-        return [low]
-    raw = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * k for k in (1, 2, 5, 10) if power * k >= raw)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return ticks in [low, high], both above 0, for a logarithmic axis.
-
-    1, 2 and 5 times powers of ten; powers of ten alone where those would be many; round numbers
-    where they would be fewer than three.
-    """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1, 2, 5), (1,)):
-        ticks = [k * 10.0**power for power in powers for k in factors]
-        ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
-        if len(ticks) <= MAX_TICKS + 2:
-            break
-    return ticks if len(ticks) > 2 else round_ticks(low, high)
-
-
-def draw(chart: Chart) -> str:
-    """Return a chart as an SVG element; a sentence where there is nothing to draw."""
-    points = [(x, y) for line in chart.lines for x, y in line.points if y is not None]
-    if chart.log_y:
-        points = [(x, y) for x, y in points if y > 0]
-    if not points:
-        return "<p class='quiet'>Nothing was answered, so that there is nothing to draw.</p>"
-    scale = _Scale.around(points, chart)
-    parts = [
-        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{safe(chart.title)}'>",
-        *_axes(chart, scale),
-    ]
-    for number, line in reversed(tuple(enumerate(chart.lines))):
-        parts += _line(line, number, scale, chart)
-    parts.append("</svg>")
-    return "".join(parts)
-
-
-def legend(chart: Chart) -> str:
-    """Return the names of a chart's lines with their colours."""
-    keys = "".join(
-        f"<li><svg viewBox='0 0 22 8' class='key' aria-hidden='true'>"
-        f"<line x1='0' y1='4' x2='22' y2='4' class='line c{number}'/></svg>{safe(line.name)}</li>"
-        for number, line in enumerate(chart.lines)
-    )
-    return f"<ul class='legend'>{keys}</ul>"
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Where values stand in the picture."""
-
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    log_y: bool
-
-    @classmethod
-    def around(cls, points: Sequence[tuple[float, float]], chart: Chart) -> _Scale:
-        xs = [x for x, _ in points] + [place for place, _ in chart.x_ticks or ()]
-        ys = [y for _, y in points]
-        x_low, x_high = min(xs) if chart.x_from is None else chart.x_from, max(xs)
-        if x_low == x_high:
-            x_low, x_high = x_low - 0.5, x_high + 0.5
-        if chart.log_y:
-            return cls(x_low, x_high, min(ys) / 1.25, max(ys) * 1.25, log_y=True)
-        return cls(x_low, x_high, 0.0, max(ys) * 1.08 or 1.0, log_y=False)
-
-    def x(self, value: float) -> float:
-        return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        if self.log_y:
-            share = math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
-        else:
-            share = (value - self.y_low) / (self.y_high - self.y_low)
-        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-
-
-def _axes(chart: Chart, scale: _Scale) -> list[str]:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    if scale.log_y:
-        y_ticks = log_ticks(scale.y_low, scale.y_high)
-    else:
-        y_ticks = round_ticks(scale.y_low, scale.y_high)
-    parts = []
-    for tick in y_ticks:
-        y = scale.y(tick)
-        parts.append(f"<line x1='{LEFT}' y1='{y:.1f}' x2='{right}' y2='{y:.1f}' class='grid'/>")
-        parts.append(f"<text x='{LEFT - 7}' y='{y + 4:.1f}' class='tick end'>{tick:,g}</text>")
-    x_ticks = chart.x_ticks
-    if x_ticks is None:
-        x_ticks = tuple((t, f"{t:,g}") for t in round_ticks(scale.x_low, scale.x_high, 9))
-    for place, name in x_ticks:
-        x = scale.x(place)
-        parts.append(
-            f"<line x1='{x:.1f}' y1='{bottom}' x2='{x:.1f}' y2='{bottom + 5}' class='axis'/>"
-        )
-        parts.append(f"<text x='{x:.1f}' y='{bottom + 18}' class='tick mid'>{safe(name)}</text>")
-    middle_y = (TOP + bottom) / 2
-    parts += [
-        f"<line x1='{LEFT}' y1='{bottom}' x2='{right}' y2='{bottom}' class='axis'/>",
-        f"<text x='{(LEFT + right) / 2:.0f}' y='{HEIGHT - 6}' class='label mid'>"
-        f"{safe(chart.x_label)}</text>",
-        f"<text x='14' y='{middle_y:.0f}' class='label mid'"
-        f" transform='rotate(-90 14 {middle_y:.0f})'>{safe(chart.y_label)}</text>",
-    ]
-    return parts
-
-
-def _line(line: Line, number: int, scale: _Scale, chart: Chart) -> list[str]:
-    """Return a line, broken where there is no value, and its points with their values."""
-    pieces: list[list[str]] = [[]]
-    marks = []
-    marked = len(line.points) <= MAX_MARKED
-    for place, (x, y) in enumerate(line.points):
-        if y is None or (scale.log_y and y <= 0):
-            pieces.append([])
-            continue
-        at_x, at_y = f"{scale.x(x):.1f}", f"{scale.y(y):.1f}"
-        pieces[-1].append(f"{at_x},{at_y}")
-        if marked:
-            look = " hollow" if place in line.hollow else ""
-            told = safe(f"{line.name}: {y:,.4g} at {x:,.4g}")
-            marks.append(
-                f"<circle cx='{at_x}' cy='{at_y}' r='3' class='dot c{number}{look}'>"
-                f"<title>{told}</title></circle>"
-            )
-    drawn = [
-        f"<polyline points='{' '.join(piece)}' class='line c{number}'/>"
-        for piece in pieces
-        if len(piece) > 1
-    ]
-    return drawn + marks
-
-
-# MERGED A load test as one HTML page that loads nothing and runs nothing.
-#
-# The Content-Security-Policy allows the page's one style sheet, by its digest, and nothing else:
-# a hole in the escaping could neither load nor run anything.
+# Of a line over time: more would be a fringe that hides the course.
+MAX_POINTS = 100
 
 _CURVE_RANKS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.99)
 
 _ARRIVALS = {Arrivals.CONSTANT: "evenly spaced", Arrivals.POISSON: "Poisson arrivals"}
-
-# Of a line over time: more would be a fringe that hides the course.
-MAX_POINTS = 100
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #16191d; --quiet: #565d66; --line: #d4d8dd;
@@ -289,312 +94,6 @@ figure svg.key { width: 22px; height: 8px; display: inline-block; margin-right: 
 """
 
 
-def render_page(test: LoadTest) -> str:
-    """Return the page of a load test."""
-    digest = b64encode(sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    title = f"Load test of {test.settings.address}"
-    body = "".join(
-        (
-            f"<h1>{safe(title)}</h1>",
-            f"<p class='quiet'>{safe(_about(test))}</p>",
-            _verdict(test),
-            _headline(test),
-            *(_figure(chart) for chart in _charts(test)),
-            _search_table(test),
-            _latency_table(test),
-            _ends_table(test),
-            _facts(test),
-        )
-    )
-    return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{safe(title)}</title><style>{_STYLE}</style></head>"
-        f"<body>{body}</body></html>\n"
-    )
-
-
-def _about(test: LoadTest) -> str:
-    settings = test.settings
-    what = (
-        f"batches of {settings.batch:,} rollouts"
-        if settings.profile == "batch"
-        else "single samples through the client of verl's reward loop"
-    )
-    if test.search is not None:
-        how = "a search for the highest sustained rate"
-    elif settings.rate is None:
-        how = f"a closed loop of {settings.concurrency:,} at a time"
-    else:
-        end = "" if settings.rate_end is None else f" to {settings.rate_end:g}"
-        how = (
-            f"an open loop of {settings.rate:g}{end} requests a second"
-            f" ({settings.shape} load, {_ARRIVALS[settings.arrivals]})"
-        )
-    return (
-        f"{test.began_at}; {what} in {how}; {test.pool.source};"
-        f" sent by {_count(len(test.cpu_shares), 'process', 'es')}"
-        f" on {_count(settings.connections, 'connection', 's')}."
-    )
-
-
-def _count(number: int, thing: str, plural: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else plural}"
-
-
-def _verdict(test: LoadTest) -> str:
-    faults, limits = test.faults(), test.client_limits()
-    parts = []
-    if faults:
-        parts.append(_box("bad", "Failed", faults))
-    else:
-        checked = test.checked
-        said = ["no limit was exceeded"]
-        if checked is not None and checked.compared:
-            said = [str(checked)]
-        parts.append(_box("good", "Passed", said))
-    if limits:
-        parts.append(_box("bad", "The load generator was the limit", limits))
-    if test.notes():
-        parts.append(f"<ul class='quiet'>{_items(test.notes())}</ul>")
-    return "".join(parts)
-
-
-def _box(look: str, heading: str, sentences: Iterable[str]) -> str:
-    return f"<div class='box {look}'><b>{safe(heading)}</b><ul>{_items(sentences)}</ul></div>"
-
-
-def _items(sentences: Iterable[str]) -> str:
-    return "".join(f"<li>{safe(sentence)}</li>" for sentence in sentences)
-
-
-def _headline(test: LoadTest) -> str:
-    figures: list[tuple[str, str]] = []
-    best = None if test.search is None else test.search.best
-    if test.search is not None:
-        if best is not None:
-            figures += [
-                (f"{best.rate:,.1f}", "requests/s sustained"),
-                (f"{best.rollout_rate:,.0f}", "rollouts/s at that rate"),
-                (_ms(best.p50_s), "ms p50 at that rate"),
-                (_ms(best.p99_s), "ms p99 at that rate"),
-            ]
-    else:
-        p50, p99 = test.tally.latency.resolved((50, 99))
-        figures += [
-            (f"{test.rollout_rate:,.0f}", "rollouts/s"),
-            (f"{test.byte_rate / 1e6:,.1f}", "MB/s of responses"),
-            (f"{test.request_rate:,.1f}", "requests/s answered"),
-            (_ms(p50), "ms p50"),
-            (_ms(p99), "ms p99"),
-            (f"{test.tally.error_rate:.2%}", "errors"),
-            (f"{test.tally.shed_rate:.2%}", "shed"),
-        ]
-    cells = "".join(f"<li><b>{safe(v)}</b><span>{safe(n)}</span></li>" for v, n in figures)
-    return f"<ul class='figures'>{cells}</ul>"
-
-
-def _charts(test: LoadTest) -> list[Chart]:
-    if test.search is not None:
-        return [_load_curve(test)]
-    timeline = test.tally.timeline.at_most(MAX_POINTS)
-    bins, width_s = timeline.bins(), timeline.width_s
-    middles = [start_s + width_s / 2 for start_s, _ in bins]
-    quantiles = [its.latency.percentiles((50, 90, 99)) for _, its in bins]
-    maxima = [its.latency.max_s * 1e3 if its.latency.count else None for _, its in bins]
-
-    def over_time(values: Sequence[float | None]) -> list[tuple[float, float | None]]:
-        return list(zip(middles, values, strict=True))
-
-    def rates(values: Sequence[int]) -> list[tuple[float, float | None]]:
-        return over_time([value / width_s for value in values])
-
-    latency = []
-    for place, name in enumerate(("p50", "p90", "p99")):
-        values = [q[place] * 1e3 if q else None for q in quantiles]
-        latency.append(Line(name, over_time(values)))
-    latency.append(Line("maximum", over_time(maxima)))
-    ranked = zip(_CURVE_RANKS, test.tally.latency.resolved(_CURVE_RANKS), strict=True)
-    curve = [(_stretch(r), v * 1e3) for r, v in ranked if v is not None]
-    ticks = tuple((_stretch(r), f"{r:g} %") for r in (1, 50, 90, 99, 99.9, 99.99))
-    return [
-        Chart(
-            "Latency over time",
-            "seconds since the start, when a request was due",
-            "milliseconds",
-            tuple(latency),
-            x_from=0.0,
-            log_y=True,
-            note="Counted from when a request was due, whenever it could be sent. Where fewer than"
-            " 100 were due at a point, its p99 is its maximum.",
-        ),
-        Chart(
-            "Latency by percentile",
-            "share of requests that took no longer",
-            "milliseconds",
-            (Line("latency", curve),),
-            x_ticks=ticks,
-        ),
-        Chart(
-            "Throughput over time",
-            "seconds since the start",
-            "rollouts a second",
-            (Line("scored", rates([its.rollouts for _, its in bins])),),
-            x_from=0.0,
-        ),
-        Chart(
-            "Requests over time",
-            "seconds since the start",
-            "requests a second",
-            (
-                Line("answered", rates([its.answered for _, its in bins])),
-                Line("shed", rates([its.shed for _, its in bins])),
-                Line("failed", rates([its.failed for _, its in bins])),
-                Line("due", rates([its.due for _, its in bins])),
-            ),
-            x_from=0.0,
-        ),
-    ]
-
-
-def _stretch(rank: float) -> float:
-    """Return the place of a percentile: the tail takes as much room as the rest."""
-    return -log10(1 - rank / 100)
-
-
-def _load_curve(test: LoadTest) -> Chart:
-    assert test.search is not None
-    steps = test.search.last_tries
-    broken = frozenset(n for n, step in enumerate(steps) if not step.sustained)
-
-    def line(name: str, values: Sequence[float | None]) -> Line:
-        points = [
-            (step.rate, None if v is None else v * 1e3)
-            for step, v in zip(steps, values, strict=True)
-        ]
-        return Line(name, points, broken)
-
-    return Chart(
-        "Latency against load",
-        "requests a second offered",
-        "milliseconds",
-        (line("p50", [s.p50_s for s in steps]), line("p99", [s.p99_s for s in steps])),
-        log_y=True,
-        note="A hollow point is a rate that was not sustained, or stayed undecided. Of a rate that"
-        " was offered twice, the last try is drawn.",
-    )
-
-
-def _figure(chart: Chart) -> str:
-    note = f"<p class='quiet'>{safe(chart.note)}</p>" if chart.note else ""
-    names = legend(chart) if len(chart.lines) > 1 else ""
-    return (
-        f"<figure><figcaption>{safe(chart.title)}</figcaption>{names}{draw(chart)}{note}</figure>"
-    )
-
-
-def _table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], text: tuple[int, ...] = ()
-) -> str:
-    looks = [" class='text'" if place in text else "" for place in range(len(headings))]
-    head = "".join(
-        f"<th{look}>{safe(name)}</th>" for look, name in zip(looks, headings, strict=True)
-    )
-    body = ""
-    for row in rows:
-        cells = (f"<td{look}>{safe(cell)}</td>" for look, cell in zip(looks, row, strict=True))
-        body += f"<tr>{''.join(cells)}</tr>"
-    return f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
-
-
-def _search_table(test: LoadTest) -> str:
-    if test.search is None:
-        return ""
-    rows = [
-        (
-            f"{step.rate:,.1f}",
-            f"{step.answered_rate:,.1f}",
-            f"{step.rollout_rate:,.0f}",
-            _ms(step.p50_s),
-            _ms(step.p99_s),
-            _ms(step.late_s),
-            f"{step.error_rate:.2%}",
-            step.verdict,
-        )
-        for step in test.search.steps
-    ]
-    headings = (
-        "Offered/s",
-        "Answered/s",
-        "Rollouts/s",
-        "p50 ms",
-        "p99 ms",
-        "Late ms",
-        "Lost",
-        "Sustained",
-    )
-    return "<h2>Steps of the search</h2>" + _table(headings, rows, text=(7,))
-
-
-def _latency_table(test: LoadTest) -> str:
-    latency = test.tally.latency
-    if test.search is not None or not latency.count:
-        return ""
-    names = ["mean", *(f"p{rank:g}" for rank in RANKS), "max"]
-    values = [latency.mean_s, *latency.resolved(RANKS), latency.max_s]
-    return "<h2>Latency in milliseconds</h2>" + _table(names, [[_ms(v) for v in values]])
-
-
-def _ends_table(test: LoadTest) -> str:
-    tally = test.tally
-    rows = [
-        ("request", code, f"{count:,}", tally.examples.get(code, ""))
-        for code, count in sorted(tally.codes.items())
-    ]
-    rows += [
-        ("failed attempt", code, f"{count:,}", "")
-        for code, count in sorted(tally.attempt_codes.items())
-    ]
-    rows += [
-        ("rollout", status, f"{count:,}", "") for status, count in sorted(tally.statuses.items())
-    ]
-    if not rows:
-        return ""
-    counted = (
-        f"{tally.sent:,} requests were sent, {tally.answered:,} answered, {tally.shed:,} shed,"
-        f" {tally.failed:,} failed; {tally.retries:,} attempts were repetitions."
-    )
-    return f"<h2>How requests and rollouts ended</h2><p>{safe(counted)}</p>" + _table(
-        ("What", "Status", "Count", "The first"), rows, text=(1, 3)
-    )
-
-
-def _facts(test: LoadTest) -> str:
-    server = test.server
-    late = test.tally.lag.percentile(99)
-    facts = {
-        "server": f"consensuspr {server.server_version}, {server.core_backend} core",
-        "dataset": test.settings.options.dataset or "",
-        "digest": test.digest,
-        "seed": str(test.settings.seed),
-        "timeout": f"{test.settings.timeout_s:g} s",
-        "load processes": ", ".join(f"{share:.0%} of a core" for share in test.cpu_shares),
-        "left late (p99)": f"{_ms(late)} ms" if late is not None else "",
-        **{name.replace("_", " "): str(value) for name, value in test.machine.items()},
-    }
-    cells = "".join(f"<dt>{safe(name)}</dt><dd>{safe(v)}</dd>" for name, v in facts.items() if v)
-    return f"<h2>Server, settings and the machine that sent</h2><dl>{cells}</dl>"
-
-
-def _ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds * 1e3:,.2f}"
-
-
-# MERGED The files of a load test, each by its suffix: .html, .json or .csv.
-
-
 def check_outputs(paths: Iterable[Path]) -> None:
     """Refuse, before any work, files that could not be written in the end.
 
@@ -640,6 +139,460 @@ def _csv(test: LoadTest) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def render_page(test: LoadTest) -> str:
+    """Return the page of a load test."""
+    digest = b64encode(sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    title = f"Load test of {test.target.address}"
+    body = "".join(
+        (
+            f"<h1>{safe(title)}</h1>",
+            f"<p class='quiet'>{safe(_about(test))}</p>",
+            _verdict(test),
+            _headline(test),
+            *(_figure(chart) for chart in _charts(test)),
+            _search_table(test),
+            _latency_table(test),
+            _ends_table(test),
+            _facts(test),
+        )
+    )
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{safe(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def _about(test: LoadTest) -> str:
+    settings = test.settings
+    what = (
+        f"batches of {settings.batch:,} rollouts"
+        if settings.profile == "batch"
+        else "single samples through the client of verl's reward loop"
+    )
+    if test.search is not None:
+        how = "a search for the highest sustained rate"
+    elif settings.rate is None:
+        how = f"a closed loop of {settings.concurrency:,} at a time"
+    else:
+        end = "" if settings.rate_end is None else f" to {settings.rate_end:g}"
+        how = (
+            f"an open loop of {settings.rate:g}{end} requests a second"
+            f" ({settings.load} load, {_ARRIVALS[settings.arrivals]})"
+        )
+    return (
+        f"{test.began_at}; {what} in {how}; {test.pool.source};"
+        f" sent by {_count(len(test.result.cpu_shares), 'process', 'es')}"
+        f" on {_count(settings.connections, 'connection', 's')}."
+    )
+
+
+def _count(number: int, thing: str, plural: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
+
+
+def _verdict(test: LoadTest) -> str:
+    faults, limits = test.faults(), test.client_limits()
+    parts = []
+    if faults:
+        parts.append(_box("bad", "Failed", faults))
+    else:
+        checked = test.checked
+        said = ["no limit was exceeded"]
+        if checked is not None and checked.compared:
+            said = [str(checked)]
+        parts.append(_box("good", "Passed", said))
+    if limits:
+        parts.append(_box("bad", "The load generator was the limit", limits))
+    if test.notes():
+        parts.append(f"<ul class='quiet'>{_items(test.notes())}</ul>")
+    return "".join(parts)
+
+
+def _box(look: str, heading: str, sentences: Iterable[str]) -> str:
+    return f"<div class='box {look}'><b>{safe(heading)}</b><ul>{_items(sentences)}</ul></div>"
+
+
+def _items(sentences: Iterable[str]) -> str:
+    return "".join(f"<li>{safe(sentence)}</li>" for sentence in sentences)
+
+
+def _headline(test: LoadTest) -> str:
+    figures: list[tuple[str, str]] = []
+    best = None if test.search is None else test.search.best
+    if test.search is not None:
+        if best is not None:
+            figures += [
+                (f"{best.rate:,.1f}", "requests/s sustained"),
+                (f"{best.rollout_rate:,.0f}", "rollouts/s at that rate"),
+                (ms(best.p50_s), "ms p50 at that rate"),
+                (ms(best.p99_s), "ms p99 at that rate"),
+            ]
+    else:
+        p50, p99 = test.tally.latency.resolved((50, 99))
+        figures += [
+            (f"{test.rollout_rate:,.0f}", "rollouts/s"),
+            (f"{test.byte_rate / 1e6:,.1f}", "MB/s of responses"),
+            (f"{test.request_rate:,.1f}", "requests/s answered"),
+            (ms(p50), "ms p50"),
+            (ms(p99), "ms p99"),
+            (f"{test.tally.error_rate:.2%}", "errors"),
+            (f"{test.tally.shed_rate:.2%}", "shed"),
+        ]
+    cells = "".join(f"<li><b>{safe(v)}</b><span>{safe(n)}</span></li>" for v, n in figures)
+    return f"<ul class='figures'>{cells}</ul>"
+
+
+def _charts(test: LoadTest) -> list[LineChart]:
+    if test.search is not None:
+        return [_load_curve(test)]
+    timeline = test.tally.timeline.at_most(MAX_POINTS)
+    bins, width_s = timeline.bins(), timeline.width_s
+    middles = [start_s + width_s / 2 for start_s, _ in bins]
+    quantiles = [
+        (*its.latency.percentiles((50, 90, 99)), its.latency.max_s or None) for _, its in bins
+    ]
+
+    def over_time(values: Sequence[float | None]) -> list[tuple[float, float | None]]:
+        return list(zip(middles, values, strict=True))
+
+    def rates(values: Sequence[int]) -> list[tuple[float, float | None]]:
+        return over_time([value / width_s for value in values])
+
+    latency = [
+        ChartLine(name, over_time([_in_ms(its[place]) for its in quantiles]))
+        for place, name in enumerate(("p50", "p90", "p99", "maximum"))
+    ]
+    ranked = zip(_CURVE_RANKS, test.tally.latency.resolved(_CURVE_RANKS), strict=True)
+    curve = [(_stretch(r), v * 1e3) for r, v in ranked if v is not None]
+    ticks = tuple((_stretch(r), f"{r:g} %") for r in (1, 50, 90, 99, 99.9, 99.99))
+    return [
+        LineChart(
+            "Latency over time",
+            "seconds since the start, when a request was due",
+            "milliseconds",
+            tuple(latency),
+            x_from=0.0,
+            log_y=True,
+            note="Counted from when a request was due, whenever it could be sent. Where fewer than"
+            " 100 were due at a point, its p99 is its maximum.",
+        ),
+        LineChart(
+            "Latency by percentile",
+            "share of requests that took no longer",
+            "milliseconds",
+            (ChartLine("latency", curve),),
+            x_ticks=ticks,
+        ),
+        LineChart(
+            "Throughput over time",
+            "seconds since the start",
+            "rollouts a second",
+            (ChartLine("scored", rates([its.rollouts for _, its in bins])),),
+            x_from=0.0,
+        ),
+        LineChart(
+            "Requests over time",
+            "seconds since the start",
+            "requests a second",
+            tuple(
+                ChartLine(name, rates([getattr(its, name) for _, its in bins]))
+                for name in ("answered", "shed", "failed", "due")
+            ),
+            x_from=0.0,
+        ),
+    ]
+
+
+def _in_ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _stretch(rank: float) -> float:
+    """Return the place of a percentile: the tail takes as much room as the rest."""
+    return -math.log10(1 - rank / 100)
+
+
+def _load_curve(test: LoadTest) -> LineChart:
+    assert test.search is not None
+    steps = test.search.last_tries
+    broken = frozenset(n for n, step in enumerate(steps) if not step.sustained)
+
+    def line(name: str, values: Sequence[float | None]) -> ChartLine:
+        rates = [step.rate for step in steps]
+        return ChartLine(name, list(zip(rates, map(_in_ms, values), strict=True)), broken)
+
+    return LineChart(
+        "Latency against load",
+        "requests a second offered",
+        "milliseconds",
+        (line("p50", [s.p50_s for s in steps]), line("p99", [s.p99_s for s in steps])),
+        log_y=True,
+        note="A hollow point is a rate that was not sustained, or stayed undecided. Of a rate that"
+        " was offered twice, the last try is drawn.",
+    )
+
+
+def _figure(chart: LineChart) -> str:
+    note = f"<p class='quiet'>{safe(chart.note)}</p>" if chart.note else ""
+    names = legend(chart) if len(chart.lines) > 1 else ""
+    return (
+        f"<figure><figcaption>{safe(chart.title)}</figcaption>{names}{draw(chart)}{note}</figure>"
+    )
+
+
+def _table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], text: tuple[int, ...] = ()
+) -> str:
+    looks = [" class='text'" if place in text else "" for place in range(len(headings))]
+    head = "".join(
+        f"<th{look}>{safe(name)}</th>" for look, name in zip(looks, headings, strict=True)
+    )
+    body = ""
+    for row in rows:
+        cells = (f"<td{look}>{safe(cell)}</td>" for look, cell in zip(looks, row, strict=True))
+        body += f"<tr>{''.join(cells)}</tr>"
+    return f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
+
+
+def _search_table(test: LoadTest) -> str:
+    if test.search is None or not test.search.steps:
+        return ""
+    rows = [step.cells() for step in test.search.steps]
+    return "<h2>Steps of the search</h2>" + _table([*rows[0]], [[*r.values()] for r in rows], (7,))
+
+
+def _latency_table(test: LoadTest) -> str:
+    if test.search is not None or not test.tally.latency.count:
+        return ""
+    names, cells = test.latency_row()
+    return "<h2>Latency in milliseconds</h2>" + _table(names, [cells])
+
+
+def _ends_table(test: LoadTest) -> str:
+    rows = [(what, status, f"{count:,}", example) for what, status, count, example in test.ends()]
+    if not rows:
+        return ""
+    tally = test.tally
+    counted = (
+        f"{tally.sent:,} requests were sent, {tally.answered:,} answered, {tally.shed:,} shed,"
+        f" {tally.failed:,} failed; {tally.retries:,} attempts were repetitions."
+    )
+    return f"<h2>How requests and rollouts ended</h2><p>{safe(counted)}</p>" + _table(
+        ("What", "Status", "Count", "The first"), rows, text=(1, 3)
+    )
+
+
+def _facts(test: LoadTest) -> str:
+    server = test.target.info
+    late = test.tally.lag.percentile(99)
+    facts = {
+        "server": f"consensuspr {server.server_version}, {server.core_backend} core",
+        "dataset": test.target.options.dataset or "",
+        "digest": test.target.digest,
+        "seed": str(test.settings.seed),
+        "timeout": f"{test.settings.timeout:g} s",
+        "load processes": ", ".join(f"{share:.0%} of a core" for share in test.result.cpu_shares),
+        "left late (p99)": f"{ms(late)} ms" if late is not None else "",
+        **{name.replace("_", " "): str(value) for name, value in test.machine.items()},
+    }
+    cells = "".join(f"<dt>{safe(name)}</dt><dd>{safe(v)}</dd>" for name, v in facts.items() if v)
+    return f"<h2>Server, settings and the machine that sent</h2><dl>{cells}</dl>"
+
+
+@dataclass(frozen=True, slots=True)
+class ChartLine:
+    """One line of a chart.
+
+    Attributes:
+        name: in the legend.
+        points: x ascending; a gap where y is None.
+        hollow: places of the points that are drawn hollow.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float | None]]
+    hollow: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """A chart with one or more lines over one pair of axes.
+
+    Attributes:
+        title: above it.
+        x_label: with its unit.
+        y_label: with its unit.
+        lines: to draw, the first on top.
+        x_from: where the x axis begins; None: at the smallest x.
+        log_y: whether the y axis is logarithmic; then every y is above 0.
+        x_ticks: places and names on the x axis; None: round numbers.
+        note: a sentence below.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[ChartLine, ...]
+    x_from: float | None = None
+    log_y: bool = False
+    x_ticks: tuple[tuple[float, str], ...] | None = None
+    note: str = ""
+
+
+def safe(text: str) -> str:
+    """Return text as it may stand in the page: markup escaped, control characters shown."""
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    return html.escape(shown, quote=True)
+
+
+def round_ticks(low: float, high: float, most: int = MAX_TICKS) -> list[float]:
+    """Return round numbers from ``low`` to ``high``, about ``most`` of them, evenly spaced."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= raw)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return ticks in [low, high], both above 0, for a logarithmic axis.
+
+    1, 2 and 5 times powers of ten; powers of ten alone where those would be many; round numbers
+    where they would be fewer than three.
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1,)):
+        ticks = [k * 10.0**power for power in powers for k in factors]
+        ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+        if len(ticks) <= MAX_TICKS + 2:
+            break
+    return ticks if len(ticks) > 2 else round_ticks(low, high)
+
+
+def draw(chart: LineChart) -> str:
+    """Return a chart as an SVG element; a sentence where there is nothing to draw."""
+    points = [(x, y) for line in chart.lines for x, y in line.points if y is not None]
+    if chart.log_y:
+        points = [(x, y) for x, y in points if y > 0]
+    if not points:
+        return "<p class='quiet'>Nothing was answered, so that there is nothing to draw.</p>"
+    scale = _Scale.around(points, chart)
+    parts = [
+        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{safe(chart.title)}'>",
+        *_axes(chart, scale),
+    ]
+    for number, line in reversed(tuple(enumerate(chart.lines))):
+        parts += _line(line, number, scale, chart)
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def legend(chart: LineChart) -> str:
+    """Return the names of a chart's lines with their colours."""
+    keys = "".join(
+        f"<li><svg viewBox='0 0 22 8' class='key' aria-hidden='true'>"
+        f"<line x1='0' y1='4' x2='22' y2='4' class='line c{number}'/></svg>{safe(line.name)}</li>"
+        for number, line in enumerate(chart.lines)
+    )
+    return f"<ul class='legend'>{keys}</ul>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Where values stand in the picture."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    log_y: bool
+
+    @classmethod
+    def around(cls, points: Sequence[tuple[float, float]], chart: LineChart) -> _Scale:
+        xs = [x for x, _ in points] + [place for place, _ in chart.x_ticks or ()]
+        ys = [y for _, y in points]
+        x_low, x_high = min(xs) if chart.x_from is None else chart.x_from, max(xs)
+        if x_low == x_high:
+            x_low, x_high = x_low - 0.5, x_high + 0.5
+        if chart.log_y:
+            return cls(x_low, x_high, min(ys) / 1.25, max(ys) * 1.25, log_y=True)
+        return cls(x_low, x_high, 0.0, max(ys) * 1.08 or 1.0, log_y=False)
+
+    def x(self, value: float) -> float:
+        return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        if self.log_y:
+            share = math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
+        else:
+            share = (value - self.y_low) / (self.y_high - self.y_low)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+
+def _axes(chart: LineChart, scale: _Scale) -> list[str]:
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    if scale.log_y:
+        y_ticks = log_ticks(scale.y_low, scale.y_high)
+    else:
+        y_ticks = round_ticks(scale.y_low, scale.y_high)
+    parts = []
+    for tick in y_ticks:
+        y = scale.y(tick)
+        parts.append(f"<line x1='{LEFT}' y1='{y:.1f}' x2='{right}' y2='{y:.1f}' class='grid'/>")
+        parts.append(f"<text x='{LEFT - 7}' y='{y + 4:.1f}' class='tick end'>{tick:,g}</text>")
+    x_ticks = chart.x_ticks
+    if x_ticks is None:
+        x_ticks = tuple((t, f"{t:,g}") for t in round_ticks(scale.x_low, scale.x_high, 9))
+    for place, name in x_ticks:
+        x = scale.x(place)
+        parts.append(
+            f"<line x1='{x:.1f}' y1='{bottom}' x2='{x:.1f}' y2='{bottom + 5}' class='axis'/>"
+        )
+        parts.append(f"<text x='{x:.1f}' y='{bottom + 18}' class='tick mid'>{safe(name)}</text>")
+    middle_y = (TOP + bottom) / 2
+    parts += [
+        f"<line x1='{LEFT}' y1='{bottom}' x2='{right}' y2='{bottom}' class='axis'/>",
+        f"<text x='{(LEFT + right) / 2:.0f}' y='{HEIGHT - 6}' class='label mid'>"
+        f"{safe(chart.x_label)}</text>",
+        f"<text x='14' y='{middle_y:.0f}' class='label mid'"
+        f" transform='rotate(-90 14 {middle_y:.0f})'>{safe(chart.y_label)}</text>",
+    ]
+    return parts
+
+
+def _line(line: ChartLine, number: int, scale: _Scale, chart: LineChart) -> list[str]:
+    """Return a line, broken where there is no value, and its points with their values."""
+    pieces: list[list[str]] = [[]]
+    marks = []
+    marked = len(line.points) <= MAX_MARKED
+    for place, (x, y) in enumerate(line.points):
+        if y is None or (scale.log_y and y <= 0):
+            pieces.append([])
+            continue
+        at_x, at_y = f"{scale.x(x):.1f}", f"{scale.y(y):.1f}"
+        pieces[-1].append(f"{at_x},{at_y}")
+        if marked:
+            look = " hollow" if place in line.hollow else ""
+            told = safe(f"{line.name}: {y:,.4g} at {x:,.4g}")
+            marks.append(
+                f"<circle cx='{at_x}' cy='{at_y}' r='3' class='dot c{number}{look}'>"
+                f"<title>{told}</title></circle>"
+            )
+    drawn = [
+        f"<polyline points='{' '.join(piece)}' class='line c{number}'/>"
+        for piece in pieces
+        if len(piece) > 1
+    ]
+    return drawn + marks
 
 
 _WRITERS: dict[str, Callable[[LoadTest], str]] = {

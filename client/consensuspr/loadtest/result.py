@@ -1,10 +1,11 @@
-"""Whether the scores that came back are right: the same rollouts through the in-process scorer.
+"""A load test from its settings to its result: figures, whether they are right, what limits them.
 
+The scores that came back are compared with those of the in-process scorer for the same rollouts.
 Equal input has one right score, so that everything but the wording has to be equal, bit for
 bit.  What a busy machine left undecided is not wrong: of such a rollout the nodes are compared
 and nothing that hangs on its answer; but it is counted, because a server that decides nothing
-is of no use.  A rollout that ended INTERNAL is a failure of the server
-and is counted as one elsewhere.
+is of no use.  A rollout that ended INTERNAL is a failure of the server and is counted as one
+elsewhere.
 """
 
 from __future__ import annotations
@@ -21,14 +22,29 @@ from typing import Any
 import grpc
 
 from consensuspr.client import LocalClient, Rollout, Score, Status
-from consensuspr.loadtest.load import Arrivals, Load, Pool, Settings
-from consensuspr.loadtest.processes import Progress, RunResult, Team
-from consensuspr.loadtest.saturation import LATE_S, Limits, Search, Step, find_saturation
-from consensuspr.loadtest.stats import RELATIVE_ERROR, Histogram, Sample, Tally
-from consensuspr.scoring.types import Limits as ScorerLimits
-from consensuspr.scoring.types import ScoreOptions
+from consensuspr.loadtest.load import Load, Pool, Target
+from consensuspr.loadtest.processes import RunProgress, RunResult, Team
+from consensuspr.loadtest.saturation import LATE_S, RateStep, Search, find_saturation
+from consensuspr.loadtest.settings import Arrivals, LoadSettings
+from consensuspr.loadtest.stats import RELATIVE_ERROR, Histogram, LoadTally, ScoreSample, ms
+from consensuspr.scoring.types import Limits
 from consensuspr.version import VERSION
-from consensuspr.wire.server_info import ServerInfo
+
+RANKS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+
+# Of the tail, the share that a late start may have before it is no longer the server's.
+_LATE_SHARE = 0.10
+_BUSY_SHARE = 0.9
+_HELD_SHARE = 0.01
+
+# A rollout that ended so says something of the server's scoring.  INTERNAL is an error, and
+# said as one.
+_SCORED = ("OK", "ANSWER_UNDECIDED", "NO_NODES", "NO_GROUND_TRUTH", "INTERNAL")
+
+# Where a search begins, in bytes a second of responses, and at most so many requests: low for
+# any server, and a handful of doublings from what one core does.
+START_BYTES_PER_S = 1e6
+MAX_START_RATE = 100.0
 
 # Not among them: the sentence of a status and the way in which an answer was decided, which
 # say how and not what.
@@ -40,7 +56,7 @@ _ANSWER_BUDGET_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ScoreDifference:
     """One score that is not the right one.
 
     Attributes:
@@ -63,7 +79,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ScoreCheck:
     """What the comparison found.
 
     Attributes:
@@ -80,7 +96,7 @@ class Checked:
     undecided: int = 0
     unanswered: int = 0
     skipped: int = 0
-    first: Difference | None = None
+    first: ScoreDifference | None = None
 
     @property
     def unanswered_share(self) -> float:
@@ -100,39 +116,36 @@ class Checked:
 
 
 def check_samples(
-    samples: Sequence[Sample],
+    samples: Sequence[ScoreSample],
     rollouts: Sequence[Rollout],
-    dataset: str,
-    server: ServerInfo,
-    options: ScoreOptions,
-) -> Checked:
+    target: Target,
+) -> ScoreCheck:
     """Compare scores with those of the in-process scorer.
 
     Args:
         samples: scores that came back.
         rollouts: the pool that their positions are of.
-        dataset: path of the dataset with the content that the server has.
-        server: whose limits on one rollout hold here too.
-        options: how the server was to score; its name of the dataset is not used here.
+        target: whose limits on one rollout hold here too, and whose name of the dataset does not.
 
     Raises:
         DataError: the dataset cannot be read.
     """
-    limits = ScorerLimits(
-        max_response_bytes=server.max_response_bytes,
-        max_inline_nodes=server.max_inline_nodes,
-        max_expressions_per_node=server.max_expressions_per_node,
-        max_expression_bytes=server.max_expression_bytes,
-        max_inline_bytes=server.max_inline_bytes,
+    info, options = target.info, target.options
+    limits = Limits(
+        max_response_bytes=info.max_response_bytes,
+        max_inline_nodes=info.max_inline_nodes,
+        max_expressions_per_node=info.max_expressions_per_node,
+        max_expression_bytes=info.max_expression_bytes,
+        max_inline_bytes=info.max_inline_bytes,
     )
-    with LocalClient(dataset, answer_budget_s=_ANSWER_BUDGET_S, limits=limits) as local:
+    with LocalClient(target.dataset, answer_budget_s=_ANSWER_BUDGET_S, limits=limits) as local:
         positions = sorted({sample.position for sample in samples})
         scored = local.score_with(
             [rollouts[position] for position in positions], replace(options, dataset=None)
         )
     right = dict(zip(positions, scored, strict=True))
     compared = wrong = undecided = unanswered = skipped = 0
-    first: Difference | None = None
+    first: ScoreDifference | None = None
     for sample in sorted(samples, key=lambda sample: sample.position):
         served, truth = sample.score, right[sample.position]
         if Status.INTERNAL in (served.status, truth.status):
@@ -149,13 +162,13 @@ def check_samples(
             continue
         wrong += 1
         if first is None:
-            first = Difference(
+            first = ScoreDifference(
                 _named(sample.position, rollouts[sample.position]),
                 differing,
                 _shown(getattr(served, differing)),
                 _shown(getattr(truth, differing)),
             )
-    return Checked(compared, wrong, undecided, unanswered, skipped, first)
+    return ScoreCheck(compared, wrong, undecided, unanswered, skipped, first)
 
 
 def _is_undecided(score: Score) -> bool:
@@ -169,9 +182,6 @@ def _named(position: int, rollout: Rollout) -> str:
 
 def _shown(value: object) -> str:
     return str(value) if isinstance(value, Status) else repr(value)
-
-
-# MERGED The machine that sends, as far as figures depend on it.
 
 
 def describe_machine() -> dict[str, str | int | float]:
@@ -199,55 +209,34 @@ def _processor() -> str:
     return platform.processor() or "unknown"
 
 
-# MERGED What a load test found: figures, what limits them, and whether it passed.
-
-RANKS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
-
-# Of the tail, the share that a late start may have before it is no longer the server's.
-_LATE_SHARE = 0.10
-_BUSY_SHARE = 0.9
-_HELD_SHARE = 0.01
-
-# A rollout that ended so says something of the server's scoring.  INTERNAL is an error, and
-# said as one.
-_SCORED = ("OK", "ANSWER_UNDECIDED", "NO_NODES", "NO_GROUND_TRUTH", "INTERNAL")
-
-
 @dataclass(frozen=True, slots=True)
 class LoadTest:
     """A load test that is over.
 
     Attributes:
+        target: what was loaded.
         settings: what it was told.
         pool: what it sent.
-        server: what the server said about itself before.
-        digest: of the dataset that was to score.
         machine: that sent.
         began_at: in UTC, ISO 8601.
-        tally: what became of the requests; of all steps in a search.
-        elapsed_s: measured time.
-        cpu_shares: processor time over time, of each load process.
-        interrupted: Ctrl-C ended it early; everything here is of what was done until then.
+        result: what became of the requests; of all steps in a search.
         checked: the comparison of scores; None where none was wanted.
-        max_error_rate: allowed share of errors.
-        max_undecided: allowed share of scores that only the in-process scorer decided.
         search: the search for the highest sustained rate; None where there was one load.
     """
 
-    settings: Settings
+    target: Target
+    settings: LoadSettings
     pool: Pool
-    server: ServerInfo
-    digest: str
     machine: dict[str, str | int | float]
     began_at: str
-    tally: Tally
-    elapsed_s: float
-    cpu_shares: list[float]
-    interrupted: bool
-    checked: Checked | None
-    max_error_rate: float
-    max_undecided: float
+    result: RunResult
+    checked: ScoreCheck | None
     search: Search | None = None
+
+    @property
+    def tally(self) -> LoadTally:
+        """What became of the requests."""
+        return self.result.tally
 
     @property
     def request_rate(self) -> float:
@@ -271,16 +260,16 @@ class LoadTest:
         Of an open loop at least as long as its schedule: the last request of 1 a second for 2 s
         is due, and perhaps answered, after one second.
         """
-        load = self.settings.load()
-        if load is None or self.interrupted or self.search is not None:
-            return self.elapsed_s
+        load = Load.of(self.settings)
+        if load is None or self.result.interrupted or self.search is not None:
+            return self.result.elapsed_s
         planned_s = load.duration_s
         if self.settings.requests is not None:
             # Where their time is drawn, the end that was planned is not known better.
             even = self.settings.arrivals is Arrivals.CONSTANT
             end_s = load.when(load.warmup_requests + self.settings.requests) if even else 0.0
             planned_s = load.duration_s if end_s is None else min(load.duration_s, end_s)
-        return max(self.elapsed_s, planned_s)
+        return max(self.result.elapsed_s, planned_s)
 
     @property
     def _seconds(self) -> float:
@@ -295,36 +284,36 @@ class LoadTest:
                 f"{self.checked.wrong:,} of {self.checked.compared:,} compared scores are wrong;"
                 f" the first is {self.checked.first}"
             )
-        if self.checked is not None and self.checked.unanswered_share > self.max_undecided:
+        if self.checked is not None and self.checked.unanswered_share > self.settings.max_undecided:
             found.append(
                 f"{self.checked.unanswered_share:.2%} of the compared scores"
                 f" ({self.checked.unanswered:,} of {self.checked.compared:,}) have an answer that"
                 " the server left undecided and the in-process scorer decided, more than"
-                f" the allowed {self.max_undecided:.2%} (--max-undecided)"
+                f" the allowed {self.settings.max_undecided:.2%} (--max-undecided)"
             )
-        foreign = {digest: n for digest, n in tally.digests.items() if digest != self.digest}
+        foreign = {digest: n for digest, n in tally.digests.items() if digest != self.target.digest}
         if foreign:
             digest, count = next(iter(foreign.items()))
             found.append(
                 f"{count:,} replies were scored with another dataset ({digest[:19]}) than the one"
-                f" given ({self.digest[:19]})"
+                f" given ({self.target.digest[:19]})"
             )
         if not tally.answered and tally.ended:
             found.append(f"none of {tally.ended:,} requests was answered{self._example()}")
-        elif not tally.ended and not self.interrupted:
+        elif not tally.ended and not self.result.interrupted:
             found.append(
                 "no request ended within the measured time; a server that has just started may"
                 " take seconds until its first answers come: use a longer --warmup or --duration"
             )
-        elif self.search is None and tally.error_rate > self.max_error_rate:
+        elif self.search is None and tally.error_rate > self.settings.max_error_rate:
             found.append(
                 f"{tally.error_rate:.2%} of what the server took ended in an error, more than the"
-                f" allowed {self.max_error_rate:.2%}{self._example()}"
+                f" allowed {self.settings.max_error_rate:.2%}{self._example()}"
             )
         if tally.rollouts and not any(tally.statuses[status] for status in _SCORED):
             ended = ", ".join(f"{n:,} {status}" for status, n in tally.statuses.most_common())
             found.append(f"none of {tally.rollouts:,} rollouts could be scored: {ended}")
-        if self.search is not None and self.search.best is None and not self.interrupted:
+        if self.search is not None and self.search.best is None and not self.result.interrupted:
             if any(step.sustained is False for step in self.search.last_tries):
                 found.append("no rate was sustained, not even the lowest that was tried")
             else:
@@ -334,7 +323,7 @@ class LoadTest:
     def client_limits(self) -> list[str]:
         """Return in which ways the load generator, and not the server, limited the figures."""
         found = []
-        busy = max(self.cpu_shares, default=0.0)
+        busy = max(self.result.cpu_shares, default=0.0)
         if busy > _BUSY_SHARE:
             found.append(
                 f"a load process took {busy:.0%} of a core, it could not send more;"
@@ -361,7 +350,7 @@ class LoadTest:
         """Return what a reader of the figures should know besides."""
         tally, checked = self.tally, self.checked
         found = []
-        if self.interrupted:
+        if self.result.interrupted:
             found.append("ended early by Ctrl-C: the figures are of what was done until then")
         if tally.abandoned and self.search is None:
             found.append(
@@ -383,7 +372,7 @@ class LoadTest:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, ready for ``json.dumps``; seconds, bytes, shares in [0, 1]."""
-        tally = self.tally
+        tally, search = self.tally, self.search
         return {
             "passed": not self.faults(),
             "faults": self.faults(),
@@ -414,18 +403,24 @@ class LoadTest:
             "statuses": dict(tally.statuses),
             "checked": None if self.checked is None else asdict(self.checked),
             "generator": {
-                "cpu_shares": self.cpu_shares,
+                "cpu_shares": self.result.cpu_shares,
                 "lag": latency_json(tally.lag),
             },
-            "search": None if self.search is None else self._search_json(self.search),
-            "timeline": [] if self.search is not None else self.series(),
-            "settings": _settings_json(self.settings),
+            "search": search
+            and {
+                "sustained": search.best and asdict(search.best),
+                "steps": [asdict(step) for step in search.steps],
+            },
+            "timeline": self.series() if search is None else [],
+            "address": self.target.address,
+            "settings": self.settings.model_dump(mode="json"),
+            "scored_with": asdict(self.target.options),
             "rollouts": {
                 "source": self.pool.source,
                 "count": len(self.pool.rollouts),
                 "mean_bytes": self.pool.mean_bytes,
             },
-            "server": asdict(self.server),
+            "server": asdict(self.target.info),
             "machine": self.machine,
         }
 
@@ -436,7 +431,7 @@ class LoadTest:
         width_s = self.tally.timeline.width_s
         rows: list[dict[str, float | int | None]] = []
         for start_s, its in self.tally.timeline.bins():
-            p50, p90, p99 = its.latency.percentiles((50, 90, 99)) or (None, None, None)
+            p50, p90, p99 = its.latency.percentiles((50, 90, 99))
             rows.append(
                 {
                     "start_s": start_s,
@@ -455,11 +450,25 @@ class LoadTest:
             )
         return rows
 
-    def _search_json(self, search: Search) -> dict[str, Any]:
-        return {
-            "sustained": None if search.best is None else asdict(search.best),
-            "steps": [asdict(step) for step in search.steps],
+    def latency_row(self) -> tuple[list[str], list[str]]:
+        """Return mean, percentiles and maximum, in milliseconds."""
+        latency = self.tally.latency
+        values = [latency.mean_s, *latency.resolved(RANKS), latency.max_s or None]
+        return ["mean", *(f"p{rank:g}" for rank in RANKS), "max"], [*map(ms, values)]
+
+    def ends(self) -> list[tuple[str, str, int, str]]:
+        """Return how requests, attempts and rollouts ended: what, status, count, the first."""
+        tally = self.tally
+        named = {
+            "request": tally.codes,
+            "failed attempt": tally.attempt_codes,
+            "rollout": tally.statuses,
         }
+        return [
+            (what, status, count, tally.examples.get(status, "") if what == "request" else "")
+            for what, counts in named.items()
+            for status, count in sorted(counts.items())
+        ]
 
     def _example(self) -> str:
         """Return the most frequent error with its first sentence."""
@@ -487,42 +496,19 @@ def latency_json(latency: Histogram) -> dict[str, Any]:
     }
 
 
-def _settings_json(settings: Settings) -> dict[str, Any]:
-    """Return the settings as plain values."""
-    plain = asdict(settings)
-    plain["options"]["reward"] = asdict(settings.options.reward)
-    return plain
-
-
-# MERGED A load test from its settings to its result.
-
-# Where a search begins, in bytes a second of responses, and at most so many requests: low for
-# any server, and a handful of doublings from what one core does.
-START_BYTES_PER_S = 1e6
-MAX_START_RATE = 100.0
-
-
 def perform(
-    settings: Settings,
+    target: Target,
+    settings: LoadSettings,
     pool: Pool,
-    server: ServerInfo,
-    dataset: str,
-    limits: Limits,
-    *,
-    search: bool,
-    show: Callable[[Progress], None] = lambda progress: None,
-    say: Callable[[Step], None] = lambda step: None,
+    show: Callable[[RunProgress], None] = lambda progress: None,
+    say: Callable[[RateStep], None] = lambda step: None,
 ) -> LoadTest:
     """Load a server and return what was found; Ctrl-C ends it early, with a result.
 
     Args:
-        settings: how to load it.
+        target: to load.
+        settings: how to load it; a search begins with their rate, where they name one.
         pool: what to send.
-        server: what it said about itself.
-        dataset: path of the dataset with the content that the server has.
-        limits: on errors; in a search also on latency.
-        search: look for the highest sustained rate, from the settings' rate on where they name
-            one, instead of one load.
         show: told some times a second how a run goes.
         say: told of each step of a search.
 
@@ -530,54 +516,28 @@ def perform(
         InputError: the settings do not fit the server.
         ConsensusPRError: the load could not be made.
     """
-    settings.check_against(server, pool.largest_batch_bytes(settings.batch))
+    target.check_batch(settings, pool.largest_batch_bytes(settings.batch))
     began_at = datetime.now(UTC).isoformat(timespec="seconds")
-    with Team(settings, pool, search=search) as team:
+    search: Search | None = None
+    with Team(target, settings, pool) as team:
 
-        def watched(progress: Progress) -> bool:
-            show(progress)
-            return False
+        def run(
+            load: Load | None, watch: Callable[[RunProgress], bool] = lambda progress: False
+        ) -> RunResult:
+            def both(progress: RunProgress) -> bool:
+                show(progress)
+                return watch(progress)
 
-        found: Search | None = None
-        result: RunResult | Search
-        if search:
+            return team.run(load, both)
 
-            def step(load: Load, watch: Callable[[Progress], bool]) -> RunResult:
-                def both(progress: Progress) -> bool:
-                    show(progress)
-                    return watch(progress)
-
-                return team.run(load, both)
-
-            start = settings.rate or max(_start_rate(settings, pool), limits.lowest_rate)
-            result = found = find_saturation(step, start, settings.warmup_s, limits, say)
+        if settings.find_saturation:
+            request_bytes = pool.mean_bytes * settings.rollouts_per_request
+            usual = min(MAX_START_RATE, max(1.0, START_BYTES_PER_S / request_bytes))
+            start = settings.rate or max(usual, settings.lowest_rate)
+            search = find_saturation(run, start, settings, say)
+            result = search.result
         else:
-            result = team.run(settings.load(), watched)
-    checked = None
-    if settings.check:
-        checked = check_samples(result.samples, pool.rollouts, dataset, server, settings.options)
-    return LoadTest(
-        settings=settings,
-        pool=pool,
-        server=server,
-        digest=_digest(server, settings.options.dataset),
-        machine=describe_machine(),
-        began_at=began_at,
-        tally=result.tally,
-        elapsed_s=result.elapsed_s,
-        cpu_shares=result.cpu_shares,
-        interrupted=result.interrupted,
-        checked=checked,
-        max_error_rate=limits.max_error_rate,
-        max_undecided=limits.max_undecided,
-        search=found,
-    )
-
-
-def _start_rate(settings: Settings, pool: Pool) -> float:
-    request_bytes = pool.mean_bytes * settings.rollouts_per_request
-    return min(MAX_START_RATE, max(1.0, START_BYTES_PER_S / request_bytes))
-
-
-def _digest(server: ServerInfo, name: str | None) -> str:
-    return next(held.digest for held in server.datasets if name in (None, held.name))
+            result = run(Load.of(settings))
+    checked = check_samples(result.samples, pool.rollouts, target) if settings.check else None
+    machine = describe_machine()
+    return LoadTest(target, settings, pool, machine, began_at, result, checked, search)

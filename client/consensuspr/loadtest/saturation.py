@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from consensuspr.errors import InputError
 from consensuspr.loadtest.load import Load
-from consensuspr.loadtest.processes import Progress, RunResult
-from consensuspr.loadtest.stats import FIRST_BIN_S, MAX_BINS, Bin, Sample, Tally
+from consensuspr.loadtest.processes import RunProgress, RunResult
+from consensuspr.loadtest.settings import GRACE_S, MAX_WINDOWS, LoadSettings
+from consensuspr.loadtest.stats import LoadTally, TimeBin, ms
 
 STABLE_WINDOWS = 3
-MAX_WINDOWS = 8
-DEFAULT_WINDOW_S = 2.0
 STABLE_WITHIN = 0.10
 # Of the offered rate; the windows' edges cut through a request or two.
 ANSWERED_SHARE = 0.95
@@ -28,62 +26,12 @@ PRECISION = 0.10
 MAX_STEPS = 24
 # A step that breaks a limit is made once more where its own requests left so late.
 LATE_S = 0.005
-# Replies of a window's requests that may still be on their way when it is looked at.
-GRACE_S = 0.5
 
-MIN_WINDOW_S = 2 * FIRST_BIN_S
-# All windows of a step are to be seen in the narrowest bins.
-MAX_WINDOW_S = int((MAX_BINS * FIRST_BIN_S - GRACE_S - 1) / MAX_WINDOWS)
-
-RunLoad = Callable[[Load, Callable[[Progress], bool]], RunResult]
+RunLoad = Callable[[Load, Callable[[RunProgress], bool]], RunResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a rate must keep to be sustained, and how long it is looked at.
-
-    Attributes:
-        max_p99_s: of the 99th percentile of latency; None: no limit.
-        max_error_rate: of failed and of refused requests together, in [0, 1].
-        window_s: length of a window, a multiple of a quarter of a second.
-        max_undecided: share of the compared scores that the server may leave undecided where the
-            in-process scorer decides; of a whole load test, not of a rate.
-
-    Raises:
-        InputError: a value is out of its range.
-    """
-
-    max_p99_s: float | None
-    max_error_rate: float
-    window_s: float = DEFAULT_WINDOW_S
-    max_undecided: float = 0.05
-
-    def __post_init__(self) -> None:
-        if self.max_p99_s is not None and self.max_p99_s <= 0:
-            raise InputError(
-                f"--max-p99 must be above 0 milliseconds, got {self.max_p99_s * 1e3:g}"
-            )
-        for option, share in (
-            ("max-error-rate", self.max_error_rate),
-            ("max-undecided", self.max_undecided),
-        ):
-            if not 0 <= share <= 1:
-                raise InputError(f"--{option} must be a share in [0, 1], got {share:g}")
-        in_range = MIN_WINDOW_S <= self.window_s <= MAX_WINDOW_S
-        if not in_range or self.window_s % FIRST_BIN_S:
-            raise InputError(
-                f"--window must be a multiple of {FIRST_BIN_S:g} in"
-                f" [{MIN_WINDOW_S:g}, {MAX_WINDOW_S}] seconds, got {self.window_s:g}"
-            )
-
-    @property
-    def lowest_rate(self) -> float:
-        """Requests a second below which a window has no request to judge by."""
-        return 1 / self.window_s
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
+class RateStep:
     """One rate that was offered, and what came of it.
 
     Attributes:
@@ -119,6 +67,19 @@ class Step:
         told = "yes" if self.sustained else f"no: {self.why}"
         return told if self.stable else f"{told} (unstable)"
 
+    def cells(self) -> dict[str, str]:
+        """Return the step as a row of a table, by heading."""
+        return {
+            "Offered/s": f"{self.rate:,.1f}",
+            "Answered/s": f"{self.answered_rate:,.1f}",
+            "Rollouts/s": f"{self.rollout_rate:,.0f}",
+            "p50 ms": ms(self.p50_s),
+            "p99 ms": ms(self.p99_s),
+            "Late ms": ms(self.late_s),
+            "Lost": f"{self.error_rate:.2%}",
+            "Sustained": self.verdict,
+        }
+
 
 @dataclass(slots=True)
 class Search:
@@ -126,28 +87,21 @@ class Search:
 
     Attributes:
         steps: in the order in which they were made.
-        samples: scores to compare, of all steps.
-        tally: of all steps.
-        cpu_shares: as in the step that kept the load processes busiest.
-        interrupted: it was ended by Ctrl-C.
-        elapsed_s: measured time of all steps.
+        result: of all steps together; ``cpu_shares`` as in the step that kept the load processes
+            busiest.
     """
 
-    steps: list[Step] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
-    cpu_shares: list[float] = field(default_factory=list)
-    interrupted: bool = False
-    elapsed_s: float = 0.0
+    steps: list[RateStep] = field(default_factory=list)
+    result: RunResult = field(default_factory=RunResult)
 
     @property
-    def last_tries(self) -> list[Step]:
+    def last_tries(self) -> list[RateStep]:
         """The last step of each rate, rates ascending."""
         by_rate = {step.rate: step for step in self.steps}
         return [by_rate[rate] for rate in sorted(by_rate)]
 
     @property
-    def best(self) -> Step | None:
+    def best(self) -> RateStep | None:
         """The step with the highest sustained rate."""
         sustained = [step for step in self.steps if step.sustained]
         return max(sustained, key=lambda step: step.rate, default=None)
@@ -156,37 +110,35 @@ class Search:
 def find_saturation(
     run: RunLoad,
     start_rate: float,
-    warmup_s: float,
-    limits: Limits,
-    say: Callable[[Step], None] = lambda step: None,
+    settings: LoadSettings,
+    say: Callable[[RateStep], None] = lambda step: None,
 ) -> Search:
     """Search for the highest sustained rate.
 
     Args:
         run: offers a load until it is over or the watch says so.
-        start_rate: offered first, requests a second; at least the limits' lowest rate.
-        warmup_s: before each step.
-        limits: that a sustained rate keeps, and the length of a window.
+        start_rate: offered first, requests a second; at least the settings' lowest rate.
+        settings: limits that a sustained rate keeps, length of a window, warm-up of each step.
         say: told of each step.
     """
     search = Search()
-    window_s = limits.window_s
+    total = search.result
     low, high = 0.0, 0.0  # the highest rate sustained, the lowest not sustained; 0: none yet
     rate = start_rate
     tried_again: set[float] = set()
-    while len(search.steps) < MAX_STEPS and rate >= limits.lowest_rate:
-        load = Load(((rate, rate),), MAX_WINDOWS * window_s + GRACE_S, warmup_s)
-        windows = _Windows(limits)
-        result = run(load, windows.watch)
-        search.samples += result.samples
-        search.elapsed_s += result.elapsed_s
-        search.tally.add(result.tally)
-        if max(result.cpu_shares, default=0.0) >= max(search.cpu_shares, default=0.0):
-            search.cpu_shares = result.cpu_shares
+    while len(search.steps) < MAX_STEPS and rate >= settings.lowest_rate:
+        windows = _Windows(settings)
+        duration_s = MAX_WINDOWS * settings.window + GRACE_S
+        result = run(Load(((rate, rate),), duration_s, settings.warmup), windows.watch)
+        total.samples += result.samples
+        total.elapsed_s += result.elapsed_s
+        total.tally.add(result.tally)
+        if max(result.cpu_shares, default=0.0) >= max(total.cpu_shares, default=0.0):
+            total.cpu_shares = result.cpu_shares
         if result.interrupted:
-            search.interrupted = True
+            total.interrupted = True
             break
-        step = _judged(rate, windows, limits, result.tally)
+        step = windows.judge(rate, result.tally)
         search.steps.append(step)
         say(step)
         if step.sustained is None and rate not in tried_again:
@@ -208,36 +160,57 @@ def find_saturation(
 
 
 class _Windows:
-    """Cuts a run into windows as it goes, and ends it when they agree."""
+    """Cuts a run into windows as it goes, ends it when they agree, and judges its rate."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._window_s = limits.window_s
-        self.last: list[Bin] = []
-        self.stable = False
+    def __init__(self, settings: LoadSettings) -> None:
+        self._settings = settings
+        self._last: list[TimeBin] = []
+        self._stable = False
         self._over = False
 
-    def watch(self, progress: Progress) -> bool:
+    def watch(self, progress: RunProgress) -> bool:
         """Return whether the run may end: it is decided, or had all its windows."""
         if self._over:
             return True
-        finished = min(MAX_WINDOWS, int((progress.elapsed_s - GRACE_S) / self._window_s))
+        window_s = self._settings.window
+        finished = min(MAX_WINDOWS, int((progress.elapsed_s - GRACE_S) / window_s))
         if finished < 1:
             return False
-        timeline = progress.tally.timeline
-        first = max(0, finished - STABLE_WINDOWS)
-        self.last = [
-            timeline.between(number * self._window_s, (number + 1) * self._window_s)
-            for number in range(first, finished)
+        self._last = [
+            progress.tally.timeline.between(number * window_s, (number + 1) * window_s)
+            for number in range(max(0, finished - STABLE_WINDOWS), finished)
         ]
-        enough = len(self.last) == STABLE_WINDOWS
-        self.stable = enough and _agree(self.last)
-        broken = enough and all(_broken(window, self._limits) for window in self.last)
-        self._over = self.stable or broken or finished == MAX_WINDOWS
+        enough = len(self._last) == STABLE_WINDOWS
+        self._stable = enough and _agree(self._last)
+        broken = enough and all(_broken(window, self._settings) for window in self._last)
+        self._over = self._stable or broken or finished == MAX_WINDOWS
         return self._over
 
+    def judge(self, rate: float, tally: LoadTally) -> RateStep:
+        """Return what the last windows say of a rate."""
+        together = TimeBin()
+        for window in self._last:
+            together.add(window)
+        seconds = max(1, len(self._last)) * self._settings.window
+        ended = together.answered + together.lost
+        why = _broken(together, self._settings)
+        late_s = tally.lag.percentile(99) or 0.0
+        p50_s, p99_s = together.latency.resolved((50, 99))
+        return RateStep(
+            rate,
+            together.answered / seconds,
+            together.rollouts / seconds,
+            p50_s,
+            p99_s,
+            together.lost / ended if ended else 0.0,
+            late_s,
+            self._stable,
+            sustained=None if why and late_s > LATE_S else not why,
+            why=why,
+        )
 
-def _agree(windows: list[Bin]) -> bool:
+
+def _agree(windows: list[TimeBin]) -> bool:
     """Tell whether windows are within 10 % of their mean, in throughput and median latency."""
     medians = [window.latency.percentile(50) or 0.0 for window in windows]
     for values in ([float(window.answered) for window in windows], medians):
@@ -247,41 +220,18 @@ def _agree(windows: list[Bin]) -> bool:
     return True
 
 
-def _broken(window: Bin, limits: Limits) -> str:
+def _broken(window: TimeBin, settings: LoadSettings) -> str:
     """Return the first limit that a stretch of time breaks; empty where it keeps them all."""
-    lost = window.failed + window.shed
-    p99_s = window.latency.percentile(99)
-    if lost > limits.max_error_rate * (window.answered + lost):
-        return f"{lost / (window.answered + lost):.1%} failed or were refused"
+    ended = window.answered + window.lost
+    p99_s, limit_ms = window.latency.percentile(99), settings.max_p99
+    if window.lost > settings.max_error_rate * ended:
+        return f"{window.lost / ended:.1%} failed or were refused"
     if window.answered < ANSWERED_SHARE * window.due:
         return f"{window.answered:,} were answered where {window.due:,} were due"
     if p99_s is None:
         return "nothing was answered"
-    if limits.max_p99_s is not None and p99_s > limits.max_p99_s:
+    if limit_ms is not None and p99_s * 1e3 > limit_ms:
         count = window.latency.count
         what = "p99 is" if window.latency.resolved((99,))[0] else f"the slowest of {count} took"
         return f"{what} {p99_s * 1e3:,.1f} ms"
     return ""
-
-
-def _judged(rate: float, windows: _Windows, limits: Limits, tally: Tally) -> Step:
-    together = Bin()
-    for window in windows.last:
-        together.add(window)
-    seconds = max(1, len(windows.last)) * limits.window_s
-    lost = together.failed + together.shed
-    why = _broken(together, limits)
-    late_s = tally.lag.percentile(99) or 0.0
-    p50_s, p99_s = together.latency.resolved((50, 99))
-    return Step(
-        rate,
-        together.answered / seconds,
-        together.rollouts / seconds,
-        p50_s,
-        p99_s,
-        lost / (together.answered + lost) if together.answered + lost else 0.0,
-        late_s,
-        windows.stable,
-        sustained=None if why and late_s > LATE_S else not why,
-        why=why,
-    )

@@ -1,4 +1,10 @@
-"""How one request ended."""
+"""The two ways to send: whole requests built beforehand, or samples through verl's client.
+
+Whole batches go out as bytes that were encoded before the clock started, so that a process
+sends as much as the wire takes and what is timed is the server.  Samples go through
+``AsyncRewardClient.score_one`` itself: what is timed there is what a reward loop waits for,
+its micro-batching and its encoding included.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -17,66 +23,13 @@ import grpc.aio
 from consensuspr.client import AsyncRewardClient, RetryPolicy
 from consensuspr.client.transport import ERRORS, RpcFailure, channel_options
 from consensuspr.errors import DeadlineExceeded, InputError, Overloaded, RewardServiceError
-from consensuspr.loadtest.load import Profile, Settings, response_bytes
-from consensuspr.scoring.types import Identity, Rollout, Score
+from consensuspr.loadtest.load import Target, response_bytes
+from consensuspr.loadtest.settings import LoadSettings, Profile
+from consensuspr.loadtest.stats import BAD_REPLY, DEADLINE, OK, LoadReply, RequestOutcome
+from consensuspr.scoring.types import Identity, Rollout
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import decode_score, decode_status, encode_rollout, encode_score_request
-
-# Not gRPC's: the reply came and cannot be one of a reward server.
-BAD_REPLY = "BAD_REPLY"
-OK = "OK"
-DEADLINE = "DEADLINE_EXCEEDED"
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The scores that came back.
-
-    Attributes:
-        positions: of the rollouts in the pool, in the order of the scores.
-        num_bytes: of their responses.
-        statuses: how many scores have which status.
-        digest: of the dataset that they were computed with.
-        score: reads the score at a place of ``positions``.
-    """
-
-    positions: Sequence[int]
-    num_bytes: int
-    statuses: Mapping[str, int]
-    digest: str
-    score: Callable[[int], Score]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one request ended.
-
-    Attributes:
-        code: gRPC code of its end, ``OK``, or :data:`BAD_REPLY`.
-        message: one sentence where it is not OK.
-        shed: the server refused it for load.
-        failed_attempts: codes of the attempts that failed, in order.
-        retries: attempts beyond the first.
-        retry_after_s: the server's hint with a refusal.
-        reply: where it is OK.
-    """
-
-    code: str
-    message: str = ""
-    shed: bool = False
-    failed_attempts: tuple[str, ...] = ()
-    retries: int = 0
-    retry_after_s: float | None = None
-    reply: Reply | None = None
-
-
-# MERGED The two ways to send: whole requests built beforehand, or samples through verl's client.
-#
-# Whole batches go out as bytes that were encoded before the clock started, so that a process
-# sends as much as the wire takes and what is timed is the server.  Samples go through
-# ``AsyncRewardClient.score_one`` itself: what is timed there is what a reward loop waits for,
-# its micro-batching and its encoding included.
 
 _SCORE = f"/{SERVICE_NAME}/Score"
 
@@ -95,7 +48,7 @@ class Sender(Protocol):
             RewardServiceError: nobody answers.
         """
 
-    async def send(self, number: int, timeout_s: float) -> Outcome:
+    async def send(self, number: int, timeout_s: float) -> RequestOutcome:
         """Send a request and wait for its end; never raises for what the server does.
 
         Args:
@@ -107,17 +60,12 @@ class Sender(Protocol):
         """Close the connections."""
 
 
-def make_sender(settings: Settings, rollouts: Sequence[Rollout], connections: int) -> Sender:
-    """Return the sender of a profile.
-
-    Args:
-        settings: of the load test.
-        rollouts: to send.
-        connections: of this process.
-    """
-    if settings.profile is Profile.VERL:
-        return SampleSender(settings, rollouts, connections)
-    return BatchSender(settings, rollouts, connections)
+def max_attempts(settings: LoadSettings) -> int | None:
+    """Return how often a request is tried; None: as often as its timeout allows."""
+    retries = settings.retries
+    if retries is None:
+        return 1 if settings.profile is Profile.BATCH else None
+    return retries + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +80,18 @@ class _Body:
 class BatchSender:
     """Sends batches as bytes built beforehand; one attempt is one RPC."""
 
-    def __init__(self, settings: Settings, rollouts: Sequence[Rollout], connections: int) -> None:
-        self._settings = settings
-        self._policy = settings.policy
-        self._bodies = _bodies(settings, rollouts)
+    def __init__(
+        self,
+        target: Target,
+        settings: LoadSettings,
+        rollouts: Sequence[Rollout],
+        connections: int,
+    ) -> None:
+        self._address, self._timeout_s = target.address, settings.timeout
+        self._policy = RetryPolicy(max_attempts=max_attempts(settings))
+        self._bodies = _bodies(target, settings.batch, rollouts)
         self._channels = [
-            grpc.aio.insecure_channel(settings.address, channel_options())
-            for _ in range(connections)
+            grpc.aio.insecure_channel(target.address, channel_options()) for _ in range(connections)
         ]
         self._calls: list[Callable[..., Any]] = [
             channel.unary_unary(
@@ -152,12 +105,11 @@ class BatchSender:
         return sum(len(body.encoded) for body in self._bodies) / len(self._bodies)
 
     async def open(self) -> None:
-        client = AsyncRewardClient(self._settings.address, self._settings.timeout_s)
-        async with client:
+        async with AsyncRewardClient(self._address, self._timeout_s) as client:
             await client.server_info()
         await asyncio.gather(*(channel.channel_ready() for channel in self._channels))
 
-    async def send(self, number: int, timeout_s: float) -> Outcome:
+    async def send(self, number: int, timeout_s: float) -> RequestOutcome:
         body = self._bodies[number % len(self._bodies)]
         call = self._calls[number % len(self._calls)]
         clock = asyncio.get_running_loop().time
@@ -173,7 +125,7 @@ class BatchSender:
             failed.append(failure.code.name)
             delay_s = self._policy.delay_s(attempt, failure, random.uniform)
             if delay_s is None or clock() + delay_s >= give_up_at:
-                return Outcome(
+                return RequestOutcome(
                     failure.code.name,
                     failure.details or failure.code.name,
                     shed=failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -190,27 +142,28 @@ class BatchSender:
             await channel.close(None)
 
 
-def _bodies(settings: Settings, rollouts: Sequence[Rollout]) -> list[_Body]:
+def _bodies(target: Target, batch: int, rollouts: Sequence[Rollout]) -> list[_Body]:
     """Return requests in which every rollout of the pool occurs, each of the wanted size."""
-    batch = settings.batch
     encoded = [encode_rollout(rollout) for rollout in rollouts]
     sizes = [response_bytes(rollout) for rollout in rollouts]
     bodies = []
     for start in range(0, len(rollouts), batch):
         # The last one is filled up from the beginning, as is a batch larger than the pool.
         positions = tuple((start + place) % len(rollouts) for place in range(batch))
-        request = encode_score_request((encoded[p] for p in positions), settings.options)
+        request = encode_score_request((encoded[p] for p in positions), target.options)
         num_bytes = sum(sizes[position] for position in positions)
         bodies.append(_Body(request.SerializeToString(), positions, num_bytes))
     return bodies
 
 
-def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> Outcome:
+def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> RequestOutcome:
     """Return the outcome of a reply that came."""
     scores = reply.scores
 
-    def bad(reason: str) -> Outcome:
-        return Outcome(BAD_REPLY, reason, failed_attempts=(*failed, BAD_REPLY), retries=len(failed))
+    def bad(reason: str) -> RequestOutcome:
+        return RequestOutcome(
+            BAD_REPLY, reason, failed_attempts=(*failed, BAD_REPLY), retries=len(failed)
+        )
 
     if len(scores) != len(body.positions):
         return bad(f"{len(scores)} scores came back for {len(body.positions)} rollouts")
@@ -221,11 +174,11 @@ def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> O
         }
     except InputError as error:
         return bad(f"the reply cannot be read: {error}")
-    return Outcome(
+    return RequestOutcome(
         OK,
         failed_attempts=failed,
         retries=len(failed),
-        reply=Reply(
+        reply=LoadReply(
             body.positions,
             body.num_bytes,
             statuses,
@@ -261,16 +214,22 @@ class _WatchedRetries(RetryPolicy):
 class SampleSender:
     """Sends single samples through clients, as each reward worker of verl has one."""
 
-    def __init__(self, settings: Settings, rollouts: Sequence[Rollout], connections: int) -> None:
-        self._options = settings.options
+    def __init__(
+        self,
+        target: Target,
+        settings: LoadSettings,
+        rollouts: Sequence[Rollout],
+        connections: int,
+    ) -> None:
+        self._options = target.options
         self._rollouts = rollouts
         self._sizes = [response_bytes(rollout) for rollout in rollouts]
-        self._policy = _WatchedRetries(max_attempts=settings.policy.max_attempts)
+        self._policy = _WatchedRetries(max_attempts=max_attempts(settings))
         self._digests = [""] * connections
         self._clients = [
             AsyncRewardClient(
-                settings.address,
-                settings.timeout_s,
+                target.address,
+                settings.timeout,
                 retry=self._policy,
                 on_identity=partial(self._see, place),
             )
@@ -284,7 +243,7 @@ class SampleSender:
     async def open(self) -> None:
         await asyncio.gather(*(client.server_info() for client in self._clients))
 
-    async def send(self, number: int, timeout_s: float) -> Outcome:
+    async def send(self, number: int, timeout_s: float) -> RequestOutcome:
         position = number % len(self._rollouts)
         place = number % len(self._clients)
         try:
@@ -294,11 +253,17 @@ class SampleSender:
         except RewardServiceError as error:
             return self._failed(error)
         failed, retries = self._take_attempts()
-        return Outcome(
+        return RequestOutcome(
             OK,
             failed_attempts=failed,
             retries=retries,
-            reply=_reply_of(position, self._sizes[position], score, self._digests[place]),
+            reply=LoadReply(
+                (position,),
+                self._sizes[position],
+                {score.status.value: 1},
+                self._digests[place],
+                lambda _: score,
+            ),
         )
 
     async def close(self) -> None:
@@ -308,12 +273,12 @@ class SampleSender:
     def _see(self, place: int, identity: Identity) -> None:
         self._digests[place] = identity.dataset_digest
 
-    def _failed(self, error: RewardServiceError) -> Outcome:
+    def _failed(self, error: RewardServiceError) -> RequestOutcome:
         failed, retries = self._take_attempts()
         code = self._policy.code_of.get(type(error), BAD_REPLY)
         if isinstance(error, DeadlineExceeded):
             code = DEADLINE
-        return Outcome(
+        return RequestOutcome(
             code,
             str(error),
             shed=isinstance(error, Overloaded) and error.retry_after_s is not None,
@@ -327,7 +292,3 @@ class SampleSender:
         attempts = self._policy.failed[:]
         self._policy.failed.clear()
         return tuple(code for code, _ in attempts), sum(repeated for _, repeated in attempts)
-
-
-def _reply_of(position: int, num_bytes: int, score: Score, digest: str) -> Reply:
-    return Reply((position,), num_bytes, {score.status.value: 1}, digest, lambda place: score)

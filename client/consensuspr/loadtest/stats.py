@@ -1,10 +1,9 @@
-"""Latencies in bounded memory, with percentiles of a stated relative error.
+"""What became of the requests of a run: counts, latencies, both over time, a sample of scores.
 
-Log-linear buckets, as in HDR histograms: each power of two is cut into
-:data:`STEPS_PER_OCTAVE` equal steps, and a value is taken for the middle of its step.  So a
-percentile is off by at most :data:`RELATIVE_ERROR` of itself, whatever its size, and adding
-two histograms loses nothing more.  Only steps that were hit are kept: at most
-:data:`MAX_BUCKETS`, and a few hundred in practice.
+A load process keeps a :class:`LoadTally`, hands it over some times a second and begins a new one;
+adding tallies up gives that of the run.  Memory is bounded: a histogram is an array of fixed
+length, the bins of a timeline get twice as wide whenever there would be more than
+:data:`MAX_BINS`, and of the scores at most :data:`MAX_SAMPLES` are kept.
 """
 
 from __future__ import annotations
@@ -12,46 +11,59 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
-from consensuspr.loadtest.load import Load, Settings
-from consensuspr.loadtest.senders import DEADLINE, OK, Outcome
-from consensuspr.scoring.types import Rollout, Score
+import numpy as np
+from numpy.typing import NDArray
 
-STEPS_PER_OCTAVE: Final = 128
-# Half a step of the lower end of an octave.
-RELATIVE_ERROR: Final = 1 / (2 * STEPS_PER_OCTAVE)
+from consensuspr.loadtest.settings import FIRST_BIN_S, MAX_BINS
+from consensuspr.scoring.types import Score
 
-# Outside, values are taken for these; no request of a load test is near either.
+# A percentile is off by at most this share of itself.
+RELATIVE_ERROR: Final = 1 / 256
+# Outside, latencies are taken for these; no request of a load test is near either.
 MIN_S: Final = 1e-6
 MAX_S: Final = 1e5
-MAX_BUCKETS: Final = (math.frexp(MAX_S)[1] - math.frexp(MIN_S)[1] + 1) * STEPS_PER_OCTAVE
+# Steps of equal ratio, each taken for its geometric middle.
+_LOG_STEP: Final = 2 * math.log1p(RELATIVE_ERROR)
+NUM_STEPS: Final = math.floor(math.log(MAX_S / MIN_S) / _LOG_STEP) + 1
+
+# Scores of a process that are kept, however small the share: a short run is checked too.
+FIRST_SAMPLES = 16
+# ... and however long the run: a sample of the whole run, not of its beginning.
+MAX_SAMPLES = 2000
+
+# How a request ended that was answered, that ran out of time, and whose reply cannot be one of
+# a reward server; the last is not among gRPC's codes.
+OK = "OK"
+DEADLINE = "DEADLINE_EXCEEDED"
+BAD_REPLY = "BAD_REPLY"
 
 
 class Histogram:
-    """How many values fell into which step, and the exact smallest, largest and sum.
+    """How many latencies fell into which step, and the exact smallest, largest and sum.
+
+    A histogram of fixed steps, because percentiles of the values themselves would need them all
+    and could not be added up over processes.
 
     Attributes:
+        steps: ``(NUM_STEPS,)`` values in each step.
         count: values recorded.
         total_s: their sum in seconds.
         min_s: the smallest, infinite where there is none.
         max_s: the largest, 0 where there is none.
     """
 
-    __slots__ = ("_buckets", "count", "max_s", "min_s", "total_s")
+    __slots__ = ("count", "max_s", "min_s", "steps", "total_s")
 
     def __init__(self) -> None:
-        self._buckets: Counter[int] = Counter()
+        self.steps: NDArray[np.uint32] = np.zeros(NUM_STEPS, np.uint32)
         self.count = 0
         self.total_s = 0.0
         self.min_s = math.inf
         self.max_s = 0.0
-
-    @property
-    def num_buckets(self) -> int:
-        """Steps that hold a value."""
-        return len(self._buckets)
 
     @property
     def mean_s(self) -> float | None:
@@ -61,9 +73,7 @@ class Histogram:
     def record(self, seconds: float) -> None:
         """Add a value; what is outside [:data:`MIN_S`, :data:`MAX_S`] counts as the bound."""
         seconds = min(max(seconds, MIN_S), MAX_S)
-        mantissa, exponent = math.frexp(seconds)  # in [0.5, 1)
-        step = int((mantissa - 0.5) * 2 * STEPS_PER_OCTAVE)
-        self._buckets[exponent * STEPS_PER_OCTAVE + step] += 1
+        self.steps[int(math.log(seconds / MIN_S) / _LOG_STEP)] += 1
         self.count += 1
         self.total_s += seconds
         self.min_s = min(self.min_s, seconds)
@@ -71,40 +81,33 @@ class Histogram:
 
     def add(self, other: Histogram) -> None:
         """Take over the values of another histogram."""
-        self._buckets.update(other._buckets)
+        self.steps += other.steps
         self.count += other.count
         self.total_s += other.total_s
         self.min_s = min(self.min_s, other.min_s)
         self.max_s = max(self.max_s, other.max_s)
 
-    def percentiles(self, ranks: tuple[float, ...]) -> list[float]:
+    def percentiles(self, ranks: Sequence[float]) -> list[float | None]:
         """Return the value below or at which each share of the values lies.
 
         The nearest rank: the smallest value such that at least ``rank`` percent are not above
         it, within :data:`RELATIVE_ERROR`.
 
         Args:
-            ranks: in percent, each in (0, 100], ascending.
+            ranks: in percent, each in (0, 100].
 
         Returns:
-            Seconds, one for each rank; none where there is no value.
+            Seconds, one for each rank; None where there is no value.
         """
         if not self.count:
-            return []
-        found: list[float] = []
-        seen = 0
-        buckets = iter(sorted(self._buckets.items()))
-        bucket = 0
-        for rank in ranks:
-            # Rounded first: 99.9 % of 1,000 is 999 values, whatever the product's last bit.
-            wanted = max(1, math.ceil(round(rank * self.count / 100, 6)))
-            while seen < wanted:
-                bucket, hits = next(buckets)
-                seen += hits
-            found.append(min(max(_middle(bucket), self.min_s), self.max_s))
-        return found
+            return [None] * len(ranks)
+        # Rounded first: 99.9 % of 1,000 is 999 values, whatever the product's last bit.
+        wanted = [max(1, math.ceil(round(rank * self.count / 100, 6))) for rank in ranks]
+        found = np.searchsorted(np.cumsum(self.steps, dtype=np.int64), wanted)
+        middles = MIN_S * np.exp(_LOG_STEP * (found + 0.5))
+        return [float(middle) for middle in np.clip(middles, self.min_s, self.max_s)]
 
-    def resolved(self, ranks: tuple[float, ...]) -> list[float | None]:
+    def resolved(self, ranks: Sequence[float]) -> list[float | None]:
         """Return percentiles for a reader: None where there are too few values to tell one.
 
         The p99.9 of five values would be their maximum under another name; a percentile needs
@@ -112,37 +115,38 @@ class Histogram:
 
         Args:
             ranks: as in :meth:`percentiles`; 100 is never told.
-
-        Returns:
-            Seconds, one for each rank.
         """
-        found: list[float | None] = [*self.percentiles(ranks)] or [None] * len(ranks)
         # Rounded, as above: 100 - 99.9 is not exactly 0.1.
         enough = (round(self.count * (100 - rank), 6) >= 100 for rank in ranks)
+        found = self.percentiles(ranks)
         return [v if told else None for v, told in zip(found, enough, strict=True)]
 
     def percentile(self, rank: float) -> float | None:
         """Return one percentile in seconds; None where there is no value."""
-        return next(iter(self.percentiles((rank,))), None)
+        return self.percentiles((rank,))[0]
 
 
-def _middle(bucket: int) -> float:
-    exponent, step = divmod(bucket, STEPS_PER_OCTAVE)
-    return math.ldexp(0.5 + (step + 0.5) / (2 * STEPS_PER_OCTAVE), exponent)
+def ms(seconds: float | None) -> str:
+    """Return a time in milliseconds for a table, a dash where there is none."""
+    return "–" if seconds is None else f"{seconds * 1e3:,.2f}"
 
 
-# MERGED What became of the requests of a run: counts, latencies, and both over time.
-#
-# A load process keeps a tally, hands it over twice a second and begins a new one; adding
-# tallies up gives that of the run.  Memory is bounded: histograms are, and the bins of the
-# timeline get twice as wide whenever there would be more than :data:`MAX_BINS`.
-
-FIRST_BIN_S = 0.25
-MAX_BINS = 512
+def _add_up(mine: Any, other: Any) -> None:
+    """Add all fields of a dataclass to those of another of its type."""
+    for name in (each.name for each in fields(mine)):
+        value, more = getattr(mine, name), getattr(other, name)
+        if isinstance(value, int):
+            setattr(mine, name, value + more)
+        elif isinstance(value, Counter):
+            value.update(more)
+        elif isinstance(value, dict):
+            setattr(mine, name, more | value)
+        else:
+            value.add(more)
 
 
 @dataclass(slots=True)
-class Bin:
+class TimeBin:
     """One stretch of time: requests that were due in it, and what came back in it.
 
     Attributes:
@@ -163,15 +167,14 @@ class Bin:
     shed: int = 0
     failed: int = 0
 
-    def add(self, other: Bin) -> None:
+    def add(self, other: TimeBin) -> None:
         """Take over another bin's numbers."""
-        self.latency.add(other.latency)
-        self.due += other.due
-        self.answered += other.answered
-        self.rollouts += other.rollouts
-        self.num_bytes += other.num_bytes
-        self.shed += other.shed
-        self.failed += other.failed
+        _add_up(self, other)
+
+    @property
+    def lost(self) -> int:
+        """Requests that failed or were refused."""
+        return self.failed + self.shed
 
 
 class Timeline:
@@ -183,15 +186,15 @@ class Timeline:
 
     def __init__(self) -> None:
         self.width_s = FIRST_BIN_S
-        self._bins: dict[int, Bin] = {}
+        self._bins: dict[int, TimeBin] = {}
 
-    def at(self, seconds: float) -> Bin:
+    def at(self, seconds: float) -> TimeBin:
         """Return the bin of a time counted from the start; times before it are its first bin."""
         number = max(0, int(seconds / self.width_s))
         while number >= MAX_BINS:
             self._widen()
             number = int(seconds / self.width_s)
-        return self._bins.setdefault(number, Bin())
+        return self._bins.setdefault(number, TimeBin())
 
     def add(self, other: Timeline) -> None:
         """Take over another timeline's numbers, in the wider bins of the two."""
@@ -208,19 +211,16 @@ class Timeline:
             copy._widen()
         return copy
 
-    def bins(self) -> list[tuple[float, Bin]]:
+    def bins(self) -> list[tuple[float, TimeBin]]:
         """Return the start of each bin and the bin, gaps filled with empty ones."""
-        if not self._bins:
-            return []
-        empty = Bin()
-        last = max(self._bins)
+        empty = TimeBin()
+        last = max(self._bins, default=-1)
         return [(n * self.width_s, self._bins.get(n, empty)) for n in range(last + 1)]
 
-    def between(self, start_s: float, end_s: float) -> Bin:
+    def between(self, start_s: float, end_s: float) -> TimeBin:
         """Return what the bins of a stretch hold together; its ends are rounded to bins."""
-        first, last = round(start_s / self.width_s), round(end_s / self.width_s)
-        together = Bin()
-        for number in range(first, last):
+        together = TimeBin()
+        for number in range(round(start_s / self.width_s), round(end_s / self.width_s)):
             if number in self._bins:
                 together.add(self._bins[number])
         return together
@@ -229,11 +229,11 @@ class Timeline:
         self.width_s *= 2
         old, self._bins = self._bins, {}
         for number, its in old.items():
-            self._bins.setdefault(number // 2, Bin()).add(its)
+            self._bins.setdefault(number // 2, TimeBin()).add(its)
 
 
 @dataclass(slots=True)
-class Tally:
+class LoadTally:
     """The numbers of a run, or of a part of it.  The warm-up is in none of them.
 
     Attributes:
@@ -275,6 +275,10 @@ class Tally:
     examples: dict[str, str] = field(default_factory=dict)
     digests: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: LoadTally) -> None:
+        """Take over another tally's numbers."""
+        _add_up(self, other)
+
     @property
     def ended(self) -> int:
         """Requests whose end is known."""
@@ -293,144 +297,58 @@ class Tally:
         """Share of the requests that the server refused for load."""
         return self.shed / self.ended if self.ended else 0.0
 
-    def add(self, other: Tally) -> None:
-        """Take over another tally's numbers."""
-        self.latency.add(other.latency)
-        self.lag.add(other.lag)
-        self.timeline.add(other.timeline)
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("codes", "attempt_codes", "statuses", "digests"):
-            getattr(self, name).update(getattr(other, name))
-        self.examples = other.examples | self.examples
-
-
-_COUNTS = (
-    "sent",
-    "answered",
-    "rollouts",
-    "num_bytes",
-    "shed",
-    "failed",
-    "retries",
-    "held",
-    "abandoned",
-)
-
-
-# MERGED What the processes of a load test say to each other.
-
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """What a load process is made with.
+class LoadReply:
+    """The scores that came back.
 
     Attributes:
-        settings: of the load test.
-        rollouts: to send.
-        number: of the process, from 0.
-        processes: of the load test.
-        connections: of this process, at least 1.
+        positions: of the rollouts in the pool, in the order of the scores.
+        num_bytes: of their responses.
+        statuses: how many scores have which status.
+        digest: of the dataset that they were computed with.
+        score: reads the score at a place of ``positions``.
     """
 
-    settings: Settings
-    rollouts: tuple[Rollout, ...]
-    number: int
-    processes: int
-    connections: int
+    positions: Sequence[int]
+    num_bytes: int
+    statuses: Mapping[str, int]
+    digest: str
+    score: Callable[[int], Score]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Carry out a run.
+class RequestOutcome:
+    """How one request ended.
 
     Attributes:
-        at: the end of the warm-up on the system's monotonic clock, the same for all processes.
-        load: open loop; None: a closed one.
-        concurrency: of this process in a closed loop.
-        first: number of this process's first request of a closed loop.
-        requests: measured requests: of all processes in an open loop, of this one in a closed
-            loop; None: no limit.
+        code: gRPC code of its end, ``OK``, or :data:`BAD_REPLY`.
+        message: one sentence where it is not OK.
+        shed: the server refused it for load.
+        failed_attempts: codes of the attempts that failed, in order.
+        retries: attempts beyond the first.
+        retry_after_s: the server's hint with a refusal.
+        reply: where it is OK.
     """
 
-    at: float
-    load: Load | None
-    concurrency: int
-    first: int
-    requests: int | None
+    code: str
+    message: str = ""
+    shed: bool = False
+    failed_attempts: tuple[str, ...] = ()
+    retries: int = 0
+    retry_after_s: float | None = None
+    reply: LoadReply | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """End the run now: send nothing more, and give up what is in flight."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quit:
-    """Leave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The process is connected and waits for a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What became of requests since the last part.
-
-    Attributes:
-        tally: of them.
-        in_flight: requests that were sent and not answered, now.
-    """
-
-    tally: Tally
-    in_flight: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
+class ScoreSample:
     """A score that came back, and which rollout of the pool it is said to be of."""
 
     position: int
     score: Score
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A run is over.
-
-    Attributes:
-        cpu_s: processor time that the process took.
-        wall_s: how long the run was, warm-up included.
-        samples: scores to compare.
-    """
-
-    cpu_s: float
-    wall_s: float
-    samples: tuple[Sample, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The process cannot go on."""
-
-    error: Exception
-
-
-Order = Start | Stop | Quit
-Report = Ready | Part | Done | Failed
-
-
-# MERGED One process's books of a run: outcomes into tallies, and a sample of the scores.
-
-# Of a process, however small the share: a short run is checked too.
-FIRST_SAMPLES = 16
-# Of a process, however long the run: a sample of the whole run, not of its beginning.
-MAX_SAMPLES = 2000
-
-
-class Sampler:
+class ScoreSampler:
     """Keeps scores to compare later: a share of all, evenly over the run, bounded.
 
     Args:
@@ -442,23 +360,23 @@ class Sampler:
         self._share = share
         self._draw = random.Random(seed)
         self._drawn = 0
-        self.samples: list[Sample] = []
+        self.samples: list[ScoreSample] = []
 
-    def offer(self, outcome: Outcome) -> None:
+    def offer(self, reply: LoadReply) -> None:
         """Perhaps keep some of the scores of a reply."""
-        reply = outcome.reply
-        if reply is None or not self._share:
+        if not self._share:
             return
         for place, position in enumerate(reply.positions):
             if self._drawn >= FIRST_SAMPLES and self._draw.random() >= self._share:
                 continue
             self._drawn += 1
             if len(self.samples) < MAX_SAMPLES:
-                self.samples.append(Sample(position, reply.score(place)))
-            else:  # each score drawn so far is equally likely to stay
-                slot = self._draw.randrange(self._drawn)
-                if slot < MAX_SAMPLES:
-                    self.samples[slot] = Sample(position, reply.score(place))
+                self.samples.append(ScoreSample(position, reply.score(place)))
+                continue
+            # Each score drawn so far is equally likely to stay.
+            slot = self._draw.randrange(self._drawn)
+            if slot < MAX_SAMPLES:
+                self.samples[slot] = ScoreSample(position, reply.score(place))
 
 
 class Recorder:
@@ -469,10 +387,10 @@ class Recorder:
         sampler: is offered every reply that is counted.
     """
 
-    def __init__(self, start: float, sampler: Sampler) -> None:
+    def __init__(self, start: float, sampler: ScoreSampler) -> None:
         self._start = start
         self._sampler = sampler
-        self._tally = Tally()
+        self._tally = LoadTally()
 
     def sent(self, due: float, now: float, *, held: bool) -> None:
         """Count a request out.
@@ -497,7 +415,7 @@ class Recorder:
         if due >= self._start:
             self._tally.abandoned += 1
 
-    def ended(self, due: float, now: float, outcome: Outcome) -> None:
+    def ended(self, due: float, now: float, outcome: RequestOutcome) -> None:
         """Count a request in."""
         if due < self._start:
             return
@@ -505,33 +423,29 @@ class Recorder:
         tally.codes[outcome.code] += 1
         tally.attempt_codes.update(outcome.failed_attempts)
         tally.retries += outcome.retries
-        back = tally.timeline.at(now - self._start)
         reply = outcome.reply
+        counted: tuple[LoadTally | TimeBin, ...] = (tally, tally.timeline.at(now - self._start))
+        for counts in counted:
+            if reply is not None:
+                counts.answered += 1
+                counts.rollouts += len(reply.positions)
+                counts.num_bytes += reply.num_bytes
+            else:
+                counts.shed += outcome.shed
+                counts.failed += not outcome.shed
         if reply is not None:
-            tally.answered += 1
-            tally.rollouts += len(reply.positions)
-            tally.num_bytes += reply.num_bytes
             tally.statuses.update(reply.statuses)
             tally.digests[reply.digest] += 1
-            back.answered += 1
-            back.rollouts += len(reply.positions)
-            back.num_bytes += reply.num_bytes
-            self._sampler.offer(outcome)
+            self._sampler.offer(reply)
         else:
             tally.examples.setdefault(outcome.code, outcome.message)
-            if outcome.shed:
-                tally.shed += 1
-                back.shed += 1
-            else:
-                tally.failed += 1
-                back.failed += 1
         # One that ran out of time took at least as long as it waited; leaving it out would
         # flatter the server most when it is slowest.
         if outcome.code in (OK, DEADLINE):
             tally.latency.record(now - due)
             tally.timeline.at(due - self._start).latency.record(now - due)
 
-    def take(self) -> Tally:
+    def take(self) -> LoadTally:
         """Return what was counted since the last time."""
-        taken, self._tally = self._tally, Tally()
+        taken, self._tally = self._tally, LoadTally()
         return taken

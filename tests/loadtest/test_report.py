@@ -11,14 +11,16 @@ from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.loadtest.load import Arrivals, Pool, Settings
+from consensuspr.loadtest.load import Pool, Target
+from consensuspr.loadtest.processes import RunResult
 from consensuspr.loadtest.report import (
-    Chart,
-    Line,
+    ChartLine,
+    LineChart,
     check_outputs,
     draw,
     log_ticks,
@@ -26,10 +28,11 @@ from consensuspr.loadtest.report import (
     round_ticks,
     write_output,
 )
-from consensuspr.loadtest.result import Checked, Difference, LoadTest
-from consensuspr.loadtest.saturation import Search, Step
-from consensuspr.loadtest.stats import Tally
-from consensuspr.scoring.types import Rollout
+from consensuspr.loadtest.result import LoadTest, ScoreCheck, ScoreDifference
+from consensuspr.loadtest.saturation import RateStep, Search
+from consensuspr.loadtest.settings import LoadSettings
+from consensuspr.loadtest.stats import LoadTally
+from consensuspr.scoring.types import Rollout, ScoreOptions
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J'\""
@@ -51,8 +54,8 @@ SERVER = ServerInfo(
 )
 
 
-def tally_of(answered: int, failed: int = 0, shed: int = 0) -> Tally:
-    tally = Tally()
+def tally_of(answered: int, failed: int = 0, shed: int = 0) -> LoadTally:
+    tally = LoadTally()
     tally.sent = answered + failed + shed
     tally.answered, tally.failed, tally.shed = answered, failed, shed
     tally.rollouts, tally.num_bytes = 3 * answered, 300 * answered
@@ -73,42 +76,48 @@ def tally_of(answered: int, failed: int = 0, shed: int = 0) -> Tally:
     return tally
 
 
-def scored_as(**statuses: int) -> Tally:
+def scored_as(**statuses: int) -> LoadTally:
     tally = tally_of(9)
     tally.statuses = Counter(statuses)
     return tally
 
 
-EQUAL = Checked(compared=5)
+EQUAL = ScoreCheck(compared=5)
 
 
-def a_test(tally: Tally, checked: Checked | None = EQUAL, **given: object) -> LoadTest:
-    plain = LoadTest(
-        settings=Settings("127.0.0.1:1", rate=10),
-        pool=Pool((Rollout("p", "text"),), "1 rollout", 4),
-        server=SERVER,
-        digest="sha256:0",
-        machine={"processor": HOSTILE, "cores": 2},
-        began_at="2025-01-01T00:00:00+00:00",
-        tally=tally,
-        elapsed_s=10.0,
-        cpu_shares=[0.1],
-        interrupted=False,
-        checked=checked,
-        max_error_rate=0.01,
-        max_undecided=0.05,
+TARGET = Target("127.0.0.1:1", SERVER, "problems.jsonl", ScoreOptions())
+
+
+def a_test(tally: LoadTally, checked: ScoreCheck | None = EQUAL, **given: Any) -> LoadTest:
+    """Return a load test; what is not one of its attributes is a setting, or of its result."""
+    result = RunResult(
+        tally, given.pop("elapsed_s", 10.0), cpu_shares=given.pop("cpu_shares", [0.1])
     )
-    return replace(plain, **given)  # type: ignore[arg-type]
+    result.interrupted = given.pop("interrupted", False)
+    parts: dict[str, Any] = {
+        "target": TARGET,
+        "pool": Pool((Rollout("p", "text"),), "1 rollout"),
+        "machine": {"processor": HOSTILE, "cores": 2},
+        "began_at": "2025-01-01T00:00:00+00:00",
+        "result": result,
+        "checked": checked,
+    }
+    parts |= {name: given.pop(name) for name in ("pool", "search", "target") if name in given}
+    return LoadTest(settings=LoadSettings(**(given or {"rate": 10})), **parts)
 
+
+ANOTHER = replace(
+    TARGET, info=replace(SERVER, datasets=(replace(SERVER.datasets[0], digest="sha256:1"),))
+)
 
 STEPS = [
-    Step(10, 10, 30, 0.01, 0.02, 0, 0, stable=True, sustained=True),
-    Step(20, 12, 36, 0.5, 0.9, 0.2, 0, stable=False, sustained=False, why=f"bad {HOSTILE}"),
-    Step(15, 0, 0, None, None, 1.0, 0, stable=False, sustained=False, why="nothing"),
+    RateStep(10, 10, 30, 0.01, 0.02, 0, 0, stable=True, sustained=True),
+    RateStep(20, 12, 36, 0.5, 0.9, 0.2, 0, stable=False, sustained=False, why=f"bad {HOSTILE}"),
+    RateStep(15, 0, 0, None, None, 1.0, 0, stable=False, sustained=False, why="nothing"),
 ]
-LATE = Step(40, 40, 99, 0.7, 0.8, 0, 0.0456, stable=True, sustained=None, why="p99 is 800.0 ms")
+LATE = RateStep(40, 40, 99, 0.7, 0.8, 0, 0.0456, stable=True, sustained=None, why="p99 is 800.0 ms")
 
-WRONG = Checked(5, 2, first=Difference(HOSTILE, "reward", "1.0", "0.5"))
+WRONG = ScoreCheck(5, 2, first=ScoreDifference(HOSTILE, "reward", "1.0", "0.5"))
 
 
 @pytest.mark.parametrize(
@@ -123,14 +132,14 @@ WRONG = Checked(5, 2, first=Difference(HOSTILE, "reward", "1.0", "0.5"))
         (a_test(tally_of(0)), [r"^no request ended"]),
         (a_test(tally_of(0), interrupted=True), []),
         (a_test(tally_of(9), checked=WRONG), [r"^2 of 5 compared scores are wrong; .*reward=1\.0"]),
-        (a_test(tally_of(9), digest="sha256:1"), [r"^9 replies were scored with another dataset"]),
+        (a_test(tally_of(9), target=ANOTHER), [r"^9 replies were scored with another dataset"]),
         (a_test(tally_of(50, failed=50), search=Search(STEPS)), []),
         (a_test(tally_of(50), search=Search(STEPS[1:])), [r"^no rate was sustained"]),
         (a_test(tally_of(50), search=Search([LATE, LATE])), [r"^no rate could be judged: .* late"]),
         (a_test(tally_of(50, failed=50), max_error_rate=0.5), []),
-        (a_test(tally_of(9), checked=Checked(280, undecided=280, unanswered=14)), []),
+        (a_test(tally_of(9), checked=ScoreCheck(280, undecided=280, unanswered=14)), []),
         (
-            a_test(tally_of(9), checked=Checked(280, undecided=280, unanswered=280)),
+            a_test(tally_of(9), checked=ScoreCheck(280, undecided=280, unanswered=280)),
             [r"^100\.00% .*\(280 of 280\) .* server left undecided .* allowed 5\.00%"],
         ),
         (a_test(scored_as(UNKNOWN_PROBLEM=27)), [r"^none of 27 .* scored: 27 UNKNOWN_PROBLEM$"]),
@@ -144,7 +153,7 @@ def test_what_fails_a_test(test: LoadTest, faults: list[str]) -> None:
         assert re.search(wanted, fault)
 
 
-def late(seconds: float) -> Tally:
+def late(seconds: float) -> LoadTally:
     tally = tally_of(100)
     for _ in range(100):
         tally.lag.record(seconds)
@@ -158,7 +167,7 @@ def late(seconds: float) -> Tally:
         (a_test(late(0.004)), []),
         (a_test(late(0.02)), ["left 20."]),
         (a_test(tally_of(100), cpu_shares=[0.2, 0.97]), ["97% of a core"]),
-        (a_test(late(0.02), settings=Settings("127.0.0.1:1")), []),
+        (a_test(late(0.02), concurrency=8), []),
         (a_test(late(0.02), search=Search(STEPS)), []),
         (a_test(late(0.02), search=Search([*STEPS, LATE, LATE])), ["at 40.0 requests a second"]),
     ],
@@ -172,26 +181,24 @@ def test_says_when_the_generator_was_the_limit(test: LoadTest, limits: list[str]
 @pytest.mark.parametrize(
     ("settings", "elapsed_s", "measured_s"),
     [
-        (Settings("h:1", rate=1, duration_s=2), 1.01, 2),
-        (Settings("h:1", rate=10, duration_s=2), 9.5, 9.5),
-        (Settings("h:1", rate=10, duration_s=3600, requests=20), 1.91, 2),
-        (Settings("h:1", rate=10, duration_s=1, requests=20), 0.91, 1),
-        (
-            Settings("h:1", rate=10, duration_s=99, requests=20, arrivals=Arrivals.POISSON),
-            1.5,
-            1.5,
-        ),
-        (Settings("h:1", duration_s=3600, requests=20), 0.5, 0.5),
+        ({"rate": 1, "duration": 2}, 1.01, 2),
+        ({"rate": 10, "duration": 2}, 9.5, 9.5),
+        ({"rate": 10, "duration": 3600, "requests": 20}, 1.91, 2),
+        ({"rate": 10, "requests": 20}, 1.91, 2),
+        ({"rate": 10, "duration": 1, "requests": 20}, 0.91, 1),
+        ({"rate": 10, "duration": 99, "requests": 20, "arrivals": "poisson"}, 1.5, 1.5),
+        ({"duration": 3600, "requests": 20}, 0.5, 0.5),
     ],
 )
 def test_throughput_is_not_above_what_was_offered(
-    settings: Settings, elapsed_s: float, measured_s: float
+    settings: dict[str, Any], elapsed_s: float, measured_s: float
 ) -> None:
-    test = a_test(tally_of(20), settings=settings, elapsed_s=elapsed_s)
+    test = a_test(tally_of(20), elapsed_s=elapsed_s, **settings)
     assert test.measured_s == pytest.approx(measured_s)
     assert test.request_rate == pytest.approx(20 / measured_s)
     assert test.to_json()["elapsed_s"] == test.measured_s
-    assert replace(test, interrupted=True).measured_s == elapsed_s
+    ended = a_test(tally_of(20), elapsed_s=elapsed_s, interrupted=True, **settings)
+    assert ended.measured_s == elapsed_s
 
 
 def test_a_late_step_that_was_made_twice_is_drawn_once_and_undecided() -> None:
@@ -235,10 +242,10 @@ class Tags(HTMLParser):
 PAGES = {
     "passed": a_test(tally_of(100)),
     "failed": a_test(tally_of(90, failed=10), checked=WRONG, interrupted=True),
-    "undecided": a_test(tally_of(5), checked=Checked(5, undecided=5)),
+    "undecided": a_test(tally_of(5), checked=ScoreCheck(5, undecided=5)),
     "nothing": a_test(tally_of(0, failed=3), checked=None),
     "search": a_test(tally_of(50), search=Search(STEPS)),
-    "hostile": a_test(tally_of(5), pool=Pool((Rollout("p", "x"),), HOSTILE, 1)),
+    "hostile": a_test(tally_of(5), pool=Pool((Rollout("p", "x"),), HOSTILE)),
 }
 
 
@@ -281,7 +288,7 @@ def test_json_and_csv_hold_the_figures(tmp_path: Path, name: str) -> None:
     figures = json.loads((tmp_path / "a.json").read_text())
     assert figures["passed"] == (not test.faults())
     assert figures["requests"]["answered"] == test.tally.answered
-    assert figures["settings"]["address"] == "127.0.0.1:1"
+    assert figures["address"] == "127.0.0.1:1"
     assert figures["server"]["datasets"][0]["digest"] == "sha256:0"
     write_output(tmp_path / "a.csv", test)
     with (tmp_path / "a.csv").open() as stream:
@@ -342,7 +349,7 @@ def test_log_ticks(low: float, high: float, ticks: list[float]) -> None:
 @pytest.mark.parametrize("log_y", [False, True])
 def test_a_line_is_broken_where_there_is_no_value(log_y: bool) -> None:
     points = ((0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 1.0), (4.0, 5.0))
-    drawn = draw(Chart("t", "x", "y", (Line("a", points),), log_y=log_y))
+    drawn = draw(LineChart("t", "x", "y", (ChartLine("a", points),), log_y=log_y))
     assert drawn.count("<polyline") == 2
     assert drawn.count("<circle") == 4
     assert "nan" not in drawn

@@ -10,15 +10,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 
+from consensuspr.cli import main
 from consensuspr.client import Score, Status
-from consensuspr.loadtest.load import Settings, pool_from_file
-from consensuspr.loadtest.processes import LoadProcessLost, Progress, Team
+from consensuspr.loadtest.load import Load as Schedule
+from consensuspr.loadtest.load import Target, pool_from_file
+from consensuspr.loadtest.processes import LoadProcessLost, RunProgress, Team
+from consensuspr.loadtest.settings import LoadSettings
 
 if TYPE_CHECKING:
     from tests.loadtest.conftest import Load, PlayedServer
@@ -27,20 +31,25 @@ Shed = Callable[[Any], None]
 
 
 @pytest.mark.parametrize(
-    ("options", "requests", "each"),
+    ("options", "settings", "requests", "each"),
     [
-        (("--rate", 80, "--duration", 0.5, "--processes", 2), 40, 3),
-        (("--rate", 40, "--rate-end", 120, "--load", "ramp", "--duration", 0.5), 40, 3),
-        (("--concurrency", 3, "--requests", 25, "--batch", 2), 25, 2),
-        (("--profile", "verl", "--rate", 120, "--duration", 0.5), 60, 1),
-        (("--profile", "verl", "--concurrency", 5, "--requests", 30), 30, 1),
-        (("--generate", 2000, "--requests", 8, "--check", 1, "--alpha", 0.25), 8, 3),
+        (("--rate", 80, "--duration", 0.5), {"processes": 2}, 40, 3),
+        (("--rate", 40, "--duration", 0.5), {"load": "ramp", "rate_end": 120}, 40, 3),
+        (("--concurrency", 3, "--batch", 2), {"requests": 25}, 25, 2),
+        (("--profile", "verl", "--rate", 120, "--duration", 0.5), {}, 60, 1),
+        (("--profile", "verl", "--concurrency", 5), {"requests": 30}, 30, 1),
+        (("--generate", 2000), {"requests": 8, "check": 1, "alpha": 0.25}, 8, 3),
     ],
 )
 def test_a_real_server(
-    real_server: str, load: Load, options: tuple[object, ...], requests: int, each: int
+    real_server: str,
+    load: Load,
+    options: tuple[object, ...],
+    settings: dict[str, object],
+    requests: int,
+    each: int,
 ) -> None:
-    done = load(real_server, *options)
+    done = load(real_server, *options, **settings)
     assert (done.code, done.err) == (0, "")
     said = done.json
     assert said["passed"] and said["faults"] == []
@@ -58,7 +67,7 @@ def test_a_real_server(
 def test_the_table_and_the_files(real_server: str, load: Load, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.html", "a.json", "a.csv")]
     outputs = [word for file in files for word in ("--output", file)]
-    done = load(real_server, "--requests", 20, *outputs, text=True)
+    done = load(real_server, *outputs, text=True, requests=20)
     assert (done.code, done.err) == (0, "")
     for said in ("Rollouts/s", "p99.9", "request OK", "rollout OK", "scores compared", "all equal"):
         assert said in done.out
@@ -68,8 +77,8 @@ def test_the_table_and_the_files(real_server: str, load: Load, tmp_path: Path) -
 def test_verl_samples_share_requests(played: PlayedServer, load: Load) -> None:
     played.script = lambda number, context: time.sleep(0.02)
     done = load(
-        played.address, "--profile", "verl", "--concurrency", 64, "--requests", 256,
-        "--connections", 1, "--check", 1,
+        played.address, "--profile", "verl", "--concurrency", 64,
+        requests=256, check=1, connections=1,
     )  # fmt: skip
     assert done.code == 0
     assert done.json["requests"]["answered"] == 256
@@ -77,6 +86,7 @@ def test_verl_samples_share_requests(played: PlayedServer, load: Load) -> None:
     assert len(played.sizes) < 256
 
 
+@pytest.mark.slow  # ... of one process: test_processes.py
 def test_a_stall_shows_in_all_requests_that_were_due_meanwhile(
     played: PlayedServer, load: Load, stall: Callable[..., Any]
 ) -> None:
@@ -105,7 +115,7 @@ def test_a_fast_wrong_server_fails(
     played: PlayedServer, load: Load, profile: str, field: str, lie: Callable[[Score], None]
 ) -> None:
     played.bend = lie
-    done = load(played.address, "--profile", profile, "--requests", 20)
+    done = load(played.address, "--profile", profile, requests=20)
     assert done.code == 1
     assert "compared scores are wrong; the first is rollout 1 of those sent" in done.err
     assert f"the server says {field}=" in done.err
@@ -115,7 +125,7 @@ def test_a_fast_wrong_server_fails(
 
 def test_a_lie_is_not_looked_for_where_nothing_is_checked(played: PlayedServer, load: Load) -> None:
     played.bend = lambda score: setattr(score, "reward", 0.9)
-    done = load(played.address, "--requests", 5, "--check", 0)
+    done = load(played.address, requests=5, check=0)
     assert done.code == 0
     assert done.json["checked"] is None
     assert "no score was compared with the in-process scorer" in done.json["notes"]
@@ -127,7 +137,7 @@ def test_an_answer_that_load_left_undecided_is_no_lie(played: PlayedServer, load
         score.acc, score.reward = 0.0, (score.ncr or 0.0) / 2
 
     played.bend = undecided
-    done = load(played.address, "--requests", 10, "--max-undecided", 1)
+    done = load(played.address, requests=10, max_undecided=1)
     assert done.code == 0
     assert done.json["checked"]["undecided"] == done.json["checked"]["compared"] > 0
     assert done.json["statuses"] == {"ANSWER_UNDECIDED": 30}
@@ -139,7 +149,7 @@ def test_a_server_that_decides_no_answer_fails(played: PlayedServer, load: Load)
         score.acc, score.reward, score.answer = None, None, ""
 
     played.bend = undecided
-    done = load(played.address, "--requests", 10, text=True)
+    done = load(played.address, text=True, requests=10)
     assert done.code == 1
     assert "have an answer that the server left undecided" in done.err
     assert "allowed 5.00% (--max-undecided)" in done.err
@@ -152,7 +162,7 @@ def test_a_run_in_which_no_problem_is_known_fails(
 ) -> None:
     file = tmp_path / "foreign.jsonl"
     file.write_text('{"problem_id": "nobody", "response": "5"}\n')
-    done = load(played.address, "--requests", 4, "--rollouts", file)
+    done = load(played.address, "--rollouts", file, requests=4)
     assert done.code == 1
     assert "none of 12 rollouts could be scored: 12 UNKNOWN_PROBLEM" in done.err
 
@@ -166,8 +176,8 @@ def test_a_server_that_is_still_starting_is_waited_for(played: PlayedServer, loa
 
     played.script = script
     done = load(
-        played.address, "--warmup", 0.1, "--rate", 20, "--duration", 0.3,
-        "--timeout", 0.3, "--connections", 2,
+        played.address, "--rate", 20, "--duration", 0.3,
+        connections=2, warmup=0.1, timeout=0.3,
     )  # fmt: skip
     assert (done.code, done.err) == (0, "")
     assert done.json["codes"] == {"OK": 6}
@@ -175,7 +185,7 @@ def test_a_server_that_is_still_starting_is_waited_for(played: PlayedServer, loa
 
 def test_other_data_than_given_fails(played: PlayedServer, load: Load) -> None:
     played.digest = "sha256:another"
-    done = load(played.address, "--requests", 5)
+    done = load(played.address, requests=5)
     assert done.code == 1
     assert "5 replies were scored with another dataset (sha256:another)" in done.err
 
@@ -194,12 +204,18 @@ def test_an_overloaded_server_sheds_and_that_is_no_failure(
     assert done.json["latency"]["count"] == counts["answered"]
 
 
-@pytest.mark.parametrize("options", [("--retries", 20), ("--profile", "verl")])
+@pytest.mark.parametrize(
+    ("options", "settings"), [((), {"retries": 20}), (("--profile", "verl"), {})]
+)
 def test_repetitions_are_counted_apart(
-    played: PlayedServer, load: Load, shed: Shed, options: tuple[object, ...]
+    played: PlayedServer,
+    load: Load,
+    shed: Shed,
+    options: tuple[object, ...],
+    settings: dict[str, object],
 ) -> None:
     played.script = lambda number, context: shed(context) if number % 2 else None
-    done = load(played.address, "--requests", 8, "--concurrency", 1, *options)
+    done = load(played.address, "--concurrency", 1, *options, requests=8, **settings)
     assert done.code == 0
     said = done.json
     assert said["requests"]["answered"] == 8
@@ -226,7 +242,7 @@ def test_errors_are_counted_by_code(
     played: PlayedServer, load: Load, profile: str, code: grpc.StatusCode
 ) -> None:
     played.script = aborting(code)
-    done = load(played.address, "--profile", profile, "--requests", 12, "--retries", 0)
+    done = load(played.address, "--profile", profile, requests=12, retries=0)
     assert done.code == 1
     assert f"most often {code.name}: " in done.err and "broken" in done.err
     assert done.json["requests"]["failed"] == done.json["codes"][code.name] >= 5
@@ -234,7 +250,7 @@ def test_errors_are_counted_by_code(
 
 def test_a_reply_that_is_none_is_an_error(played: PlayedServer, load: Load) -> None:
     played.drop = 1
-    done = load(played.address, "--requests", 4)
+    done = load(played.address, requests=4)
     assert done.code == 1
     assert "BAD_REPLY: 2 scores came back for 3 rollouts" in done.err
 
@@ -244,7 +260,7 @@ def test_defects_of_the_server_are_errors(played: PlayedServer, load: Load) -> N
         score.status, score.reward, score.acc = Status.INTERNAL, None, None
 
     played.bend = broken
-    done = load(played.address, "--requests", 4)
+    done = load(played.address, requests=4)
     assert done.code == 1
     assert "100.00% of what the server took ended in an error" in done.err
     assert done.json["checked"]["skipped"] > 0 and done.json["checked"]["wrong"] == 0
@@ -254,7 +270,7 @@ def test_requests_that_run_out_of_time_are_in_the_percentiles(
     played: PlayedServer, load: Load
 ) -> None:
     played.script = lambda number, context: time.sleep(1.0) if number % 2 else None
-    done = load(played.address, "--rate", 20, "--duration", 0.5, "--timeout", 0.4)
+    done = load(played.address, "--rate", 20, "--duration", 0.5, timeout=0.4)
     assert done.code == 1
     said = done.json
     assert said["codes"]["DEADLINE_EXCEEDED"] == said["requests"]["failed"] >= 4
@@ -277,8 +293,8 @@ def test_finds_the_saturation_of_a_server(
     played.script = script
     file = tmp_path / "search.html"
     done = load(
-        played.address, "--find-saturation", "--rate", 32, "--window", 0.5,
-        "--max-p99", 1000, "--timeout", 5, "--output", file,
+        played.address, "--find-saturation", "--rate", 32,
+        "--max-p99", 1000,  "--output", file, timeout=5, window=0.5,
     )  # fmt: skip
     assert done.code == 0
     search = done.json["search"]
@@ -287,10 +303,14 @@ def test_finds_the_saturation_of_a_server(
     assert "Latency against load" in file.read_text()
 
 
-def test_ctrl_c_ends_early_and_reports(played: PlayedServer, dataset: Path, rollouts: Path) -> None:
+def test_ctrl_c_ends_early_and_reports(
+    played: PlayedServer, dataset: Path, rollouts: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "load.toml"
+    config.write_text("warmup = 0\nprocesses = 2\n")
     command = [sys.executable, "-m", "consensuspr.cli", "loadtest", "--address", played.address]
     command += ["--dataset", str(dataset), "--rollouts", str(rollouts), "--batch", "3"]
-    command += ["--rate", "50", "--duration", "60", "--warmup", "0", "--processes", "2"]
+    command += ["--rate", "50", "--duration", "60", "--config", str(config)]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -312,19 +332,19 @@ def test_ctrl_c_ends_early_and_reports(played: PlayedServer, dataset: Path, roll
 def test_without_a_terminal_progress_is_plain_lines(
     played: PlayedServer, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consensuspr.cli.loadtest.LINE_S", 0.2)
+    monkeypatch.setattr("consensuspr.loadtest.terminal.LINE_S", 0.2)
     done = load(played.address, "--rate", 20, "--duration", 0.8, text=True)
     lines = done.err.splitlines()
     assert any("requests/s" in line and "in flight" in line for line in lines)
     assert "\x1b" not in done.err
-    assert load(played.address, "--requests", 2, "--no-progress", text=True).err == ""
+    assert load(played.address, "--no-progress", text=True, requests=2).err == ""
 
 
 def test_a_server_that_is_not_there_is_not_waited_for_longer_than_a_request(load: Load) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = load(address, "--requests", 1, "--timeout", 0.5)
+        done = load(address, requests=1, timeout=0.5)
     assert (done.code, done.out) == (1, "")
     assert done.err.count("\n") == 1
     assert address in done.err and "UNAVAILABLE" in done.err
@@ -336,81 +356,95 @@ def test_a_dataset_that_the_server_does_not_have(
 ) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text('{"problem_id": "q", "ground_truth": "1", "nodes": []}\n')
-    done = load(played.address, "--requests", 1, "--dataset", other)
+    done = load(played.address, "--dataset", other, requests=1)
     assert done.code == 2
     assert "has no dataset with the content of" in done.err
     assert played.numbers == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "settings", "says"),
     [
-        (("--batch", 0), "--batch must be at least 1, got 0"),
-        (("--batch", 257), "--batch must be at most 256, which is what the server takes"),
-        (("--generate", 100_000, "--batch", 20), "a request of 2,000,000 bytes; the server takes"),
-        (("--rate", 0), "--rate must be above 0 requests a second, got 0"),
-        (("--rate", 5, "--concurrency", 2), "--concurrency does not go with --rate"),
-        (("--rate", 5, "--load", "step"), "--rate-end, which is not given"),
-        (("--load", "ramp", "--rate-end", 5), "--load ramp needs --rate"),
-        (("--arrivals", "weird"), "'--arrivals'"),
-        (("--concurrency", 0), "--concurrency must be in [1, 65536], got 0"),
-        (("--duration", 0), "--duration must be in [0.1, 86400] seconds, got 0"),
-        (("--warmup", -1), "--warmup must be in [0, 86400] seconds, got -1"),
-        (("--processes", 65), "--processes must be in [1, 64], got 65"),
-        (("--connections", 0), "--connections must be in [1, 1024], got 0"),
-        (("--timeout", 0), "--timeout must be in [0.001, 86400] seconds, got 0"),
-        (("--retries", -1), "--retries must be at least 0, got -1"),
-        (("--check", 1.5), "--check must be a share in [0, 1], got 1.5"),
-        (("--max-error-rate", 2), "--max-error-rate must be a share in [0, 1], got 2"),
-        (("--max-p99", 5), "--max-p99 goes with --find-saturation, which is not given"),
-        (("--generate", 10), "--generate must be in [64, 16777216] bytes, got 10"),
-        (("--generate", 99, "--rollouts", "x"), "either --rollouts FILE or --generate BYTES"),
-        (("--rollouts", "gone.jsonl"), "gone.jsonl: no such file"),
-        (("--dataset", "gone.jsonl"), "--dataset 'gone.jsonl': there is no such file"),
-        (("--output", "a.pdf"), "--output must end in one of .html, .json, .csv, got 'a.pdf'"),
-        (("--profile", "verl", "--batch", 2), "--batch does not go with --profile verl"),
-        (("--find-saturation", "--requests", 2), "--requests does not go with --find-saturation"),
-        (("--find-saturation", "--window", 0.3), "--window must be a multiple of 0.25"),
+        (("--batch", 0), {}, "batch (--batch): Input should be greater than or equal to 1, got 0"),
+        (("--batch", 257), {}, "batch must be at most 256, which is what the server takes"),
         (
-            ("--find-saturation", "--rate", 5, "--rate-end", 9, "--load", "step"),
-            "--load does not go with --find-saturation",
+            ("--generate", 100_000, "--batch", 20),
+            {},
+            "a request of 2,000,000 bytes; the server takes",
         ),
-        (("--find-saturation", "--load", "ramp"), "--load does not go with --find-saturation"),
-        (("--find-saturation", "--steps", 3), "--steps does not go with --find-saturation"),
-        (
-            ("--find-saturation", "--rate", 0.4),
-            "--rate must be at least 0.5 requests a second, one in each --window of 2 seconds, got"
-            " 0.4",
-        ),
-        (("--window", 2), "--window goes with --find-saturation, which is not given"),
-        (("--arrivals", "poisson"), "--arrivals goes with --rate or --find-saturation, which is"),
-        (("--rate", 5, "--steps", 3), "--steps goes with --load step, which is not given"),
-        (("--rate-end", 5), "--rate-end goes with --rate and --load step or ramp, which are not"),
-        (("--rate", 5, "--rate-end", 9), "--rate-end goes with --load step or ramp, the load is"),
-        (("--max-undecided", 2), "--max-undecided must be a share in [0, 1], got 2"),
-        (("--alpha", 2), "alpha must be a number in [0, 1], got 2"),
+        (("--rate", 0), {}, "rate (--rate): Input should be greater than 0, got 0"),
+        (("--rate", 5, "--concurrency", 2), {}, "concurrency does not go with rate"),
+        ((), {"arrivals": "weird"}, "variable CONSENSUSPR_LOADTEST_ARRIVALS): Input should be"),
+        (("--profile", "weird"), {}, "'--profile'"),
+        (("--concurrency", 0), {}, "(--concurrency): Input should be greater than or equal to 1"),
+        (("--concurrency", 65537), {}, "Input should be less than or equal to 65536, got 65537"),
+        (("--duration", 0), {}, "duration (--duration): Input should be greater than or equal"),
+        ((), {"warmup": -1}, "_WARMUP): Input should be greater than or equal to 0, got '-1'"),
+        ((), {"processes": 65}, "_PROCESSES): Input should be less than or equal to 64, got '65'"),
+        ((), {"connections": 0}, "_CONNECTIONS): Input should be greater than or equal to 1"),
+        ((), {"connections": 1025}, "_CONNECTIONS): Input should be less than or equal to 1024"),
+        ((), {"timeout": 0}, "_TIMEOUT): Input should be greater than or equal to 0.001"),
+        ((), {"timeout": 86401}, "_TIMEOUT): Input should be less than or equal to 86400"),
+        ((), {"retries": -1}, "_RETRIES): Input should be greater than or equal to 0, got '-1'"),
+        ((), {"check": 1.5}, "_CHECK): Input should be less than or equal to 1, got '1.5'"),
+        ((), {"max_error_rate": 2}, "_MAX_ERROR_RATE): Input should be less than or equal to 1"),
+        (("--alpha", 2), {}, "alpha must be a number in [0, 1], got 2"),
+        (("--epoch", -1), {}, "(--epoch): Input should be greater than or equal to 0, got -1"),
+        ((), {"warmups": 1}, "did you mean CONSENSUSPR_LOADTEST_WARMUP?"),
+        (("--max-p99", 5), {}, "max_p99 goes with find_saturation, which is not given"),
+        (("--generate", 10), {}, "--generate must be in [64, 16777216] bytes, got 10"),
+        (("--generate", 99, "--rollouts", "x"), {}, "either --rollouts FILE or --generate BYTES"),
+        (("--rollouts", "gone.jsonl"), {}, "gone.jsonl: no such file"),
+        (("--dataset", "gone.jsonl"), {}, "--dataset 'gone.jsonl': there is no such file"),
+        (("--output", "a.pdf"), {}, "--output must end in one of .html, .json, .csv, got 'a.pdf'"),
+        (("--config", "gone.toml"), {}, "cannot read gone.toml"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(
-    played: PlayedServer, load: Load, options: tuple[object, ...], says: str
+    played: PlayedServer,
+    load: Load,
+    options: tuple[object, ...],
+    settings: dict[str, object],
+    says: str,
 ) -> None:
-    done = load(played.address, *options)
+    done = load(played.address, *options, **settings)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
     assert done.err.count("\n") == 1
     assert played.numbers == 0
 
 
-def test_a_load_process_that_dies_ends_the_test(played: PlayedServer, rollouts: Path) -> None:
-    settings = Settings(played.address, batch=3, rate=20, duration_s=60, warmup_s=0, processes=2)
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
+    played: PlayedServer, load: Load, tmp_path: Path
+) -> None:
+    config = tmp_path / "load.toml"
+    config.write_text("concurrency = 3\nseed = 3\nbatch = 3\ncheck = 0.5\n")
+    options = ("--config", config, "--concurrency", 1, "--batch", 1)
+    done = load(played.address, *options, concurrency=2, seed=2, requests=2)
+    assert done.code == 0
+    told = done.json["settings"]
+    assert [told[name] for name in ("concurrency", "seed", "batch", "check")] == [1, 2, 1, 0.5]
 
-    def kill(progress: Progress) -> bool:
+
+def test_every_setting_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["loadtest", "--list-settings"]) == 0
+    listed = capsys.readouterr().out
+    names = [*LoadSettings.model_fields, "reward", "alpha", "answer_rule"]
+    assert [name for name in names if f"\n# {name} = " not in listed] == []
+
+
+def test_a_load_process_that_dies_ends_the_test(
+    played: PlayedServer, target: Target, rollouts: Path
+) -> None:
+    settings = LoadSettings(batch=3, rate=20, duration=60, warmup=0, processes=2)
+
+    def kill(progress: RunProgress) -> bool:
         if progress.elapsed_s > 0.3:
             team._members[1][0].kill()
         return False
 
     with (
         pytest.raises(LoadProcessLost, match="ended before the run was over"),
-        Team(settings, pool_from_file(rollouts)) as team,
+        Team(replace(target, address=played.address), settings, pool_from_file(rollouts)) as team,
     ):
-        team.run(settings.load(), kill)
+        team.run(Schedule.of(settings), kill)
