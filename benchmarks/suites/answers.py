@@ -27,11 +27,10 @@ from benchmarks.harness.results import Check, Figure, Series, SuiteResult
 from benchmarks.suites.verl_python import MAKE, interpreter
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
-from consensuspr.scoring.answers import verifier as dapo
 from consensuspr.scoring.answers.compare import compare, form_of
 from consensuspr.scoring.answers.extract import extract_auto
-from consensuspr.scoring.answers.sandbox import hopeless
-from consensuspr.scoring.answers.verifier import forget_memos as _forget_most
+from consensuspr.scoring.answers.sandbox import screen
+from consensuspr.scoring.answers.verifier import forget_memos
 
 
 class MathVerify:
@@ -264,12 +263,6 @@ def _demand_floor(who: str, agreement: float) -> None:
         raise WrongAnswerError(
             f"{who}: {agreement:.1%} of the verdicts agree with the labels, less than {FLOOR:.0%}"
         )
-
-
-def forget_memos() -> None:
-    """Empty all that is remembered, verl's rule included."""
-    _forget_most()
-    dapo._short_truth.cache_clear()
 
 
 def _cold_us(verifier: AnswerVerifier, cases: Iterable[Case]) -> list[float]:
@@ -513,7 +506,7 @@ def _in_thread(truth: str, response: str) -> bool:
     if found is not None and not found.overlong:
         equal, _ = compare(form_of(truth), form_of(found.answer))
         if equal is None:
-            hopeless(found.answer)
+            screen(found.answer)
         return equal is True
     return False
 

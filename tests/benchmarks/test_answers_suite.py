@@ -13,7 +13,7 @@ from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import answers
 from consensuspr.scoring.answers import AnswerVerifier
-from consensuspr.scoring.answers import verifier as dapo
+from consensuspr.scoring.answers import verifier as verifier_module
 
 # One that SymPy has to decide: a function of a letter.
 SLOW = {"ground_truth": r"\cos x", "response": r"\boxed{\sin x}", "correct": False}
@@ -126,6 +126,6 @@ def test_a_cold_decision_remembers_no_ground_truth_of_either_rule() -> None:
     with AnswerVerifier() as verifier:
         for rule in ("auto", "dapo"):
             verifier.verify("7", "Answer: 7", rule)
-    assert dapo._short_truth.cache_info().currsize > 0
-    answers.forget_memos()
-    assert dapo._short_truth.cache_info().currsize == 0
+    assert verifier_module._short_dapo_truth.cache_info().currsize > 0
+    verifier_module.forget_memos()
+    assert verifier_module._short_dapo_truth.cache_info().currsize == 0

@@ -12,7 +12,7 @@ from consensuspr.scoring.answers import extract
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
     TAIL_CHARS,
-    Source,
+    AnswerSource,
     clip_tail,
     extract_auto,
     extract_boxed,
@@ -142,7 +142,7 @@ def test_a_mark_counts_up_to_the_last_300_characters() -> None:
     found, beyond = extract_auto(inside), extract_auto(inside + ",")
     assert found is not None
     assert beyond is not None
-    assert (found.source, beyond.source) == (Source.MARKER, Source.PROSE)
+    assert (found.source, beyond.source) == (AnswerSource.MARKER, AnswerSource.PROSE)
 
 
 def test_an_answer_longer_than_any_real_one_is_overlong() -> None:

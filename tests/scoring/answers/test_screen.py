@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consensuspr.scoring.answers.sandbox import hopeless
+from consensuspr.scoring.answers.sandbox import screen
 
 DETERMINANT = r"\det\begin{pmatrix}" + r"\\".join(["a&b&c&d&e&f&g"] * 7) + r"\end{pmatrix}"
 
@@ -61,12 +61,12 @@ SANE = [
 
 @pytest.mark.parametrize("text", HOPELESS)
 def test_hopeless(text: str) -> None:
-    assert hopeless(text) is not None
+    assert screen(text) is not None
 
 
 @pytest.mark.parametrize("text", SANE)
 def test_sane(text: str) -> None:
-    assert hopeless(text) is None
+    assert screen(text) is None
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_time_grows_linearly(run: str, linear: object, monkeypatch: pytest.Monke
     # The limit on the length would hide what a pattern costs.
     monkeypatch.setattr("consensuspr.scoring.answers.sandbox.MAX_CHARS", 1 << 20)
     assert callable(linear)
-    linear(hopeless, lambda size: run * (size // len(run)))
+    linear(screen, lambda size: run * (size // len(run)))

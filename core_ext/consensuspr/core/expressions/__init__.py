@@ -3,7 +3,8 @@
 ``parse_statement`` reads a node expression into sides and relations, each side a tree;
 ``evaluate`` gives a tree's exact value; ``derive_forms`` writes a statement in other, equal
 ways, when a dataset is built or loaded.  What a text is made of before it has a tree is told by
-``tokenize``.
+``tokenize``.  Final answers are formulas in one spelling: ``closed_value`` and ``exact_quotient``
+read those, with square roots, pi and letters, and the functions beside them compare what was read.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from consensuspr.core.expressions.derive import (
     value_in_lowest_terms,
 )
 from consensuspr.core.expressions.evaluate import (
+    BeyondLimits,
     Call,
     Expression,
     Number,
@@ -22,29 +24,57 @@ from consensuspr.core.expressions.evaluate import (
     Spelling,
     Sum,
     Symbol,
+    Unreadable,
     evaluate,
     is_constant,
 )
-from consensuspr.core.expressions.parser import MAX_DIGITS, Token, TokenKind, tokenize
+from consensuspr.core.expressions.formulas import (
+    Closed,
+    Quotient,
+    Value,
+    closed_value,
+    compare_equations,
+    compare_quotients,
+    exact_quotient,
+    linear_bound,
+)
+from consensuspr.core.expressions.parser import (
+    MAX_DIGITS,
+    Token,
+    TokenKind,
+    parse_formula,
+    tokenize,
+)
 from consensuspr.core.expressions.statement import Statement, parse_statement
 
 __all__ = [
     "EXPANSION_VERSION",
     "MAX_DIGITS",
+    "BeyondLimits",
     "Call",
+    "Closed",
     "Expression",
     "Number",
     "Power",
     "Product",
+    "Quotient",
     "Spelling",
     "Statement",
     "Sum",
     "Symbol",
     "Token",
     "TokenKind",
+    "Unreadable",
+    "Value",
+    "closed_value",
+    "compare_equations",
+    "compare_quotients",
     "derive_forms",
     "evaluate",
+    "exact_quotient",
     "is_constant",
+    "linear_bound",
+    "parse_formula",
     "parse_statement",
     "tokenize",
     "value_in_lowest_terms",

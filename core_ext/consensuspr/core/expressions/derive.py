@@ -1,7 +1,19 @@
-"""The spellings of a rational number: decimal, fraction and percent.
+"""Derive the equal forms of a node expression.
 
-A number within a product is worth more spellings than one that stands alone: ``12*0.5``
-is also ``12/2``, ``12*1/2`` and ``50%*12``.
+A form says what the expression says: true exactly where the expression is.  Only
+relations and expressions with an operation are derived from; a bare value or prose is
+not.  Renaming a variable is no rewrite here, on purpose: ``n=12`` is not ``x=12``.
+
+Three kinds of rewrite make forms.  An equation *loses one step*: ``5*100+700=1200`` is reached by
+many as ``500+700=1200``; the step is exact, so the equation keeps its truth, and it is still an
+equation with an operation and its result.  A tree is *written in another order or with other
+brackets*, sums and products by templates.  A rational number gets *another spelling*, decimal,
+fraction or percent; within a product it is worth more of them than alone, for ``12*0.5`` is also
+``12/2``, ``12*1/2`` and ``50%*12``.
+
+Every rewrite has a price, and the cheapest forms are kept.  The prices are set so that what
+solutions really write comes first; how often each kind of form is found, and what it costs in
+false hits, is in ``docs/quality.md``.
 """
 
 from __future__ import annotations
@@ -31,50 +43,9 @@ from consensuspr.core.expressions.evaluate import (
 )
 from consensuspr.core.expressions.statement import Statement, parse_statement
 
-MAX_DECIMAL_PLACES = 4
-MAX_DENOMINATOR = 1000
-MAX_NUMERATOR = 1_000_000
-MAX_PERCENT = 1000
-
-
-@lru_cache(maxsize=4096)
-def decimal(value: Fraction) -> str | None:
-    """Return the decimal of a value, None for an integer or where there is no short one."""
-    if value.denominator == 1 or value.denominator > 10**MAX_DECIMAL_PLACES:
-        return None
-    for places in range(1, MAX_DECIMAL_PLACES + 1):
-        scaled = value * 10**places
-        if scaled.denominator == 1:
-            digits = str(scaled.numerator).rjust(places + 1, "0")
-            return f"{digits[:-places]}.{digits[-places:]}"
-    return None
-
-
-@lru_cache(maxsize=4096)
-def fraction(value: Fraction) -> tuple[str, str] | None:
-    """Return numerator and denominator in lowest terms, None for an integer or a large one."""
-    if value.denominator == 1 or value.denominator > MAX_DENOMINATOR:
-        return None
-    if value.numerator > MAX_NUMERATOR:
-        return None
-    return str(value.numerator), str(value.denominator)
-
-
-@lru_cache(maxsize=4096)
-def percentage(value: Fraction) -> str | None:
-    """Return the number of percent without its sign, None where it is not short."""
-    scaled = value * 100
-    if value.denominator == 1 or scaled > MAX_PERCENT:
-        return None
-    if scaled.denominator == 1:
-        return str(scaled.numerator)
-    return decimal(scaled) if scaled.denominator in (2, 5, 10) else None
-
-
-# MERGED How far a form is from the expression as written, and how many forms there may be.
-#
-# The prices are set so that what solutions really write comes first; how often each kind
-# of form is found, and what it costs in false hits, is in ``docs/quality.md``.
+# Raised whenever any expression can get other forms, or the same ones in another order; a
+# dataset prepared with other forms is refused.
+EXPANSION_VERSION: Final = "1"
 
 # Sums and products of more operands keep their order: 5! orders would be 120 forms.
 MAX_PERMUTED = 4
@@ -91,8 +62,25 @@ MAX_COST = 5
 # for 8*0.5=4.  Below it, half of what such forms find is found in wrong places.
 MIN_DISTINCTIVE_DIGITS = 6
 
+# Combinations of the forms of the parts that are looked at for one whole.
+MAX_COMBINATIONS = 48
 
-class Scope(NamedTuple):
+# A number has a spelling only where it is short.
+MAX_DECIMAL_PLACES = 4
+MAX_DENOMINATOR = 1000
+MAX_NUMERATOR = 1_000_000
+MAX_PERCENT = 1000
+
+# What binds a text together, weakest first: it needs brackets inside something stronger.
+_SUM, _PRODUCT, _POWER, _ATOM = range(4)
+
+_INTEGER = Spelling.INTEGER  # looked up once: a member of an enumeration is slow to get
+
+# What a factor is to a template.
+LITERAL, ONE, SYMBOLIC, BRACKETED, DIVISOR = "n", "1", "s", "b", "d"
+
+
+class StatementScope(NamedTuple):
     """What holds for the whole statement that a tree is part of.
 
     Attributes:
@@ -118,7 +106,387 @@ class Cost(IntEnum):
     PIECE = 1  # a part of a chain of equalities
 
 
-# MERGED The ways of writing one sum: order of the terms, and brackets around some of them.
+_SIDES = int(Cost.SIDES)
+_MIRRORED = {"=": "=", "≠": "≠", "≈": "≈", "≡": "≡", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+class WrittenForm(NamedTuple):
+    """One way of writing: its distance from the original, its text, and what binds it."""
+
+    cost: int
+    text: str
+    level: int
+
+
+def derive_forms(expression: str) -> list[str]:
+    """Return forms that are equal to a node expression, nearest first.
+
+    Args:
+        expression: as written in the dataset: plain text or LaTeX, any string.
+
+    Returns:
+        At most ``MAX_FORMS`` raw expressions in a fixed order, which take the same way
+        through the normal form as the expression itself.  No two of them, and none and
+        the expression, have the same normal form.  Empty where nothing can be derived.
+    """
+    from consensuspr.core import normalize  # the package imports this module
+
+    statement = parse_statement(expression)
+    if statement is None:
+        return []
+    seen = {normalize(expression), ""}
+    forms: list[str] = []
+    for text in _candidates(statement):
+        normal = normalize(text)
+        if normal not in seen:
+            seen.add(normal)
+            forms.append(text)
+            if len(forms) == MAX_FORMS:
+                break
+    return forms
+
+
+def _candidates(statement: Statement) -> list[str]:
+    """Return the forms of a statement, duplicates included, nearest first."""
+    if not statement.relations:
+        return _expression_forms(statement.sides[0])
+    values = [evaluate(side) for side in statement.sides]
+    arithmetic = None not in values
+    if arithmetic and statement.dropped_units and not _may_hold(statement, values):
+        return []  # a word that was taken for a unit was none
+    scope = StatementScope(
+        arithmetic, not arithmetic or statement.num_digits >= MIN_DISTINCTIVE_DIGITS
+    )
+    written = [write(side, scope) for side in statement.sides]
+    found: list[tuple[int, str]] = []
+    for cost, places in _pieces(statement):
+        constant = all(value_in_lowest_terms(statement.sides[i]) is not None for i in places)
+        if constant and cost:
+            continue  # "2=2" out of "6/3=2=2"
+        sides = [_constant(statement.sides[i], scope) if constant else written[i] for i in places]
+        relations = statement.relations if len(places) > 2 else statement.relations[:1]
+        found.extend(_joined(cost, sides, relations, statement.tail))
+    if statement.relations == ["="]:
+        found.extend(_stepped(statement, written, scope))
+    found.sort(key=operator.itemgetter(0))
+    return [text for _, text in found]
+
+
+def _may_hold(statement: Statement, values: list[Fraction | None]) -> bool:
+    """Tell whether an arithmetic statement is no false equation."""
+    return set(statement.relations) != {"="} or len(set(values)) == 1
+
+
+def _constant(tree: Expression, scope: StatementScope) -> list[WrittenForm]:
+    """Write a side of 7/2=3.5; values keep their spelling, or it would become 3.5=3.5."""
+    if isinstance(tree, Product):
+        return _product(tree, scope)  # an operation rather than a value
+    return write(tree, scope)[:1]
+
+
+def _expression_forms(tree: Expression) -> list[str]:
+    """Return the forms of an expression without a relation; a bare value has none."""
+    if isinstance(tree, (Number, Symbol)) or value_in_lowest_terms(tree) is not None:
+        return []
+    return [form.text for form in write(tree, StatementScope(arithmetic=False, quotients=True))]
+
+
+def _pieces(statement: Statement) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield the statement itself and, of a chain of equalities, its parts, as places of sides.
+
+    A part of a chain that ends in a constant must hold a constant too: of A=bh/2=24 the
+    formula A=bh/2 alone does not say what the chain concludes.
+    """
+    last = len(statement.sides) - 1
+    yield 0, tuple(range(last + 1))
+    if last < 2 or set(statement.relations) != {"="}:
+        return
+    constant = [is_constant(side) for side in statement.sides]
+    for pair in [(0, last), *((i, i + 1) for i in range(last))]:
+        if not constant[last] or any(constant[i] for i in pair):
+            yield Cost.PIECE, pair
+
+
+def _stepped(
+    statement: Statement, written: list[list[WrittenForm]], scope: StatementScope
+) -> Iterator[tuple[int, str]]:
+    """Yield the forms of an equation after one step on a side whose value is the other side."""
+    for place in (0, 1):
+        if value_in_lowest_terms(statement.sides[1 - place]) is None:
+            continue
+        for tree in steps(statement.sides[place]):
+            sides = [write(tree, scope), written[1 - place]]
+            if (
+                sum(map(str.isdecimal, sides[0][0].text + sides[1][0].text))
+                >= MIN_DISTINCTIVE_DIGITS
+            ):
+                yield from _joined(Cost.STEP, sides if place == 0 else sides[::-1], ["="], "")
+
+
+def _joined(
+    base: int, sides: list[list[WrittenForm]], relations: list[str], tail: str
+) -> Iterator[tuple[int, str]]:
+    """Yield every choice of forms of the sides, as written and mirrored, within the cost."""
+    mirrored = [_MIRRORED[relation] for relation in reversed(relations)]
+    for extra, chosen in combine(sides):
+        cost = base + extra
+        if cost > MAX_COST:
+            return
+        texts = [form.text for form in chosen]
+        if any(map(operator.eq, texts, texts[1:])):
+            continue  # 2*3=2*3
+        yield cost, _interleaved(texts, relations) + tail
+        if cost + _SIDES <= MAX_COST:
+            yield cost + _SIDES, _interleaved(texts[::-1], mirrored) + tail
+
+
+def _interleaved(texts: list[str], relations: list[str]) -> str:
+    if len(texts) == 2:
+        return texts[0] + relations[0] + texts[1]
+    text = texts[0]
+    for relation, side in zip(relations, texts[1:], strict=True):
+        text += relation + side
+    return text
+
+
+# One operation carried out.
+
+
+def steps(tree: Expression) -> Iterator[Expression]:
+    """Yield the trees that one step leads to: fewer operations, at least one.
+
+    A step carries out everything that is nested; or, of a flat sum, its beginning up to
+    some term or the sum of all that is taken away; or, of a flat product, one pair of
+    factors.  Its results must be positive and have a short decimal.
+    """
+    if isinstance(tree, Sum):
+        yield from _sum_steps(tree)
+    elif isinstance(tree, Product):
+        yield from _product_steps(tree)
+
+
+def _sum_steps(tree: Sum) -> Iterator[Expression]:
+    if any(not isinstance(term, Number) for _, term in tree.terms):
+        terms = [(sign, number) for sign, term in tree.terms if (number := _result(term))]
+        if len(terms) == len(tree.terms) > 1:
+            yield Sum(list(terms))
+        return
+    for length in range(2, len(tree.terms)):
+        beginning = _result(Sum(tree.terms[:length]))
+        if beginning is not None:
+            yield Sum([(1, beginning), *tree.terms[length:]])
+    taken = [term for sign, term in tree.terms if sign < 0]
+    if 1 < len(taken) < len(tree.terms):
+        total = _result(Sum([(1, term) for term in taken]))
+        if total is not None:
+            yield Sum([*((sign, term) for sign, term in tree.terms if sign > 0), (-1, total)])
+
+
+def _product_steps(tree: Product) -> Iterator[Expression]:
+    factors = tree.factors
+    if any(not isinstance(factor, Number) for _, factor in factors):
+        results = [(divides, number) for divides, factor in factors if (number := _result(factor))]
+        if len(results) == len(factors):
+            yield Product(list(results))
+        return
+    for i in range(len(factors)):
+        for j in range(i + 1, len(factors)):
+            rest = [factor for index, factor in enumerate(factors) if index not in (i, j)]
+            pair, divides = _pair(factors[i], factors[j])
+            number = _result(pair)
+            if number is None or not rest or (divides and all(below for below, _ in rest)):
+                continue
+            place = sum(1 for index in range(i) if index != j)
+            yield Product([*rest[:place], (divides, number), *rest[place:]])
+
+
+def _pair(first: tuple[bool, Expression], second: tuple[bool, Expression]) -> tuple[Product, bool]:
+    """Return the product of two factors and whether it divides as a whole."""
+    if first[0] and second[0]:
+        return Product([(False, first[1]), (False, second[1])]), True
+    if first[0]:
+        first, second = second, first
+    return Product([first, second]), False
+
+
+def _result(tree: Expression) -> Number | None:
+    """Return the value as a literal, None unless it is positive and short."""
+    if isinstance(tree, Number):
+        return tree
+    value = evaluate(tree)
+    if value is None or value <= 0:
+        return None
+    return _steps_literal(value)
+
+
+def _steps_literal(value: Fraction) -> Number | None:
+    if value.denominator == 1:
+        return Number(value, str(value), Spelling.INTEGER)
+    written = decimal(value)
+    return None if written is None else Number(value, written, Spelling.DECIMAL)
+
+
+# A tree as text.
+
+
+def write(tree: Expression, scope: StatementScope) -> list[WrittenForm]:
+    """Return the ways of writing a tree, at most ``MAX_FORMS``, nearest first.
+
+    Args:
+        tree: the expression.
+        scope: what holds for the statement that it is part of.
+
+    Returns:
+        At least one form; the first is the tree as it stands.
+    """
+    match tree:
+        case Number():
+            return _number(tree)
+        case Symbol():
+            return [WrittenForm(0, tree.text, _ATOM)]
+        case Sum():
+            return _sum(tree, scope)
+        case Product():
+            return _product(tree, scope) if _is_operation(tree) else _fraction(tree)
+        case Power():
+            return _power(tree, scope)
+        case Call():
+            return _call(tree, scope)
+
+
+def combine(parts: Sequence[list[WrittenForm]]) -> list[tuple[int, list[WrittenForm]]]:
+    """Return choices of one form per part, cheapest first, within the limits."""
+    choices: list[tuple[int, list[WrittenForm]]] = [(0, [])]
+    for forms in parts:
+        if len(forms) == 1 and not forms[0].cost:
+            for _, chosen in choices:
+                chosen.append(forms[0])
+            continue
+        choices = [
+            (cost + form.cost, [*chosen, form])
+            for cost, chosen in choices
+            for form in forms
+            if cost + form.cost <= MAX_COST
+        ]
+        choices.sort(key=_cost)
+        del choices[MAX_COMBINATIONS:]
+    return choices
+
+
+_cost = itemgetter(0)
+
+
+def _nearest(forms: list[WrittenForm]) -> list[WrittenForm]:
+    first: dict[str, WrittenForm] = {}
+    for form in sorted([form for form in forms if form.cost <= MAX_COST], key=_cost):
+        first.setdefault(form.text, form)
+    return list(first.values())[:MAX_FORMS]
+
+
+def _wrapped(form: WrittenForm, level: int) -> str:
+    return form.text if form.level >= level else f"({form.text})"
+
+
+def _number(number: Number) -> list[WrittenForm]:
+    """Spell a number that stands alone, in a sum or as a side."""
+    forms = [WrittenForm(0, number.text, _ATOM)]
+    if number.spelling is _INTEGER:
+        return forms
+    written = decimal(number.value)
+    if written is not None and number.spelling is not Spelling.DECIMAL:
+        forms.append(WrittenForm(Cost.NUMBER, written, _ATOM))
+    parts = fraction(number.value)
+    if parts is not None:
+        forms.append(WrittenForm(Cost.NUMBER, f"{parts[0]}/{parts[1]}", _PRODUCT))
+    return forms
+
+
+def _sum(tree: Sum, scope: StatementScope) -> list[WrittenForm]:
+    templates = sum_templates("".join("+" if sign > 0 else "-" for sign, _ in tree.terms))
+    forms = []
+    for cost, chosen in combine([write(term, scope) for _, term in tree.terms]):
+        plain = [_wrapped(form, _PRODUCT) for form in chosen]
+        for extra, template in templates:
+            forms.append(WrittenForm(cost + extra, template.format(*plain), _SUM))
+        if scope.arithmetic and len(chosen) > 1 and any(form.level == _PRODUCT for form in chosen):
+            bracketed = [_wrapped(form, _POWER) for form in chosen]
+            for extra, template in templates:
+                total = cost + extra + Cost.BRACKET
+                forms.append(WrittenForm(total, template.format(*bracketed), _SUM))
+    return _nearest(forms)
+
+
+def _is_operation(tree: Product) -> bool:
+    return value_in_lowest_terms(tree) is None
+
+
+def _fraction(tree: Product) -> list[WrittenForm]:
+    """Spell a fraction in lowest terms, which is a value like any other number."""
+    value = value_in_lowest_terms(tree) or Fraction(0)
+    forms = [WrittenForm(0, f"{value.numerator}/{value.denominator}", _PRODUCT)]
+    written = decimal(value)
+    if written is not None:
+        forms.append(WrittenForm(Cost.NUMBER, written, _ATOM))
+    return forms
+
+
+def _product(tree: Product, scope: StatementScope) -> list[WrittenForm]:
+    parts = [
+        [WrittenForm(0, factor.text, _ATOM)] if isinstance(factor, Number) else write(factor, scope)
+        for _, factor in tree.factors
+    ]
+    forms: list[WrittenForm] = []
+    for cost, chosen in combine(parts):
+        factors = [
+            Factor(divides, _wrapped(form, _POWER), _literal(factor))
+            for (divides, factor), form in zip(tree.factors, chosen, strict=True)
+        ]
+        forms.extend(
+            WrittenForm(cost + extra, text, _PRODUCT)
+            for extra, text in write_product(factors, scope)
+        )
+    return _nearest(forms)
+
+
+def _literal(factor: Expression) -> Fraction | None:
+    return factor.value if isinstance(factor, Number) else None
+
+
+def value_in_lowest_terms(tree: Expression) -> Fraction | None:
+    """Return the value of a number or of a fraction ``p/q`` in lowest terms, else None."""
+    if isinstance(tree, Number):
+        return tree.value
+    if not isinstance(tree, Product) or len(tree.factors) != 2:
+        return None
+    (inverted, above), (divides, below) = tree.factors
+    if inverted or not divides or not isinstance(above, Number) or not isinstance(below, Number):
+        return None
+    p, q = above.value, below.value
+    if p.denominator != 1 or q.denominator != 1 or gcd(p.numerator, q.numerator) != 1:
+        return None
+    return Fraction(p.numerator, q.numerator)
+
+
+def _power(tree: Power, scope: StatementScope) -> list[WrittenForm]:
+    forms = []
+    parts = [write(tree.base, scope), write(tree.exponent, scope)]
+    for cost, (base, exponent) in combine(parts):
+        raised = exponent.text if exponent.text.isalnum() else f"{{{exponent.text}}}"
+        forms.append(WrittenForm(cost, f"{_wrapped(base, _ATOM)}^{raised}", _POWER))
+    return _nearest(forms)
+
+
+def _call(tree: Call, scope: StatementScope) -> list[WrittenForm]:
+    forms = []
+    for cost, chosen in combine([write(argument, scope) for argument in tree.arguments]):
+        text = tree.pieces[0]
+        for form, piece in zip(chosen, tree.pieces[1:], strict=True):
+            text += form.text + piece
+        forms.append(WrittenForm(cost, text, _ATOM))
+    return _nearest(forms)
+
+
+# Orders and brackets of a sum.
 
 
 @lru_cache(maxsize=1024)
@@ -165,10 +533,7 @@ def _bracketed(signs: str) -> list[str]:
     return forms
 
 
-# MERGED The ways of writing one product: order, brackets, and the spelling of a rational factor.
-
-# What a factor is to a template.
-LITERAL, ONE, SYMBOLIC, BRACKETED, DIVISOR = "n", "1", "s", "b", "d"
+# Orders, brackets and numbers of a product.
 
 
 @dataclass(slots=True)
@@ -189,7 +554,7 @@ class Factor:
         return ONE if self.text == "1" else LITERAL
 
 
-def write_product(factors: list[Factor], scope: Scope) -> list[tuple[int, str]]:
+def write_product(factors: list[Factor], scope: StatementScope) -> list[tuple[int, str]]:
     """Return ``(cost, text)`` of every way to write the product, duplicates included.
 
     Args:
@@ -274,7 +639,7 @@ def _divided_at_once(roles: str, above: list[int], below: list[int]) -> Iterator
         yield f"{numerator}/({'*'.join(f'{{{i}}}' for i in order)})"
 
 
-def _respell(factors: list[Factor], scope: Scope) -> Iterator[tuple[int, list[Factor]]]:
+def _respell(factors: list[Factor], scope: StatementScope) -> Iterator[tuple[int, list[Factor]]]:
     """Yield the product with one rational factor spelled in another way."""
     for taken, value in _rational_parts(factors, scope.quotients):
         rest = [factor for index, factor in enumerate(factors) if index not in taken]
@@ -345,405 +710,38 @@ def _integer(divides: bool, text: str) -> Factor:
     return Factor(divides, text, Fraction(int(text)))
 
 
-# MERGED The ways of writing one expression tree as text, nearest to the original first.
-
-# What binds a text together, weakest first: it needs brackets inside something stronger.
-_SUM, _PRODUCT, _POWER, _ATOM = range(4)
-
-_INTEGER = Spelling.INTEGER  # looked up once: a member of an enumeration is slow to get
-
-# Combinations of the forms of the parts that are looked at for one whole.
-MAX_COMBINATIONS = 48
+# The spellings of a rational number.
 
 
-class Form(NamedTuple):
-    """One way of writing: its distance from the original, its text, and what binds it."""
-
-    cost: int
-    text: str
-    level: int
-
-
-def write(tree: Expression, scope: Scope) -> list[Form]:
-    """Return the ways of writing a tree, at most ``MAX_FORMS``, nearest first.
-
-    Args:
-        tree: the expression.
-        scope: what holds for the statement that it is part of.
-
-    Returns:
-        At least one form; the first is the tree as it stands.
-    """
-    match tree:
-        case Number():
-            return _number(tree)
-        case Symbol():
-            return [Form(0, tree.text, _ATOM)]
-        case Sum():
-            return _sum(tree, scope)
-        case Product():
-            return _product(tree, scope) if _is_operation(tree) else _fraction(tree)
-        case Power():
-            return _power(tree, scope)
-        case Call():
-            return _call(tree, scope)
-
-
-def combine(parts: Sequence[list[Form]]) -> list[tuple[int, list[Form]]]:
-    """Return choices of one form per part, cheapest first, within the limits."""
-    choices: list[tuple[int, list[Form]]] = [(0, [])]
-    for forms in parts:
-        if len(forms) == 1 and not forms[0].cost:
-            for _, chosen in choices:
-                chosen.append(forms[0])
-            continue
-        choices = [
-            (cost + form.cost, [*chosen, form])
-            for cost, chosen in choices
-            for form in forms
-            if cost + form.cost <= MAX_COST
-        ]
-        choices.sort(key=_cost)
-        del choices[MAX_COMBINATIONS:]
-    return choices
-
-
-_cost = itemgetter(0)
-
-
-def _nearest(forms: list[Form]) -> list[Form]:
-    first: dict[str, Form] = {}
-    for form in sorted([form for form in forms if form.cost <= MAX_COST], key=_cost):
-        first.setdefault(form.text, form)
-    return list(first.values())[:MAX_FORMS]
-
-
-def _wrapped(form: Form, level: int) -> str:
-    return form.text if form.level >= level else f"({form.text})"
-
-
-def _number(number: Number) -> list[Form]:
-    """Spell a number that stands alone, in a sum or as a side."""
-    forms = [Form(0, number.text, _ATOM)]
-    if number.spelling is _INTEGER:
-        return forms
-    written = decimal(number.value)
-    if written is not None and number.spelling is not Spelling.DECIMAL:
-        forms.append(Form(Cost.NUMBER, written, _ATOM))
-    parts = fraction(number.value)
-    if parts is not None:
-        forms.append(Form(Cost.NUMBER, f"{parts[0]}/{parts[1]}", _PRODUCT))
-    return forms
-
-
-def _sum(tree: Sum, scope: Scope) -> list[Form]:
-    templates = sum_templates("".join("+" if sign > 0 else "-" for sign, _ in tree.terms))
-    forms = []
-    for cost, chosen in combine([write(term, scope) for _, term in tree.terms]):
-        plain = [_wrapped(form, _PRODUCT) for form in chosen]
-        for extra, template in templates:
-            forms.append(Form(cost + extra, template.format(*plain), _SUM))
-        if scope.arithmetic and len(chosen) > 1 and any(form.level == _PRODUCT for form in chosen):
-            bracketed = [_wrapped(form, _POWER) for form in chosen]
-            for extra, template in templates:
-                total = cost + extra + Cost.BRACKET
-                forms.append(Form(total, template.format(*bracketed), _SUM))
-    return _nearest(forms)
-
-
-def write_quotient(tree: Product, scope: Scope) -> list[Form]:
-    """Return the ways of writing ``7/2`` as an operation rather than as a value."""
-    return _product(tree, scope)
-
-
-def _is_operation(tree: Product) -> bool:
-    return value_in_lowest_terms(tree) is None
-
-
-def _fraction(tree: Product) -> list[Form]:
-    """Spell a fraction in lowest terms, which is a value like any other number."""
-    value = value_in_lowest_terms(tree) or Fraction(0)
-    forms = [Form(0, f"{value.numerator}/{value.denominator}", _PRODUCT)]
-    written = decimal(value)
-    if written is not None:
-        forms.append(Form(Cost.NUMBER, written, _ATOM))
-    return forms
-
-
-def _product(tree: Product, scope: Scope) -> list[Form]:
-    parts = [
-        [Form(0, factor.text, _ATOM)] if isinstance(factor, Number) else write(factor, scope)
-        for _, factor in tree.factors
-    ]
-    forms: list[Form] = []
-    for cost, chosen in combine(parts):
-        factors = [
-            Factor(divides, _wrapped(form, _POWER), _literal(factor))
-            for (divides, factor), form in zip(tree.factors, chosen, strict=True)
-        ]
-        forms.extend(
-            Form(cost + extra, text, _PRODUCT) for extra, text in write_product(factors, scope)
-        )
-    return _nearest(forms)
-
-
-def _literal(factor: Expression) -> Fraction | None:
-    return factor.value if isinstance(factor, Number) else None
-
-
-def value_in_lowest_terms(tree: Expression) -> Fraction | None:
-    """Return the value of a number or of a fraction ``p/q`` in lowest terms, else None."""
-    if isinstance(tree, Number):
-        return tree.value
-    if not isinstance(tree, Product) or len(tree.factors) != 2:
+@lru_cache(maxsize=4096)
+def decimal(value: Fraction) -> str | None:
+    """Return the decimal of a value, None for an integer or where there is no short one."""
+    if value.denominator == 1 or value.denominator > 10**MAX_DECIMAL_PLACES:
         return None
-    (inverted, above), (divides, below) = tree.factors
-    if inverted or not divides or not isinstance(above, Number) or not isinstance(below, Number):
+    for places in range(1, MAX_DECIMAL_PLACES + 1):
+        scaled = value * 10**places
+        if scaled.denominator == 1:
+            digits = str(scaled.numerator).rjust(places + 1, "0")
+            return f"{digits[:-places]}.{digits[-places:]}"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def fraction(value: Fraction) -> tuple[str, str] | None:
+    """Return numerator and denominator in lowest terms, None for an integer or a large one."""
+    if value.denominator == 1 or value.denominator > MAX_DENOMINATOR:
         return None
-    p, q = above.value, below.value
-    if p.denominator != 1 or q.denominator != 1 or gcd(p.numerator, q.numerator) != 1:
+    if value.numerator > MAX_NUMERATOR:
         return None
-    return Fraction(p.numerator, q.numerator)
+    return str(value.numerator), str(value.denominator)
 
 
-def _power(tree: Power, scope: Scope) -> list[Form]:
-    forms = []
-    parts = [write(tree.base, scope), write(tree.exponent, scope)]
-    for cost, (base, exponent) in combine(parts):
-        raised = exponent.text if exponent.text.isalnum() else f"{{{exponent.text}}}"
-        forms.append(Form(cost, f"{_wrapped(base, _ATOM)}^{raised}", _POWER))
-    return _nearest(forms)
-
-
-def _call(tree: Call, scope: Scope) -> list[Form]:
-    forms = []
-    for cost, chosen in combine([write(argument, scope) for argument in tree.arguments]):
-        text = tree.pieces[0]
-        for form, piece in zip(chosen, tree.pieces[1:], strict=True):
-            text += form.text + piece
-        forms.append(Form(cost, text, _ATOM))
-    return _nearest(forms)
-
-
-# MERGED Carry out one operation of an arithmetic expression, as a solution does on its way.
-#
-# ``5*100+700=1200`` is reached by many as ``500+700=1200``.  The step is exact, so the
-# equation keeps its truth; it is still an equation with an operation and its result, never
-# a bare value.
-
-
-def steps(tree: Expression) -> Iterator[Expression]:
-    """Yield the trees that one step leads to: fewer operations, at least one.
-
-    A step carries out everything that is nested; or, of a flat sum, its beginning up to
-    some term or the sum of all that is taken away; or, of a flat product, one pair of
-    factors.  Its results must be positive and have a short decimal.
-    """
-    if isinstance(tree, Sum):
-        yield from _sum_steps(tree)
-    elif isinstance(tree, Product):
-        yield from _product_steps(tree)
-
-
-def _sum_steps(tree: Sum) -> Iterator[Expression]:
-    if any(not isinstance(term, Number) for _, term in tree.terms):
-        terms = [(sign, number) for sign, term in tree.terms if (number := _result(term))]
-        if len(terms) == len(tree.terms) > 1:
-            yield Sum(list(terms))
-        return
-    for length in range(2, len(tree.terms)):
-        beginning = _result(Sum(tree.terms[:length]))
-        if beginning is not None:
-            yield Sum([(1, beginning), *tree.terms[length:]])
-    taken = [term for sign, term in tree.terms if sign < 0]
-    if 1 < len(taken) < len(tree.terms):
-        total = _result(Sum([(1, term) for term in taken]))
-        if total is not None:
-            yield Sum([*((sign, term) for sign, term in tree.terms if sign > 0), (-1, total)])
-
-
-def _product_steps(tree: Product) -> Iterator[Expression]:
-    factors = tree.factors
-    if any(not isinstance(factor, Number) for _, factor in factors):
-        results = [(divides, number) for divides, factor in factors if (number := _result(factor))]
-        if len(results) == len(factors):
-            yield Product(list(results))
-        return
-    for i in range(len(factors)):
-        for j in range(i + 1, len(factors)):
-            rest = [factor for index, factor in enumerate(factors) if index not in (i, j)]
-            pair, divides = _pair(factors[i], factors[j])
-            number = _result(pair)
-            if number is None or not rest or (divides and all(below for below, _ in rest)):
-                continue
-            place = sum(1 for index in range(i) if index != j)
-            yield Product([*rest[:place], (divides, number), *rest[place:]])
-
-
-def _pair(first: tuple[bool, Expression], second: tuple[bool, Expression]) -> tuple[Product, bool]:
-    """Return the product of two factors and whether it divides as a whole."""
-    if first[0] and second[0]:
-        return Product([(False, first[1]), (False, second[1])]), True
-    if first[0]:
-        first, second = second, first
-    return Product([first, second]), False
-
-
-def _result(tree: Expression) -> Number | None:
-    """Return the value as a literal, None unless it is positive and short."""
-    if isinstance(tree, Number):
-        return tree
-    value = evaluate(tree)
-    if value is None or value <= 0:
+@lru_cache(maxsize=4096)
+def percentage(value: Fraction) -> str | None:
+    """Return the number of percent without its sign, None where it is not short."""
+    scaled = value * 100
+    if value.denominator == 1 or scaled > MAX_PERCENT:
         return None
-    return _steps_literal(value)
-
-
-def _steps_literal(value: Fraction) -> Number | None:
-    if value.denominator == 1:
-        return Number(value, str(value), Spelling.INTEGER)
-    written = decimal(value)
-    return None if written is None else Number(value, written, Spelling.DECIMAL)
-
-
-# Raised whenever any expression can get other forms, or the same ones in another order; a
-# dataset prepared with other forms is refused.
-EXPANSION_VERSION: Final = "1"
-
-# MERGED Derive the equal forms of a node expression.
-#
-# A form says what the expression says: true exactly where the expression is.  Only
-# relations and expressions with an operation are derived from; a bare value or prose is
-# not.  Renaming a variable is no rewrite here, on purpose: ``n=12`` is not ``x=12``.
-
-_SIDES = int(Cost.SIDES)
-_MIRRORED = {"=": "=", "≠": "≠", "≈": "≈", "≡": "≡", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-
-
-def derive_forms(expression: str) -> list[str]:
-    """Return forms that are equal to a node expression, nearest first.
-
-    Args:
-        expression: as written in the dataset: plain text or LaTeX, any string.
-
-    Returns:
-        At most ``MAX_FORMS`` raw expressions in a fixed order, which take the same way
-        through the normal form as the expression itself.  No two of them, and none and
-        the expression, have the same normal form.  Empty where nothing can be derived.
-    """
-    from consensuspr.core import normalize  # the package imports this module
-
-    statement = parse_statement(expression)
-    if statement is None:
-        return []
-    seen = {normalize(expression), ""}
-    forms: list[str] = []
-    for text in _candidates(statement):
-        normal = normalize(text)
-        if normal not in seen:
-            seen.add(normal)
-            forms.append(text)
-            if len(forms) == MAX_FORMS:
-                break
-    return forms
-
-
-def _candidates(statement: Statement) -> list[str]:
-    """Return the forms of a statement, duplicates included, nearest first."""
-    if not statement.relations:
-        return _expression_forms(statement.sides[0])
-    values = [evaluate(side) for side in statement.sides]
-    arithmetic = None not in values
-    if arithmetic and statement.dropped_units and not _may_hold(statement, values):
-        return []  # a word that was taken for a unit was none
-    scope = Scope(arithmetic, not arithmetic or statement.num_digits >= MIN_DISTINCTIVE_DIGITS)
-    written = [write(side, scope) for side in statement.sides]
-    found: list[tuple[int, str]] = []
-    for cost, places in _pieces(statement):
-        constant = all(value_in_lowest_terms(statement.sides[i]) is not None for i in places)
-        if constant and cost:
-            continue  # "2=2" out of "6/3=2=2"
-        sides = [_constant(statement.sides[i], scope) if constant else written[i] for i in places]
-        relations = statement.relations if len(places) > 2 else statement.relations[:1]
-        found.extend(_joined(cost, sides, relations, statement.tail))
-    if statement.relations == ["="]:
-        found.extend(_stepped(statement, written, scope))
-    found.sort(key=operator.itemgetter(0))
-    return [text for _, text in found]
-
-
-def _may_hold(statement: Statement, values: list[Fraction | None]) -> bool:
-    """Tell whether an arithmetic statement is no false equation."""
-    return set(statement.relations) != {"="} or len(set(values)) == 1
-
-
-def _constant(tree: Expression, scope: Scope) -> list[Form]:
-    """Write a side of 7/2=3.5; values keep their spelling, or it would become 3.5=3.5."""
-    if isinstance(tree, Product):
-        return write_quotient(tree, scope)
-    return write(tree, scope)[:1]
-
-
-def _expression_forms(tree: Expression) -> list[str]:
-    """Return the forms of an expression without a relation; a bare value has none."""
-    if isinstance(tree, (Number, Symbol)) or value_in_lowest_terms(tree) is not None:
-        return []
-    return [form.text for form in write(tree, Scope(arithmetic=False, quotients=True))]
-
-
-def _pieces(statement: Statement) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the statement itself and, of a chain of equalities, its parts, as places of sides.
-
-    A part of a chain that ends in a constant must hold a constant too: of A=bh/2=24 the
-    formula A=bh/2 alone does not say what the chain concludes.
-    """
-    last = len(statement.sides) - 1
-    yield 0, tuple(range(last + 1))
-    if last < 2 or set(statement.relations) != {"="}:
-        return
-    constant = [is_constant(side) for side in statement.sides]
-    for pair in [(0, last), *((i, i + 1) for i in range(last))]:
-        if not constant[last] or any(constant[i] for i in pair):
-            yield Cost.PIECE, pair
-
-
-def _stepped(
-    statement: Statement, written: list[list[Form]], scope: Scope
-) -> Iterator[tuple[int, str]]:
-    """Yield the forms of an equation after one step on a side whose value is the other side."""
-    for place in (0, 1):
-        if value_in_lowest_terms(statement.sides[1 - place]) is None:
-            continue
-        for tree in steps(statement.sides[place]):
-            sides = [write(tree, scope), written[1 - place]]
-            if (
-                sum(map(str.isdecimal, sides[0][0].text + sides[1][0].text))
-                >= MIN_DISTINCTIVE_DIGITS
-            ):
-                yield from _joined(Cost.STEP, sides if place == 0 else sides[::-1], ["="], "")
-
-
-def _joined(
-    base: int, sides: list[list[Form]], relations: list[str], tail: str
-) -> Iterator[tuple[int, str]]:
-    """Yield every choice of forms of the sides, as written and mirrored, within the cost."""
-    mirrored = [_MIRRORED[relation] for relation in reversed(relations)]
-    for extra, chosen in combine(sides):
-        cost = base + extra
-        if cost > MAX_COST:
-            return
-        texts = [form.text for form in chosen]
-        if any(map(operator.eq, texts, texts[1:])):
-            continue  # 2*3=2*3
-        yield cost, _interleaved(texts, relations) + tail
-        if cost + _SIDES <= MAX_COST:
-            yield cost + _SIDES, _interleaved(texts[::-1], mirrored) + tail
-
-
-def _interleaved(texts: list[str], relations: list[str]) -> str:
-    if len(texts) == 2:
-        return texts[0] + relations[0] + texts[1]
-    text = texts[0]
-    for relation, side in zip(relations, texts[1:], strict=True):
-        text += relation + side
-    return text
+    if scaled.denominator == 1:
+        return str(scaled.numerator)
+    return decimal(scaled) if scaled.denominator in (2, 5, 10) else None

@@ -1,18 +1,38 @@
-"""The expression tree that equal forms are derived from.
+"""Expression trees, and their values.
 
-Small on purpose: rational numbers, symbols that are never looked into, sums, products,
-powers and calls.  Brackets are not represented; associative nests are flattened while
-parsing (``a-(b+c)`` is one sum of three terms, ``a/(b/c)`` one product of three
-factors), so that ways of writing the same thing meet in one tree.  What is not
-arithmetic (sets, intervals, matrices, prose) is a :class:`Symbol` or nothing at all.
+A tree is small on purpose: rational numbers, symbols that are never looked into, sums, products,
+powers and calls.  Brackets are not represented.  What is not arithmetic (sets, intervals,
+matrices, prose) is a :class:`Symbol` or has no tree.
+
+:func:`evaluate` gives the exact value of a node expression, rational or none: nothing is rounded.
+It keeps divisors from being 0 and tells a misread expression from a true one.  Every number that
+can grow has a limit, so that no tree takes long.  The values of final answers, with roots, pi and
+letters, are :mod:`.formulas`'s.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import TypeAlias
+
+# Names of numbers: no function, and no quantity that is still to be found.
+CONSTANTS = ("\\pi", "π")
+
+# Of exponents, of factorials, and of the bits of a numerator or denominator.
+MAX_EXPONENT = 64
+MAX_FACTORIAL = 20
+MAX_BITS = 512
+
+
+class Unreadable(Exception):
+    """The text is no expression of the kind that is asked for, or none within the limits."""
+
+
+class BeyondLimits(Unreadable):
+    """A literal, power or factorial is larger than any that is computed with."""
 
 
 class Spelling(Enum):
@@ -42,7 +62,11 @@ class Symbol:
 
 @dataclass(slots=True)
 class Sum:
-    """``terms[i] = (sign, term)`` with sign +1 or -1; one term only where it is negative."""
+    """``terms[i] = (sign, term)`` with sign +1 or -1; one term only where it is negative.
+
+    Of a node expression, sums and products are flat (``a-(b+c)`` is one sum of three terms,
+    ``a/(b/c)`` one product of three factors), so that ways of writing the same thing meet.
+    """
 
     terms: list[tuple[int, Expression]]
 
@@ -77,20 +101,6 @@ class Call:
 Expression: TypeAlias = Number | Symbol | Sum | Product | Power | Call
 
 
-# MERGED Exact values of expression trees.
-#
-# Rational arithmetic with limits on every number that can grow, so that no tree takes
-# long.  Used to keep divisors from being 0 and to tell a misread expression from a true
-# one.  Roots and functions have no value here: nothing is rounded.
-
-# Names of numbers: no function, and no quantity that is still to be found.
-CONSTANTS = ("\\pi", "π")
-
-MAX_EXPONENT = 64
-MAX_FACTORIAL = 20
-MAX_BITS = 512  # of a numerator or denominator
-
-
 def evaluate(tree: Expression) -> Fraction | None:
     """Return the exact value, or None where it has none, is not rational or is too large."""
     match tree:
@@ -99,13 +109,13 @@ def evaluate(tree: Expression) -> Fraction | None:
         case Symbol():
             return None
         case Sum():
-            return _bounded(_sum(tree))
+            return _bounded(_sum_of(tree))
         case Product():
-            return _bounded(_product(tree))
+            return _bounded(_product_of(tree))
         case Power():
-            return _bounded(_power(tree))
+            return _bounded(_power_of(tree))
         case Call():
-            return _factorial(tree) if tree.pieces[-1].endswith("!") else None
+            return _factorial_of(tree) if tree.pieces[-1].endswith("!") else None
 
 
 def is_constant(tree: Expression) -> bool:
@@ -133,7 +143,7 @@ def _bounded(value: Fraction | None) -> Fraction | None:
     return value if bits <= MAX_BITS else None
 
 
-def _sum(tree: Sum) -> Fraction | None:
+def _sum_of(tree: Sum) -> Fraction | None:
     # Whole numbers, which most terms are, are added up without the gcd that fractions take.
     whole, rest = 0, Fraction(0)
     for sign, term in tree.terms:
@@ -147,7 +157,7 @@ def _sum(tree: Sum) -> Fraction | None:
     return rest + whole if rest else Fraction(whole)
 
 
-def _product(tree: Product) -> Fraction | None:
+def _product_of(tree: Product) -> Fraction | None:
     above, below = 1, 1
     for divides, factor in tree.factors:
         value = evaluate(factor)
@@ -162,7 +172,7 @@ def _product(tree: Product) -> Fraction | None:
     return Fraction(above, below)
 
 
-def _power(tree: Power) -> Fraction | None:
+def _power_of(tree: Power) -> Fraction | None:
     base, exponent = evaluate(tree.base), evaluate(tree.exponent)
     if base is None or exponent is None or exponent.denominator != 1:
         return None
@@ -171,11 +181,8 @@ def _power(tree: Power) -> Fraction | None:
     return base ** int(exponent)
 
 
-def _factorial(tree: Call) -> Fraction | None:
+def _factorial_of(tree: Call) -> Fraction | None:
     value = evaluate(tree.arguments[0])
     if value is None or value.denominator != 1 or not 0 <= value <= MAX_FACTORIAL:
         return None
-    total = 1
-    for factor in range(2, int(value) + 1):
-        total *= factor
-    return Fraction(total)
+    return Fraction(math.factorial(value.numerator))

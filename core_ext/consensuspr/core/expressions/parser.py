@@ -1,9 +1,17 @@
-r"""Split the text of a node expression into the tokens that the parser reads.
+r"""Read mathematics as it is written into a tree: tokens, words, precedence.
 
-One regular expression of plain alternatives without nested repetition, matched at
-successive positions: linear in the length of the text.  Typesetting that the normal
-form drops too (delimiters, spacing, ``\left``, currency, degree signs) yields no token;
-anything that is not known yields ``OTHER``, which no expression may hold.
+Two notations have one parser.  *Node expressions* are what people and models write: LaTeX or
+plain text, words and units among the numbers (``5 cups * $2 = $10``).  *Formulas* are final
+answers, brought to one spelling before (``consensuspr.scoring.answers.normalize``): no words,
+letters side by side are a product, braces around every argument.  :class:`_Parser` reads
+node expressions; :class:`_FormulaParser` says where formulas part from them, mostly in what could
+be read in two ways.  Such a node expression is not read at all: in ``1/2x`` and ``6/2(1+2)`` it is
+open what divides, and ``n(n+1)`` keeps its parts adjacent, as a function of n+1 must.
+
+Time and depth are bounded whatever the text, because a policy under training writes it: each
+tokenizer is one regular expression of plain alternatives without nested repetition, matched at
+successive positions, and the parser is recursive descent with the limits below.  Nothing is
+evaluated from text: no ``eval``, no ``sympify``, no ``parse_expr``.
 """
 
 from __future__ import annotations
@@ -11,10 +19,13 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from consensuspr.core.expressions.evaluate import (
     CONSTANTS,
+    BeyondLimits,
     Call,
     Expression,
     Number,
@@ -23,8 +34,20 @@ from consensuspr.core.expressions.evaluate import (
     Spelling,
     Sum,
     Symbol,
+    Unreadable,
     evaluate,
 )
+
+# Of one side of a node expression: brackets within brackets, numbers and names, digits of one
+# literal.
+MAX_DEPTH = 16
+MAX_LEAVES = 32
+MAX_DIGITS = 18
+
+# Of a formula: answers hold long numbers, and matrices are read element by element.
+MAX_FORMULA_DEPTH = 24
+MAX_FORMULA_TOKENS = 200
+MAX_FORMULA_DIGITS = 1000
 
 
 class TokenKind(IntEnum):
@@ -140,11 +163,21 @@ _TOKEN = re.compile(
 )  # fmt: skip
 
 
-_NUMBER = TokenKind.NUMBER
+# Looked up once: a member of an enumeration costs more than most of what is done with it.
+_ADD, _SUBTRACT = TokenKind.ADD, TokenKind.SUBTRACT
+_MULTIPLY, _DIVIDE, _POWER = TokenKind.MULTIPLY, TokenKind.DIVIDE, TokenKind.POWER
+_NUMBER, _NAME, _OPEN = TokenKind.NUMBER, TokenKind.NAME, TokenKind.OPEN
+_FRACTION, _VULGAR, _END = TokenKind.FRACTION, TokenKind.VULGAR, TokenKind.END
+_ROOT, _BINOMIAL, _FACTORIAL = TokenKind.ROOT, TokenKind.BINOMIAL, TokenKind.FACTORIAL
+_CLOSE, _INTEGER = TokenKind.CLOSE, Spelling.INTEGER
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of ``text``, ending with one ``END`` token."""
+    """Return the tokens of a node expression, ending with one ``END`` token.
+
+    Typesetting that the normal form drops too (delimiters, spacing, ``\\left``, currency, degree
+    signs) yields no token; what is not known yields ``OTHER``, which no expression may hold.
+    """
     tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(text):
@@ -223,11 +256,9 @@ def _command(text: str) -> tuple[TokenKind | None, str]:
     return _SIGNS.get(text, (TokenKind.OTHER, text))
 
 
-# MERGED Read the words among the tokens: units go, ``x`` between numbers and ``of`` are products.
-#
-# The same readings as those of the normal form, made before parsing so that an expression
-# such as ``5 cups * $2 = $10`` has a tree.  Whatever words remain name a quantity
-# (``total cost``) or make the expression prose, which is not derived from.
+# Words among the tokens are read as the normal form reads them, before parsing: units go, ``x``
+# between numbers and ``of`` are products.  Whatever words remain name a quantity (``total cost``)
+# or make the expression prose, which has no tree.
 
 # A unit is at most this many words: "cups of" is none, "fluid ounces" is two.
 MAX_UNIT_WORDS = 3
@@ -353,60 +384,65 @@ def _is_share(kept: list[Token]) -> bool:
     return last is TokenKind.NUMBER and len(kept) > 1 and kept[-2].kind is TokenKind.DIVIDE
 
 
-# MERGED Parse the tokens of one side of a statement into an expression tree.
-#
-# Recursive descent, one function per precedence, with limits on depth, leaves and digits, so
-# that its time is bounded whatever the text.  Nothing is evaluated from text: no ``eval``,
-# no ``sympify``, no ``parse_expr``.
-#
-# What could be read in two ways is not read at all: in ``1/2x`` and ``6/2(1+2)`` it is
-# open what divides, and ``n(n+1)`` keeps its parts adjacent, as a function of n+1 must.
+# What a formula is made of.  A name is one letter, so that xy is a product.
+_FORMULA_GREEK = (
+    "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|vartheta|kappa|lambda|mu|nu|xi|rho"
+    "|sigma|tau|phi|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega|pi"
+)
+_FORMULA_TOKEN = re.compile(
+    r"\s*(?:(\d+(?:\.\d+)?|\.\d+)"
+    rf"|((?:[A-Za-z]|\\(?:{_FORMULA_GREEK})(?![A-Za-z]))"
+    r"(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]{1,8}\}))?)"
+    r"|(\\(?:frac|sqrt|binom)(?![A-Za-z])|[-+*/^(){}\[\]!]))"
+)
 
-MAX_DEPTH = 16  # brackets within brackets
-MAX_LEAVES = 32  # of one side
-MAX_DIGITS = 18  # of one literal
+
+_token = tuple.__new__  # a third of the time that Token(...) takes
+
+
+def _tokenize_formula(text: str) -> list[Token]:
+    tokens: list[Token] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        found = _FORMULA_TOKEN.match(text, position)
+        if found is None or len(tokens) >= MAX_FORMULA_TOKENS:
+            raise Unreadable
+        group = found.lastindex or 0
+        value, position = found[group], found.end()
+        if group == 1:
+            if len(value) > MAX_FORMULA_DIGITS:
+                raise BeyondLimits
+            kind = _NUMBER
+        elif group == 2:
+            kind = _NAME
+        else:
+            kind = _SIGNS[value][0]
+        tokens.append(_token(Token, (kind, value, position, position, False)))
+    tokens.append(Token(_END, "", end, end, False))
+    return tokens
+
 
 CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 # What multiplies by standing behind an operand; a number never does.
-_JUXTAPOSED = (
-    TokenKind.NAME,
-    TokenKind.FRACTION,
-    TokenKind.ROOT,
-    TokenKind.BINOMIAL,
-    TokenKind.OPEN,
-)
-
-# Looked up once: a member of an enumeration costs more than most of what is done with it.
-_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = (
-    TokenKind.ADD,
-    TokenKind.SUBTRACT,
-    TokenKind.MULTIPLY,
-    TokenKind.DIVIDE,
-)
-_POWER, _SUPERSCRIPT, _PERCENT = TokenKind.POWER, TokenKind.SUPERSCRIPT, TokenKind.PERCENT
-_FACTORIAL, _STARTS_NUMBER, _END = TokenKind.FACTORIAL, TokenKind.NUMBER, TokenKind.END
-_FRACTION, _VULGAR = TokenKind.FRACTION, TokenKind.VULGAR
-_INTEGER = Spelling.INTEGER
-
-
-class NotArithmeticError(Exception):
-    """The tokens are not an expression that this module knows; never leaves the package."""
+_JUXTAPOSED = (_NAME, _FRACTION, _ROOT, _BINOMIAL, _OPEN)
 
 
 def parse_side(tokens: list[Token]) -> Expression:
-    """Return the tree of the tokens of one side.
+    """Return the tree of one side of a node expression; nested sums and products are flat.
 
     Raises:
-        NotArithmeticError: they are not one expression within the limits.
+        Unreadable: the tokens are not one expression within the limits.
     """
     last = tokens[-1].end if tokens else 0
-    return _Parser([*tokens, Token(TokenKind.END, "", last, last, False)]).parse()
+    return _Parser([*tokens, Token(_END, "", last, last, False)]).parse()
 
 
 class _Parser:
-    """One pass over the tokens of one side."""
+    """One pass over the tokens of a side, one method per precedence; its words are read already."""
+
+    max_depth = MAX_DEPTH
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -415,11 +451,16 @@ class _Parser:
         self._leaves = 0
 
     def parse(self) -> Expression:
-        if self._tokens[0].kind is TokenKind.WORD:
+        """Return the tree of all tokens.
+
+        Raises:
+            Unreadable: they are not one expression within the limits.
+        """
+        if self._peek() is TokenKind.WORD:
             return self._quantity()
         tree = self._sum()
         if self._peek() is not _END:
-            raise NotArithmeticError
+            raise Unreadable
         return tree
 
     def _peek(self) -> TokenKind:
@@ -428,31 +469,40 @@ class _Parser:
     def _take(self) -> Token:
         token = self._tokens[self._position]
         if token.kind is _END:
-            raise NotArithmeticError
+            raise Unreadable
         self._position += 1
         return token
 
-    def _quantity(self) -> Expression:
-        """Read a side of words, such as ``total cost``."""
-        tokens = self._tokens[:-1]
-        for token in tokens:
-            if token.kind not in (TokenKind.WORD, TokenKind.NAME) or is_sentence_word(token.text):
-                raise NotArithmeticError
-        return Symbol(" ".join(token.text for token in tokens))
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > self.max_depth:
+            raise Unreadable
 
     def _sum(self) -> Expression:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise NotArithmeticError
-        sign = self._sign()
-        tree = self._product()
-        if sign < 0:
-            tree = add(Sum([]), sign, tree)
+        self._enter()
+        terms = [(self._leading_sign(), self._product())]
         while (kind := self._peek()) is _ADD or kind is _SUBTRACT:
             self._position += 1
-            tree = add(tree, -1 if kind is _SUBTRACT else 1, self._product())
+            terms.append((-1 if kind is _SUBTRACT else 1, self._product()))
         self._depth -= 1
-        return tree
+        return self._sum_of(terms)
+
+    def _product(self) -> Expression:
+        factors = [(False, self._factor())]
+        divided = False
+        while True:
+            kind = self._peek()
+            if kind is _MULTIPLY or kind is _DIVIDE:
+                self._position += 1
+                divided = kind is _DIVIDE
+                factors.append((divided, self._factor()))
+            elif kind in _JUXTAPOSED:
+                if divided:
+                    raise Unreadable  # 1/2x: half of x, or one over 2x?
+                self._before_juxtaposed(self._tokens[self._position])
+                factors.append((False, self._power()))
+            else:
+                return self._product_of(factors) if len(factors) > 1 else factors[0][1]
 
     def _sign(self) -> int:
         kind = self._peek()
@@ -461,50 +511,103 @@ class _Parser:
         self._position += 1
         return -1 if kind is _SUBTRACT else 1
 
-    def _product(self) -> Expression:
-        tree = self._factor()
-        divided = False
-        while True:
-            kind = self._peek()
-            if kind is _MULTIPLY or kind is _DIVIDE:
-                self._position += 1
-                divided = kind is _DIVIDE
-                tree = multiply(tree, divided, self._factor())
-            elif kind in _JUXTAPOSED:
-                token = self._tokens[self._position]
-                if divided or (token.text == "(" and token.spaced):
-                    raise NotArithmeticError  # 1/2x; a tag such as "5 (1)"
-                tree = multiply(tree, False, self._power())
+    def _primary(self) -> Expression:
+        token = self._take()
+        kind = token.kind
+        if kind is _NUMBER:
+            return self._number_or_mixed(token)
+        if kind is _NAME:
+            return self._name(token)
+        if kind is _OPEN:
+            return self._bracketed(token)
+        if kind is _FRACTION:
+            return self._fraction()
+        if kind is _ROOT:
+            return self._root()
+        if kind is _BINOMIAL:
+            return Call(("\\binom{", "}{", "}"), [self._braced(), self._braced()])
+        return self._rare(token)
+
+    def _bracketed(self, opening: Token) -> Expression:
+        if opening.text == "\\{":
+            raise Unreadable  # a set
+        tree = self._sum()
+        self._close(_CLOSE, CLOSING[opening.text])
+        return tree
+
+    def _close(self, kind: TokenKind, text: str) -> None:
+        token = self._take()
+        if token.kind is not kind or token.text != text:
+            raise Unreadable
+
+    def _braced(self) -> Expression:
+        token = self._take()
+        if token.text != "{":
+            raise Unreadable
+        return self._bracketed(token)
+
+    def _quantity(self) -> Expression:
+        """Read a side of words, such as ``total cost``."""
+        tokens = self._tokens[:-1]
+        for token in tokens:
+            if token.kind not in _LETTERS or is_sentence_word(token.text):
+                raise Unreadable
+        return Symbol(" ".join(token.text for token in tokens))
+
+    def _leading_sign(self) -> int:
+        return self._sign()
+
+    def _sum_of(self, terms: list[tuple[int, Expression]]) -> Expression:
+        flat: list[tuple[int, Expression]] = []
+        for sign, term in terms:
+            if isinstance(term, Sum):
+                flat.extend((sign * inner, part) for inner, part in term.terms)
             else:
-                return tree
+                flat.append((sign, term))
+        return flat[0][1] if len(flat) == 1 and flat[0][0] > 0 else Sum(flat)
+
+    def _product_of(self, factors: list[tuple[bool, Expression]]) -> Expression:
+        flat: list[tuple[bool, Expression]] = []
+        for divides, factor in factors:
+            if divides and evaluate(factor) == 0:
+                raise Unreadable
+            if isinstance(factor, Product):
+                flat.extend((divides != inner, part) for inner, part in factor.factors)
+            else:
+                flat.append((divides, factor))
+        return Product(flat)
+
+    def _before_juxtaposed(self, token: Token) -> None:
+        if token.text == "(" and token.spaced:
+            raise Unreadable  # a tag such as "5 (1)"
+
+    def _signed(self, sign: int, tree: Expression) -> Expression:
+        return tree if sign > 0 else self._sum_of([(sign, tree)])
 
     def _factor(self) -> Expression:
-        if self._sign() < 0:
-            return add(Sum([]), -1, self._power())
-        return self._power()
+        return self._signed(self._sign(), self._power())
 
     def _power(self) -> Expression:
         base = self._postfix()
         kind = self._peek()
-        if kind is _SUPERSCRIPT:
+        if kind is TokenKind.SUPERSCRIPT:
             digits = self._take().text.translate(_SUPERSCRIPTS)
             return Power(base, self._number(digits))
         if kind is not _POWER:
             return base
         self._take()
-        sign = self._sign()
-        exponent = self._primary()
-        if self._peek() in (_POWER, _SUPERSCRIPT, _FACTORIAL, _PERCENT):
-            raise NotArithmeticError
-        return Power(base, exponent if sign > 0 else add(Sum([]), sign, exponent))
+        exponent = self._signed(self._sign(), self._primary())
+        if self._peek() in (_POWER, TokenKind.SUPERSCRIPT, _FACTORIAL, TokenKind.PERCENT):
+            raise Unreadable
+        return Power(base, exponent)
 
     def _postfix(self) -> Expression:
         tree = self._primary()
         kind = self._peek()
-        if kind is _PERCENT:
+        if kind is TokenKind.PERCENT:
             self._take()
             if not isinstance(tree, Number) or tree.spelling is Spelling.PERCENT:
-                raise NotArithmeticError
+                raise Unreadable
             return Number(tree.value / 100, tree.text + "%", Spelling.PERCENT)
         if kind is _FACTORIAL:
             self._take()
@@ -512,42 +615,26 @@ class _Parser:
             return Call(("", "!") if tight else ("(", ")!"), [tree])
         return tree
 
-    def _primary(self) -> Expression:
-        token = self._take()
-        if token.kind is _STARTS_NUMBER:
-            return self._number_or_mixed(token)
+    def _rare(self, token: Token) -> Expression:
         match token.kind:
             case TokenKind.VULGAR:
                 return self._quotient(*VULGAR_FRACTIONS[token.text])
-            case TokenKind.NAME:
-                return self._name(token.text)
-            case TokenKind.OPEN:
-                return self._bracketed(token)
-            case TokenKind.FRACTION:
-                return self._fraction()
-            case TokenKind.ROOT:
-                return self._root()
-            case TokenKind.BINOMIAL:
-                upper, lower = self._braced(), self._braced()
-                return Call(("\\binom{", "}{", "}"), [upper, lower])
             case TokenKind.FUNCTION:
                 opening = self._take()
                 if opening.text != "(":
-                    raise NotArithmeticError
+                    raise Unreadable
                 return Call((token.text + "(", ")"), [self._bracketed(opening)])
             case TokenKind.BAR:
                 inside = self._sum()
                 self._close(TokenKind.BAR, "|")
                 return Call(("|", "|"), [inside])
-        raise NotArithmeticError
+        raise Unreadable
 
     def _number(self, text: str) -> Number:
         self._leaves += 1
         if self._leaves > MAX_LEAVES or len(text) > MAX_DIGITS:
-            raise NotArithmeticError
-        if "." not in text:
-            return Number(Fraction(int(text)), text, _INTEGER)
-        return Number(Fraction(text), text, Spelling.DECIMAL)
+            raise Unreadable
+        return _literal(text)
 
     def _number_or_mixed(self, token: Token) -> Expression:
         number = self._number(token.text)
@@ -564,47 +651,30 @@ class _Parser:
         return Number(number.value + value, token.text + proper, Spelling.MIXED)
 
     def _quotient(self, numerator: int, denominator: int) -> Expression:
-        return multiply(self._number(str(numerator)), True, self._number(str(denominator)))
+        parts = [(False, self._number(str(numerator))), (True, self._number(str(denominator)))]
+        return self._product_of(list(parts))
 
-    def _name(self, text: str) -> Expression:
+    def _name(self, token: Token) -> Expression:
         self._leaves += 1
         if self._leaves > MAX_LEAVES:
-            raise NotArithmeticError
+            raise Unreadable
         following = self._tokens[self._position]
-        if following.text != "(" or text in CONSTANTS:
-            return Symbol(text)
+        if following.text != "(" or token.text in CONSTANTS:
+            return Symbol(token.text)
         self._take()
-        return Call((text + "(", ")"), [self._bracketed(following)])
-
-    def _bracketed(self, opening: Token) -> Expression:
-        if opening.text == "\\{":
-            raise NotArithmeticError  # a set
-        tree = self._sum()
-        self._close(TokenKind.CLOSE, CLOSING[opening.text])
-        return tree
-
-    def _close(self, kind: TokenKind, text: str) -> None:
-        token = self._take()
-        if token.kind is not kind or token.text != text:
-            raise NotArithmeticError
-
-    def _braced(self) -> Expression:
-        token = self._take()
-        if token.text != "{":
-            raise NotArithmeticError
-        return self._bracketed(token)
+        return Call((token.text + "(", ")"), [self._bracketed(following)])
 
     def _fraction(self) -> Expression:
         """Read what follows \\frac: ``{a}{b}``, ``12`` or ``{72}5``."""
         token = self._tokens[self._position]
-        if token.kind is TokenKind.NUMBER and len(token.text) == 2 and token.text.isdigit():
+        if token.kind is _NUMBER and len(token.text) == 2 and token.text.isdigit():
             self._take()
             return self._quotient(int(token.text[0]), int(token.text[1]))
-        return multiply(self._fraction_part(), True, self._fraction_part())
+        return self._product_of([(False, self._fraction_part()), (True, self._fraction_part())])
 
     def _fraction_part(self) -> Expression:
         token = self._tokens[self._position]
-        if token.kind is TokenKind.NUMBER and len(token.text) == 1:
+        if token.kind is _NUMBER and len(token.text) == 1:
             self._take()
             return self._number(token.text)
         return self._braced()
@@ -614,47 +684,206 @@ class _Parser:
         index = ""
         if token.text == "[":
             number = self._take()
-            if number.kind is not TokenKind.NUMBER:
-                raise NotArithmeticError
+            if number.kind is not _NUMBER:
+                raise Unreadable
             self._close(TokenKind.CLOSE, "]")
             index = f"[{number.text}]"
             token = self._take()
-        if token.kind is TokenKind.OPEN:
+        if token.kind is _OPEN:
             inside = self._bracketed(token)
-        elif token.kind is TokenKind.NUMBER:
+        elif token.kind is _NUMBER:
             inside = self._number(token.text)
-        elif token.kind is TokenKind.NAME:
+        elif token.kind is _NAME:
             inside = Symbol(token.text)
         else:
-            raise NotArithmeticError
+            raise Unreadable
         return Call((f"\\sqrt{index}{{", "}"), [inside])
 
 
-def add(left: Expression, sign: int, right: Expression) -> Expression:
-    """Return ``left + sign * right`` as one flat sum."""
-    terms: list[tuple[int, Expression]]
-    terms = [*left.terms] if isinstance(left, Sum) else [(1, left)]
-    if isinstance(right, Sum):
-        terms.extend((sign * inner, term) for inner, term in right.terms)
-    else:
-        terms.append((sign, right))
-    if len(terms) == 1 and terms[0][0] > 0:
-        return terms[0][1]
-    return Sum(terms)
+def _literal(text: str) -> Number:
+    if "." not in text:
+        return Number(Fraction(int(text)), text, _INTEGER)
+    return Number(Fraction(text), text, Spelling.DECIMAL)
 
 
-def multiply(left: Expression, divide: bool, right: Expression) -> Expression:
-    """Return the product, or the quotient where ``divide``, as one flat product.
+# Before a letter they make a differential or a difference of it: dx, \Delta x.
+_DIFFERENTIAL = ("d", "\\delta", "\\Delta")
+_BRACKETS = frozenset("(){}[]")
+
+
+class Formula(NamedTuple):
+    """A formula with what its tree does not hold.
+
+    Attributes:
+        tree: sums and products nested as they are written; a fraction is a call, and so is a mixed
+            number, ``("", "\\frac{", "}{", "}")``.
+        names: the letters in it, \\pi apart.
+        decimal: a decimal point was written.
+        depth: brackets within brackets.
+        counts_primes: ``\\pi(10)`` was written, which is not only a product.
+        ambiguous: what is a factor or an exponent may be an argument or a mark, as in ``f(2)``,
+            ``dx`` and ``y^{(2)}``.
+    """
+
+    tree: Expression
+    names: frozenset[str]
+    decimal: bool
+    depth: int
+    counts_primes: bool
+    ambiguous: bool
+
+
+@lru_cache(maxsize=64)  # most are read for their value first and as a quotient next
+def parse_formula(text: str) -> Formula:
+    """Return the tree of a formula, which nobody may change.
 
     Raises:
-        NotArithmeticError: the divisor is the number 0.
+        BeyondLimits: a literal is longer than any answer's.
+        Unreadable: the text is no formula, or none within the limits.
     """
-    if divide and evaluate(right) == 0:
-        raise NotArithmeticError
-    factors: list[tuple[bool, Expression]]
-    factors = [*left.factors] if isinstance(left, Product) else [(False, left)]
-    if isinstance(right, Product):
-        factors.extend((divide != inner, factor) for inner, factor in right.factors)
-    else:
-        factors.append((divide, right))
-    return Product(factors)
+    return _FormulaParser(_tokenize_formula(text)).formula()
+
+
+class _FormulaParser(_Parser):
+    """Reads a formula as it stands: nothing is flattened, nothing evaluated."""
+
+    max_depth = MAX_FORMULA_DEPTH + 1
+
+    def __init__(self, tokens: list[Token]) -> None:
+        super().__init__(tokens)
+        self._names = {token.text for token in tokens if token.kind is _NAME} - {"\\pi"}
+        self._base = ""  # the name at which the last factor began, "" where it was none
+        self._brackets = self._most_brackets = 0
+        self._counts_primes = False
+        # {d}y is dy.
+        beside = pairwise(token for token in tokens if token.text != "}") if self._names else ()
+        self._ambiguous = any(a.text in _DIFFERENTIAL and _is_letter(b) for a, b in beside)
+
+    def formula(self) -> Formula:
+        tree = self.parse()
+        return Formula(
+            tree,
+            frozenset(name.replace("{", "").replace("}", "") for name in self._names),
+            any(token.kind is _NUMBER and "." in token.text for token in self._tokens),
+            self._most_brackets,
+            self._counts_primes,
+            self._ambiguous,
+        )
+
+    def _leading_sign(self) -> int:
+        return 1
+
+    def _sum_of(self, terms: list[tuple[int, Expression]]) -> Expression:
+        return Sum(terms) if len(terms) > 1 else terms[0][1]
+
+    def _product_of(self, factors: list[tuple[bool, Expression]]) -> Expression:
+        return Product(factors)
+
+    def _bracketed(self, opening: Token) -> Expression:
+        self._brackets += 1
+        self._most_brackets = max(self._brackets, self._most_brackets)
+        tree = super()._bracketed(opening)
+        self._brackets -= 1
+        return tree
+
+    def _before_juxtaposed(self, token: Token) -> None:
+        if self._base and token.kind is _OPEN and self._may_be_argument(self._base):
+            self._ambiguous = True
+
+    def _may_be_argument(self, name: str) -> bool:
+        """Tell whether the bracket that opens here may hold an argument: y(0), T(n) or T(n-1).
+
+        It is a factor for certain where the name stands in the bracket too, as in x(x+1); pi before
+        more than one number or letter, and a small letter before a sum with letters, are taken for
+        one.
+        """
+        level = 0
+        for end in range(self._position, len(self._tokens)):
+            kind = self._tokens[end].kind
+            level += (kind is _OPEN) - (kind is TokenKind.CLOSE)
+            if not level:
+                break
+        inside = [t for t in self._tokens[self._position : end] if t.text not in _BRACKETS]
+        if any(token.text == name for token in inside):
+            return False
+        if name == "\\pi":
+            return len(inside) < 2
+        is_sum = any(token.kind is _ADD or token.kind is _SUBTRACT for token in inside[1:])
+        return not (is_sum and name[:1].islower() and any(map(_is_letter, inside)))
+
+    def _factor(self) -> Expression:
+        sign = 1
+        while (kind := self._tokens[self._position].kind) is _ADD or kind is _SUBTRACT:
+            self._position += 1
+            sign = -sign if kind is _SUBTRACT else sign
+        tree = self._power()
+        return tree if sign > 0 else Sum([(-1, tree)])
+
+    def _power(self) -> Expression:
+        token = self._tokens[self._position]
+        tree = self._raised(self._primary())
+        self._base = token.text if token.kind is _NAME else ""
+        return tree
+
+    def _raised(self, base: Expression) -> Expression:
+        while self._peek() is _FACTORIAL:
+            self._position += 1
+            base = Call(("", "!"), [base])
+        if self._peek() is not _POWER:
+            return base
+        self._position += 1
+        start = self._position
+        sign = self._sign()
+        first = self._tokens[self._position]
+        self._enter()
+        if first.kind is _NUMBER and self._names:
+            self._position += 1
+            exponent: Expression = _literal(first.text)  # x^2\frac{1}{3} is a product
+        else:
+            exponent = self._primary()
+        # y^{(2)} is a derivative.
+        braced = first.text == "{" and first is self._tokens[start]
+        plain = self._tokens[start + 1].text != "(" if braced else first.text.isdigit()
+        if self._peek() is _POWER or not plain:
+            self._ambiguous = True
+        exponent = self._raised(exponent)
+        self._depth -= 1
+        return Power(base, exponent if sign > 0 else Sum([(-1, exponent)]))
+
+    def _number_or_mixed(self, token: Token) -> Expression:
+        number = _literal(token.text)
+        if self._peek() is not _FRACTION:
+            return number
+        if number.spelling is not _INTEGER:
+            self._ambiguous = True  # 2.5\\frac{1}{2}
+            return number
+        self._position += 1
+        return Call(("", "\\frac{", "}{", "}"), [number, self._braced(), self._braced()])
+
+    def _name(self, token: Token) -> Expression:
+        if token.text == "\\pi":
+            following = self._tokens[self._position : self._position + 3]
+            if [t.text for t in following[::2]] == ["(", ")"]:
+                self._counts_primes = True
+            return Symbol("\\pi")
+        return Symbol(token.text.replace("{", "").replace("}", ""))
+
+    def _fraction(self) -> Expression:
+        return Call(("\\frac{", "}{", "}"), [self._braced(), self._braced()])
+
+    def _root(self) -> Expression:
+        start: tuple[str, ...] = ("\\sqrt",)
+        degree: list[Expression] = []
+        if self._tokens[self._position].text == "[":
+            start, degree = ("\\sqrt[", "]"), [self._bracketed(self._take())]
+        if self._tokens[self._position].text == "{":
+            return Call((*start[:-1], start[-1] + "{", "}"), [*degree, self._braced()])
+        self._ambiguous = True  # \sqrt2x
+        self._enter()
+        radicand = self._primary()
+        self._depth -= 1
+        return Call((*start, ""), [*degree, radicand])
+
+
+def _is_letter(token: Token) -> bool:
+    return token.kind is _NAME and token.text != "\\pi"

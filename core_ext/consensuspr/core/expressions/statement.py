@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from consensuspr.core.expressions.evaluate import Expression, Symbol
+from consensuspr.core.expressions.evaluate import Expression, Symbol, Unreadable
 from consensuspr.core.expressions.parser import (
     CLOSING,
-    NotArithmeticError,
     Token,
     TokenKind,
     is_sentence_word,
@@ -85,7 +84,7 @@ def parse_statement(text: str) -> Statement | None:
         side: Expression | None
         try:
             side = parse_side(piece)
-        except NotArithmeticError:
+        except Unreadable:
             side = _opaque(original, text) if relations else None
         if side is None:
             return None

@@ -2,13 +2,30 @@
 
 Two strings in, a verdict out; nothing here knows problems, nodes or RPC.  Nearly all
 answers are decided in microseconds (:mod:`.compare`); the rest goes to math-verify in worker
-processes that are killed when their budget is spent (:mod:`.pool`).  ``docs/answers.md``
+processes that are killed when their budget is spent (:mod:`.sandbox`).  ``docs/answers.md``
 tells the rules, the limits and what was measured.
 """
 
 from __future__ import annotations
 
-from consensuspr.scoring.answers.sandbox import ANSWER_VERSION, AnswerStatus, Verdict
-from consensuspr.scoring.answers.verifier import AnswerVerifier, verify_answer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.answers.verifier import (
+        ANSWER_VERSION,
+        AnswerStatus,
+        AnswerVerifier,
+        Verdict,
+        verify_answer,
+    )
 
 __all__ = ["ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"]
+
+
+def __getattr__(name: str) -> object:
+    # On first use: a worker process must not load the verifier, the core and numpy.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from consensuspr.scoring.answers import verifier
+
+    return getattr(verifier, name)

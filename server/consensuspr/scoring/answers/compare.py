@@ -1,12 +1,15 @@
-"""Values of closed numeric expressions, read without SymPy and without evaluating text.
+"""The fast comparison of two answers: microseconds, and certain, or no verdict.
 
-A recursive-descent reader for what answers are mostly made of: integers, decimals,
-fractions, mixed numbers, powers, roots, factorials and pi, in the notation that
-:mod:`.notation` leaves.  Rational results are exact; what involves a root or pi is a float
-that serves to tell values apart, never to prove them equal.
+A :class:`Form` is the canonical spelling of an answer with its structure: a number, words, a tuple,
+set or list, an equation, or opaque.  Forms are memoised, for a group of rollouts shares its ground
+truth and mostly its answers.  Numbers, letters, roots and pi are read by
+:mod:`consensuspr.core.expressions`; intervals, their unions and inequalities in one letter
+(``(0,5] \\cup (3,7)``, ``2 \\le x \\le 3``) are a :class:`Region`: sorted disjoint pieces with
+exact rational ends, so that two are equal if and only if their pieces are.
 
-Everything is bounded (tokens, depth, bits of a power), because a policy under training
-writes the text.  Variables, functions and sets are not covered: those go to math-verify.
+:func:`compare` decides only what is certain.  Whatever is left (None) is a case for math-verify.
+Where both would decide, they agree; docs/answers.md lists the places where this is deliberately
+more generous (thousands marks in lists, percentages).
 """
 
 from __future__ import annotations
@@ -18,863 +21,19 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+from consensuspr.core.expressions import (
+    Closed,
+    Quotient,
+    Unreadable,
+    Value,
+    closed_value,
+    compare_equations,
+    compare_quotients,
+    exact_quotient,
+    linear_bound,
+    parse_formula,
+)
 from consensuspr.scoring.answers.normalize import canonical
-
-MAX_TOKENS = 200
-MAX_DEPTH = 24
-MAX_DIGITS = 1000
-# Largest exact power or factorial: computing 2**16 bits takes a fraction of a millisecond,
-# and published answers such as 2011^{2009} stay far below.
-MAX_BITS = 1 << 16
-MAX_FACTORIAL = 500
-# Bits of all large intermediate results together: some ten operations at the limit above,
-# so that no answer takes more than a few milliseconds of the calling thread.
-MAX_WORK_BITS = 10 * MAX_BITS
-_SMALL_BITS = 4096
-
-Number = int | Fraction | float
-
-
-class NotClosed(Exception):
-    """The text is not a closed numeric expression of the supported kind."""
-
-
-class TooLarge(NotClosed):
-    """A power, factorial or number exceeds the limits of this module."""
-
-
-class Value(NamedTuple):
-    """The value of a closed expression.
-
-    Attributes:
-        number: int or Fraction where exact, float where a root or pi is involved.
-        decimal: a decimal point was written, so that digits may have been rounded away.
-        scale: largest magnitude met on the way; bounds the rounding error of a float.
-    """
-
-    number: Number
-    decimal: bool
-    scale: float
-
-    @property
-    def exact(self) -> bool:
-        """Tell whether ``number`` is the value itself and no approximation."""
-        return not isinstance(self.number, float)
-
-
-_TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|(\\[A-Za-z]+)|([-+*/^(){}\[\]!]))")
-_END = ""
-_CLOSERS = {"(": ")", "{": "}", "[": "]"}
-
-
-def closed_value(text: str) -> Value:
-    """Return the value of ``text``.
-
-    Raises:
-        TooLarge: a limit on size is exceeded.
-        NotClosed: anything else that is not supported.
-    """
-    reader = _Reader(_tokenize(text))
-    try:
-        number = reader.sum(0)
-        if reader.token != _END:
-            raise NotClosed
-        return Value(number, reader.decimal, reader.scale)
-    except (OverflowError, ZeroDivisionError) as error:
-        raise NotClosed from error
-
-
-def _tokenize(text: str) -> list[str]:
-    tokens = []
-    position, end = 0, len(text.rstrip())
-    while position < end:
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise NotClosed
-        token = found[found.lastindex or 0]
-        if len(token) > MAX_DIGITS:
-            raise TooLarge
-        tokens.append(token)
-        position = found.end()
-        if len(tokens) > MAX_TOKENS:
-            raise NotClosed
-    tokens.append(_END)
-    return tokens
-
-
-def _is_number(token: str) -> bool:
-    return token[:1].isdigit() or token[:1] == "."
-
-
-class _Reader:
-    """One pass over the tokens; each method consumes what it is named after."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._next = 0
-        self.token = tokens[0]
-        self.decimal = False
-        self.scale = 1.0
-        self._work_bits = 0
-
-    def _advance(self) -> None:
-        self._next += 1
-        self.token = self._tokens[self._next]
-
-    def _expect(self, token: str) -> None:
-        if self.token != token:
-            raise NotClosed
-        self._advance()
-
-    def _noted(self, number: Number) -> Number:
-        """Keep ``scale`` an upper bound; every intermediate float passes through here."""
-        if isinstance(number, float):
-            if not math.isfinite(number):
-                raise TooLarge
-            self.scale = max(self.scale, abs(number))
-            return number
-        bits = number.numerator.bit_length() + number.denominator.bit_length()
-        if bits > _SMALL_BITS:
-            self._work_bits += bits
-            if bits > 4 * MAX_BITS or self._work_bits > MAX_WORK_BITS:
-                raise TooLarge
-        return number
-
-    def sum(self, depth: int) -> Number:
-        if depth > MAX_DEPTH:
-            raise NotClosed
-        total = self._product(depth)
-        while self.token in ("+", "-"):
-            sign = self.token
-            self._advance()
-            term = self._product(depth)
-            total = self._noted(_add(total, term if sign == "+" else -term))
-        return total
-
-    def _product(self, depth: int) -> Number:
-        result = self._signed(depth)
-        divided = False
-        while True:
-            if self.token in ("*", "/"):
-                divided = self.token == "/"
-                self._advance()
-                factor = self._signed(depth)
-                result = _divide(result, factor) if divided else _multiply(result, factor)
-            elif self.token in ("(", "{", "[") or self.token.startswith("\\"):
-                if divided:
-                    # 2/3\pi: two thirds of pi, or two over three pi?
-                    raise NotClosed
-                result = _multiply(result, self._power(depth))
-            else:
-                return result
-            result = self._noted(result)
-
-    def _signed(self, depth: int) -> Number:
-        negative = False
-        while self.token in ("+", "-"):
-            negative ^= self.token == "-"
-            self._advance()
-        number = self._power(depth)
-        return -number if negative else number
-
-    def _power(self, depth: int) -> Number:
-        if depth > MAX_DEPTH:
-            raise NotClosed
-        base = self._noted(self._atom(depth))
-        while self.token == "!":
-            self._advance()
-            base = self._noted(_factorial(base))
-        if self.token != "^":
-            return base
-        self._advance()
-        sign = 1
-        if self.token in ("+", "-"):
-            sign = -1 if self.token == "-" else 1
-            self._advance()
-        exponent = self._power(depth + 1)
-        return self._noted(_raise(base, sign * exponent))
-
-    def _atom(self, depth: int) -> Number:
-        token = self.token
-        if _is_number(token):
-            return self._number(depth)
-        if token in _CLOSERS:
-            self._advance()
-            inner = self.sum(depth + 1)
-            self._expect(_CLOSERS[token])
-            return inner
-        if token == "\\frac":
-            self._advance()
-            top = self._group(depth)
-            return _divide(top, self._group(depth))
-        if token == "\\sqrt":
-            return self._root(depth)
-        if token == "\\binom":
-            self._advance()
-            top = self._group(depth)
-            return _binomial(top, self._group(depth))
-        if token == "\\pi":
-            self._advance()
-            if self.token == "(" and self._tokens[self._next + 2 : self._next + 3] == [")"]:
-                raise NotClosed  # \pi(10) also counts primes
-            return math.pi
-        raise NotClosed
-
-    def _number(self, depth: int) -> Number:
-        token = self.token
-        self._advance()
-        if "." in token:
-            self.decimal = True
-            return Fraction(token)
-        if self.token == "\\frac":
-            return int(token) + self._mixed_part(depth)
-        return int(token)
-
-    def _mixed_part(self, depth: int) -> Number:
-        """Read the fraction of a mixed number, 1\\frac{5}{8}; other factors are ambiguous."""
-        self._advance()
-        top = self._group(depth)
-        bottom = self._group(depth)
-        if not (isinstance(top, int) and isinstance(bottom, int) and top > 0 and bottom > 0):
-            raise NotClosed
-        return Fraction(top, bottom)
-
-    def _group(self, depth: int) -> Number:
-        self._expect("{")
-        inner = self.sum(depth + 1)
-        self._expect("}")
-        return inner
-
-    def _root(self, depth: int) -> Number:
-        self._advance()
-        degree: Number = 2
-        if self.token == "[":
-            self._advance()
-            degree = self.sum(depth + 1)
-            self._expect("]")
-        radicand = self._group(depth) if self.token == "{" else self._atom(depth + 1)
-        if not isinstance(degree, int) or not 2 <= degree <= 64 or radicand < 0:
-            raise NotClosed
-        exact = _exact_root(radicand, degree)
-        return exact if exact is not None else float(radicand) ** (1.0 / degree)
-
-
-def _add(a: Number, b: Number) -> Number:
-    if isinstance(a, float) or isinstance(b, float):
-        return float(a) + float(b)
-    return a + b
-
-
-def _multiply(a: Number, b: Number) -> Number:
-    if isinstance(a, float) or isinstance(b, float):
-        return float(a) * float(b)
-    return a * b
-
-
-def _divide(a: Number, b: Number) -> Number:
-    if b == 0:
-        raise NotClosed
-    if isinstance(a, float) or isinstance(b, float):
-        return float(a) / float(b)
-    return Fraction(a) / b
-
-
-def _raise(base: Number, exponent: Number) -> Number:
-    if isinstance(base, float) or isinstance(exponent, float) or exponent != int(exponent):
-        return _raise_float(float(base), float(exponent))
-    power = int(exponent)
-    if base in (0, 1, -1):
-        if base == 0 and power <= 0:
-            raise NotClosed
-        return base if power % 2 else base * base
-    fraction = Fraction(base)
-    bits = max(fraction.numerator.bit_length(), fraction.denominator.bit_length())
-    if bits * abs(power) > MAX_BITS:
-        raise TooLarge
-    result: Number = fraction**power
-    return result
-
-
-def _raise_float(base: float, exponent: float) -> float:
-    if base < 0 or (base == 0 and exponent <= 0):
-        raise NotClosed
-    try:
-        return math.pow(base, exponent)
-    except OverflowError as error:
-        raise TooLarge from error
-
-
-def _factorial(number: Number) -> Number:
-    if isinstance(number, float) or number != int(number) or number < 0:
-        raise NotClosed
-    if number > MAX_FACTORIAL:
-        raise TooLarge
-    return math.factorial(int(number))
-
-
-def _binomial(top: Number, bottom: Number) -> Number:
-    if not (isinstance(top, int) and isinstance(bottom, int) and 0 <= bottom <= top):
-        raise NotClosed
-    if top > MAX_FACTORIAL:
-        raise TooLarge
-    return math.comb(top, bottom)
-
-
-def _exact_root(radicand: Number, degree: int) -> Number | None:
-    if isinstance(radicand, float) or degree != 2:
-        return None
-    fraction = Fraction(radicand)
-    top, bottom = math.isqrt(fraction.numerator), math.isqrt(fraction.denominator)
-    if top * top == fraction.numerator and bottom * bottom == fraction.denominator:
-        return Fraction(top, bottom)
-    return None
-
-
-# MERGED Exact comparison of expressions with letters, square roots and pi, without SymPy.
-#
-# An expression is read as a quotient of two polynomials with integer coefficients.  Their
-# generators are the letters, pi, and the square roots of squarefree integers, which are
-# independent of each other over the rationals; so two expressions are equal if and only if
-# their cross products have the same coefficients.  What is no such quotient (other roots,
-# roots of sums) enters as a generator of its own: then equality is certain, difference is not.
-#
-# Everything is bounded (tokens, depth, exponents, terms, bits, products), because a policy
-# under training writes the text.  Functions, sets and variable exponents are not covered:
-# those go to math-verify.
-
-ALGEBRA_MAX_DEPTH = 16
-MAX_EXPONENT = 16
-MAX_TERMS = 40
-ALGEBRA_MAX_BITS = 1024
-# Terms and the generators in them that are kept of one expression, some 10 kB at most.
-MAX_SIZE = 100
-# Products of terms, about a microsecond each: in a comparison, and in reading for each
-# character, so that a list of many expressions costs no more than one long one.
-MAX_PRODUCTS = 800
-_PRODUCTS_PER_CHARACTER = 8
-# Squarefree parts are found by primes up to 1,000: enough below the cube of that.
-MAX_RADICAND = 10**9
-
-_NAMES = (
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi "
-    "rho sigma tau phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega pi"
-)
-_ALGEBRA_TOKEN = re.compile(
-    rf"\s*(?:(\d{{1,40}}(?:\.\d{{1,40}})?(?![\d_.])|\.\d{{1,40}}(?![\d_.]))"
-    rf"|((?:[A-Za-z]|\\(?:{_NAMES.replace(' ', '|')})(?![A-Za-z]))"
-    r"(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]{1,8}\}))?)"
-    r"|(\\(?:frac|sqrt)(?![A-Za-z])|[-+*/^(){}\[\]]))"
-)
-# Four letters in a row are a word, letters on both sides of a space two of them; AB is a segment
-# as often as a product; f(2x) is no product, and neither is ln(2x).
-_NO_PRODUCT = re.compile(
-    r"[A-Z]{2}|(?<![\\A-Za-z])(?:[A-Za-z]{4}|[A-Za-z]+ [A-Za-z]|[fghFGHPQ]\("
-    r"|(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|lim|max|min|gcd|lcm|mod|det|arg|deg))"
-)
-# Letters that math-verify drops as units.
-_UNIT_LETTERS = frozenset("cdghlmost")
-_PRIMES = [n for n in range(2, 1000) if all(n % d for d in range(2, math.isqrt(n) + 1))]
-_BRACKETS = frozenset("(){}[]")
-# Before a letter they make a differential or a difference of it: dx, \Delta x.
-_DIFFERENTIAL = ("d", "\\delta", "\\Delta")
-
-# A product of generators: the squarefree number under the root, and (name, exponent) sorted.
-_Monomial = tuple[int, tuple[tuple[str, int], ...]]
-_Polynomial = dict[_Monomial, int]
-_ONE: _Monomial = (1, ())
-_UNIT: _Polynomial = {_ONE: 1}
-
-
-class Expression(NamedTuple):
-    """A quotient of polynomials.
-
-    Attributes:
-        top: the numerator.
-        bottom: the denominator, not zero.
-        names: the letters in it, pi apart.
-        inexact: a decimal point was written, or a root entered as a generator of its own;
-            then a difference proves nothing.
-    """
-
-    top: _Polynomial
-    bottom: _Polynomial
-    names: frozenset[str]
-    inexact: bool
-
-    @property
-    def size(self) -> int:
-        """Terms and the generators in them, a measure of the memory taken."""
-        return sum(1 + len(powers) for part in (self.top, self.bottom) for _, powers in part)
-
-    @property
-    def constant(self) -> bool:
-        """Tell whether there are no letters in it."""
-        return not self.names
-
-    @property
-    def single(self) -> bool:
-        """Tell whether it is one product without sums, as a number with its unit is."""
-        return len(self.top) <= 1 and len(self.bottom) == 1
-
-
-def read_expression(text: str) -> Expression | None:
-    """Return the expression that the canonical ``text`` writes, None where it is none."""
-    if _NO_PRODUCT.search(text):
-        return None
-    try:
-        reader = _AlgebraReader(
-            _algebra_tokenize(text), min(MAX_PRODUCTS, _PRODUCTS_PER_CHARACTER * len(text))
-        )
-        quotient = reader.sum(0)
-        if reader.token != _END:
-            return None
-    except NotClosed:
-        return None
-    expression = Expression(*quotient, frozenset(reader.names), reader.inexact)
-    return expression if expression.size <= MAX_SIZE else None
-
-
-def compare_expressions(a: Expression, b: Expression) -> bool | None:
-    """Tell whether two expressions are equal for all values of their letters.
-
-    Returns:
-        None where it is not certain, or where conventions differ: ``i`` may be a letter or
-        the imaginary unit, letters in another case may be the same one, and a letter behind
-        a number may be a unit.
-    """
-    difference = _difference(a, b)
-    if difference is None:
-        return None
-    if not difference:
-        return True
-    if a.inexact or b.inexact or _same_but_for_case(a, b):
-        return None
-    if a.constant != b.constant and _may_have_unit(b if a.constant else a):
-        return None
-    return None if not _with_imaginary_unit(difference) else False
-
-
-def compare_equations(
-    gold: tuple[Expression, Expression], answer: tuple[Expression, Expression]
-) -> bool | None:
-    """Tell whether two equations, each left and right side, say the same.
-
-    They do where one is a multiple of the other; linear ones that are not differ.
-    """
-    p, q = _difference(*gold), _difference(*answer)
-    if not p or not q:
-        return None
-    key = next(iter(p))
-    if p.keys() == q.keys() and all(p[term] * q[key] == q[term] * p[key] for term in p):
-        return True
-    sides = (*gold, *answer)
-    if any(side.inexact for side in sides) or not (_is_linear(p) and _is_linear(q)):
-        return None
-    return None if any(_same_but_for_case(a, b) for a in sides for b in sides) else False
-
-
-def linear_bound(left: Expression, right: Expression) -> tuple[str, int, int] | None:
-    """Read ``left - right`` as ``slope * name + offset``, None where it is not that."""
-    names = left.names | right.names
-    difference = _difference(left, right)
-    if len(names) != 1 or not difference or left.inexact or right.inexact:
-        return None
-    try:
-        # The cross product changes sign with the denominators.
-        scale = _product(left.bottom, right.bottom, _Budget())
-    except NotClosed:
-        return None
-    (name,) = names
-    slope = difference.pop((1, ((name, 1),)), 0)
-    offset = difference.pop(_ONE, 0)
-    if not slope or difference or scale.keys() != _UNIT.keys():
-        return None
-    sign = 1 if scale[_ONE] > 0 else -1
-    return name, sign * slope, sign * offset
-
-
-def _difference(a: Expression, b: Expression) -> _Polynomial | None:
-    budget = _Budget()
-    try:
-        left = _product(a.top, b.bottom, budget)
-        return _total(left, _product(b.top, a.bottom, budget), -1)
-    except NotClosed:
-        return None
-
-
-def _may_have_unit(expression: Expression) -> bool:
-    """Tell whether the letters may be a unit behind a number, as in 5m or 5N/m."""
-    if not expression.single:
-        return False
-    return len(expression.names) > 1 or expression.names <= _UNIT_LETTERS
-
-
-def _same_but_for_case(a: Expression, b: Expression) -> bool:
-    names = a.names | b.names
-    return len({name.casefold() for name in names}) < len(names)
-
-
-def _with_imaginary_unit(polynomial: _Polynomial) -> _Polynomial:
-    result: _Polynomial = {}
-    for (root, powers), coefficient in polynomial.items():
-        exponent = dict(powers).get("i", 0)
-        rest = tuple(power for power in powers if power[0] != "i")
-        if exponent % 2:
-            rest = tuple(sorted((*rest, ("i", 1))))
-        sign = -1 if exponent % 4 >= 2 else 1
-        result[root, rest] = result.get((root, rest), 0) + sign * coefficient
-    return {key: value for key, value in result.items() if value}
-
-
-def _is_linear(polynomial: _Polynomial) -> bool:
-    degrees = [sum(exponent for _, exponent in powers) for _, powers in polynomial]
-    names = {name for _, powers in polynomial for name, _ in powers}
-    return max(degrees, default=0) == 1 and "pi" not in names
-
-
-class _Budget:
-    """Products of terms that are left."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, products: int = MAX_PRODUCTS) -> None:
-        self.left = products
-
-    def spend(self, products: int) -> None:
-        self.left -= products
-        if self.left < 0:
-            raise NotClosed
-
-
-def _total(a: _Polynomial, b: _Polynomial, sign: int) -> _Polynomial:
-    result = dict(a)
-    for key, value in b.items():
-        total = result.get(key, 0) + sign * value
-        if total:
-            result[key] = total
-        else:
-            result.pop(key, None)
-    return _bounded(result)
-
-
-def _product(a: _Polynomial, b: _Polynomial, budget: _Budget) -> _Polynomial:
-    if b == _UNIT:
-        return a
-    if a == _UNIT:
-        return b
-    budget.spend(len(a) * len(b))
-    result: _Polynomial = {}
-    for (root, powers), value in a.items():
-        for (other_root, other_powers), other_value in b.items():
-            common = math.gcd(root, other_root)
-            key = (root * other_root // (common * common), _joined(powers, other_powers))
-            result[key] = result.get(key, 0) + common * value * other_value
-    return _bounded({key: value for key, value in result.items() if value})
-
-
-def _joined(
-    a: tuple[tuple[str, int], ...], b: tuple[tuple[str, int], ...]
-) -> tuple[tuple[str, int], ...]:
-    if not b:
-        return a
-    if not a:
-        return b
-    exponents = dict(a)
-    for name, exponent in b:
-        exponents[name] = exponents.get(name, 0) + exponent
-    return tuple(sorted(exponents.items()))
-
-
-def _bounded(polynomial: _Polynomial) -> _Polynomial:
-    if len(polynomial) > MAX_TERMS:
-        raise NotClosed
-    for (root, _), value in polynomial.items():
-        if root > MAX_RADICAND or value.bit_length() > ALGEBRA_MAX_BITS:
-            raise NotClosed
-    return polynomial
-
-
-_Quotient = tuple[_Polynomial, _Polynomial]
-
-
-def _algebra_tokenize(text: str) -> list[str]:
-    tokens: list[str] = []
-    position, end = 0, len(text.rstrip())
-    while position < end:
-        found = _ALGEBRA_TOKEN.match(text, position)
-        if found is None or len(tokens) >= MAX_TOKENS:
-            raise NotClosed
-        tokens.append(found[found.lastindex or 0])
-        position = found.end()
-    if any(a in _DIFFERENTIAL and _is_letter(b) for a, b in _neighbours(tokens)):
-        raise NotClosed
-    tokens.append(_END)
-    return tokens
-
-
-def _neighbours(tokens: list[str]) -> itertools.pairwise[tuple[str, str]]:
-    """Return what stands side by side; {d}y is dy."""
-    return itertools.pairwise(token for token in tokens if token != "}")
-
-
-def _is_name(token: str) -> bool:
-    return token[:1].isalpha() or (token[:1] == "\\" and token not in ("\\frac", "\\sqrt"))
-
-
-def _is_letter(token: str) -> bool:
-    return _is_name(token) and token != "\\pi"
-
-
-def _may_be_applied(name: str, inside: list[str]) -> bool:
-    """Tell whether ``name`` before a bracket may be a function, as in y(0), T(n) or T(n-1).
-
-    It is a factor for certain where it stands in the bracket too, as in x(x+1); pi before more
-    than one number or letter, and a small letter before a sum with letters, are taken for one.
-    """
-    written = [token for token in inside if token not in _BRACKETS]
-    if name in written:
-        return False
-    if name == "\\pi":
-        return len(written) < 2
-    is_sum = "+" in written[1:] or "-" in written[1:]
-    return not (is_sum and name[:1].islower() and any(map(_is_letter, written)))
-
-
-class _AlgebraReader:
-    """One pass over the tokens; each method consumes what it is named after."""
-
-    def __init__(self, tokens: list[str], products: int) -> None:
-        self._tokens = tokens
-        self._next = 0
-        self.token = tokens[0]
-        self.names: set[str] = set()
-        self.inexact = False
-        # The letter or pi that was the base of the last factor, "" where it was none.
-        self._base = ""
-        self._budget = _Budget(products)
-
-    def _advance(self) -> None:
-        self._next += 1
-        self.token = self._tokens[self._next]
-
-    def _expect(self, token: str) -> None:
-        if self.token != token:
-            raise NotClosed
-        self._advance()
-
-    def sum(self, depth: int) -> _Quotient:
-        if depth > ALGEBRA_MAX_DEPTH:
-            raise NotClosed
-        total = self._product(depth)
-        while self.token in ("+", "-"):
-            sign = 1 if self.token == "+" else -1
-            self._advance()
-            total = self._added(total, self._product(depth), sign)
-        return total
-
-    def _product(self, depth: int) -> _Quotient:
-        result = self._signed(depth)
-        divided = False
-        while True:
-            if self.token in ("*", "/"):
-                divided = self.token == "/"
-                self._advance()
-                factor = self._signed(depth)
-                result = self._multiplied(result, self._inverse(factor) if divided else factor)
-            elif (
-                self.token in ("(", "{", "[") or self.token[:1].isalpha() or self.token[:1] == "\\"
-            ):
-                if divided:
-                    # 1/2x: half of x, or one over 2x?
-                    raise NotClosed
-                if self._base and self.token in _CLOSERS and self._applied(self._base):
-                    raise NotClosed
-                result = self._multiplied(result, self._power(depth))
-            else:
-                return result
-
-    def _applied(self, name: str) -> bool:
-        """Tell whether the bracket that opens here may hold the argument of ``name``."""
-        level = 0
-        for end in range(self._next, len(self._tokens)):
-            level += (self._tokens[end] in _CLOSERS) - (self._tokens[end] in _CLOSERS.values())
-            if not level:
-                break
-        return _may_be_applied(name, self._tokens[self._next : end])
-
-    def _signed(self, depth: int) -> _Quotient:
-        negative = False
-        while self.token in ("+", "-"):
-            negative ^= self.token == "-"
-            self._advance()
-        top, bottom = self._power(depth)
-        return ({key: -value for key, value in top.items()} if negative else top), bottom
-
-    def _power(self, depth: int) -> _Quotient:
-        name = self.token if _is_name(self.token) else ""
-        quotient = self._raised_atom(depth)
-        self._base = name
-        return quotient
-
-    def _raised_atom(self, depth: int) -> _Quotient:
-        base = self._atom(depth)
-        if self.token != "^":
-            return base
-        self._advance()
-        sign = 1
-        if self.token in ("+", "-"):
-            sign = -1 if self.token == "-" else 1
-            self._advance()
-        elif self.token == "{":
-            if self._tokens[self._next + 1] == "(":
-                raise NotClosed  # y^{(2)} is a derivative
-            exponent = _integer(self._group(depth))
-            return self._raised(base, exponent)
-        if not self.token.isdigit():
-            raise NotClosed
-        exponent = sign * int(self.token)
-        self._advance()
-        if self.token == "^":
-            raise NotClosed
-        return self._raised(base, exponent)
-
-    def _atom(self, depth: int) -> _Quotient:
-        token = self.token
-        if token[:1].isdigit() or token[:1] == ".":
-            return self._number()
-        if token in _CLOSERS:
-            self._advance()
-            inner = self.sum(depth + 1)
-            self._expect(_CLOSERS[token])
-            return inner
-        if token == "\\frac":
-            self._advance()
-            top = self._group(depth)
-            return self._multiplied(top, self._inverse(self._group(depth)))
-        if token == "\\sqrt":
-            return self._root(depth)
-        if token[:1].isalpha() or token[:1] == "\\":
-            self._advance()
-            name = "pi" if token == "\\pi" else token.replace("{", "").replace("}", "")
-            if name != "pi":
-                self.names.add(name)
-            return {(1, ((name, 1),)): 1}, _UNIT
-        raise NotClosed
-
-    def _number(self) -> _Quotient:
-        whole, point, digits = self.token.partition(".")
-        self._advance()
-        if self.token == "\\frac":
-            # 1\frac{2}{3}: a mixed number or a product, as closed expressions decide.
-            raise NotClosed
-        value = int(whole + digits) if whole or digits else 0
-        if not point:
-            return ({_ONE: value} if value else {}), _UNIT
-        self.inexact = True
-        return ({_ONE: value} if value else {}), {_ONE: 10 ** len(digits)}
-
-    def _group(self, depth: int) -> _Quotient:
-        self._expect("{")
-        inner = self.sum(depth + 1)
-        self._expect("}")
-        return inner
-
-    def _root(self, depth: int) -> _Quotient:
-        self._advance()
-        degree = 2
-        if self.token == "[":
-            self._advance()
-            degree = _integer(self.sum(depth + 1))
-            self._expect("]")
-        radicand = self._group(depth)
-        number = _rational(radicand)
-        if degree == 2 and number is not None and number[0] >= 0:
-            return _square_root(*number)
-        # A name that no letter has; equal only where the same is written underneath.
-        self.inexact = True
-        name = f"root {degree} {sorted(radicand[0].items())} {sorted(radicand[1].items())}"
-        if len(name) > ALGEBRA_MAX_BITS:
-            raise NotClosed
-        return {(1, ((name, 1),)): 1}, _UNIT
-
-    def _added(self, a: _Quotient, b: _Quotient, sign: int) -> _Quotient:
-        if a[1] == b[1]:
-            return _total(a[0], b[0], sign), a[1]
-        left = _product(a[0], b[1], self._budget)
-        right = _product(b[0], a[1], self._budget)
-        return _total(left, right, sign), _product(a[1], b[1], self._budget)
-
-    def _multiplied(self, a: _Quotient, b: _Quotient) -> _Quotient:
-        return _product(a[0], b[0], self._budget), _product(a[1], b[1], self._budget)
-
-    def _inverse(self, quotient: _Quotient) -> _Quotient:
-        if not quotient[0]:
-            raise NotClosed
-        return quotient[1], quotient[0]
-
-    def _raised(self, base: _Quotient, exponent: int) -> _Quotient:
-        if abs(exponent) > MAX_EXPONENT:
-            raise NotClosed
-        if exponent <= 0 and not base[0]:
-            raise NotClosed
-        if exponent < 0:
-            base = self._inverse(base)
-        result: _Quotient = (_UNIT, _UNIT)
-        for _ in range(abs(exponent)):
-            result = self._multiplied(result, base)
-        return result
-
-
-def _rational(quotient: _Quotient) -> tuple[int, int] | None:
-    """Return numerator and positive denominator of a rational number."""
-    top, bottom = quotient
-    if not top:
-        return 0, 1
-    if top.keys() != _UNIT.keys() or bottom.keys() != _UNIT.keys():
-        return None
-    a, b = top[_ONE], bottom[_ONE]
-    common = math.gcd(a, b) * (1 if b > 0 else -1)
-    return a // common, b // common
-
-
-def _integer(quotient: _Quotient) -> int:
-    number = _rational(quotient)
-    if number is None or number[1] != 1:
-        raise NotClosed
-    return number[0]
-
-
-def _square_root(top: int, bottom: int) -> _Quotient:
-    """Return the root of a fraction: a whole factor, and a squarefree number under the root."""
-    rest = top * bottom
-    if not rest:
-        return {}, _UNIT
-    if rest > MAX_RADICAND:
-        raise NotClosed
-    outside, inside = 1, 1
-    for prime in _PRIMES:
-        if prime * prime > rest:
-            break
-        while rest % (prime * prime) == 0:
-            rest //= prime * prime
-            outside *= prime
-        if rest % prime == 0:
-            rest //= prime
-            inside *= prime
-    # What is left has at most two prime factors.
-    whole = math.isqrt(rest)
-    if whole * whole == rest:
-        outside *= whole
-    else:
-        inside *= rest
-    return {(inside, ()): outside}, {_ONE: bottom}
-
-
-# MERGED Sets of real numbers: intervals, their unions, and inequalities in one letter.
-#
-# ``(0,5] \cup (3,7)``, ``x < 7`` and ``2 \le x \le 3`` as sorted, disjoint pieces with exact
-# ends, so that two of them are equal if and only if their pieces are.  Ends that are not
-# rational are not covered.
 
 MAX_PIECES = 16
 
@@ -953,7 +112,7 @@ def _end(text: str, side: int) -> _End | None:
 def _exact(text: str) -> int | Fraction | None:
     try:
         value = closed_value(text)
-    except NotClosed:
+    except Unreadable:
         return None
     return None if isinstance(value.number, float) or value.decimal else value.number
 
@@ -984,7 +143,7 @@ def _inequality(text: str) -> Region | None:
 
 def _half_line(left: str, sign: str, right: str) -> Region | None:
     """Solve an inequality that is linear in its one letter."""
-    a, b = read_expression(left), read_expression(right)
+    a, b = exact_quotient(left), exact_quotient(right)
     bound = None if a is None or b is None else linear_bound(a, b)
     if bound is None:
         return None
@@ -998,12 +157,6 @@ def _half_line(left: str, sign: str, right: str) -> Region | None:
     upper: _End = (0, number, 1 if closed else -1)
     return Region(((_BELOW_ALL, upper),), name)
 
-
-# MERGED What one answer is: a number, words, a tuple, set or interval, an equation, or opaque.
-#
-# A :class:`Form` is the canonical spelling of an answer with its structure and, where it is a
-# closed numeric expression, its value.  Forms of ground truths and answers are memoised: a
-# group of rollouts shares its ground truth and mostly its answers.
 
 # Enough for the distinct answers of some hundred groups in flight.  The model chooses the
 # keys: only short answers with small numbers are kept, 20 kB each at worst, and a full memo
@@ -1032,7 +185,7 @@ _MATRIX = re.compile(
 )
 _NOT_APPLICABLE = "n/a"
 _RESIDUE = re.compile(r"(.{1,400}?)\\pmod\{?(\d{1,40})\}?")
-PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
+_PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 # x-x and ab-c are differences, well-known is a word.
 _DIFFERENCE = re.compile(r"(?!.*[A-Za-z]{4})\(?[A-Za-z]+(?:-[A-Za-z]+)+\)?")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne|notin|subset)(?![A-Za-z])")
@@ -1066,7 +219,7 @@ class Form:
     right: Form | None = None
     residue: tuple[int, int] | None = None
     # None until asked for, then the one that was read.
-    _expression: tuple[Expression | None] | None = None
+    _quotient: tuple[Quotient | None] | None = None
     _region: tuple[Region | None] | None = None
 
     def __init__(self, text: str) -> None:
@@ -1076,11 +229,11 @@ class Form:
         self.text = text
 
     @property
-    def expression(self) -> Expression | None:
-        """The answer as an exact expression, read when it is first asked for; None if none."""
-        if self._expression is None:
-            self._expression = (read_expression(self.text),)
-        return self._expression[0]
+    def quotient(self) -> Quotient | None:
+        """The answer as an exact quotient, read when it is first asked for; None if none."""
+        if self._quotient is None:
+            self._quotient = (exact_quotient(self.text),)
+        return self._quotient[0]
 
     @property
     def region(self) -> Region | None:
@@ -1112,6 +265,7 @@ def form_of(text: str) -> Form:
 def forget_forms() -> None:
     """Empty the memo, for measurements."""
     _MEMO.clear()
+    parse_formula.cache_clear()
 
 
 def _bits(form: Form) -> int:
@@ -1207,7 +361,7 @@ def _read_matrix(form: Form, text: str, nesting: int) -> None:
 
 def _both_signs(text: str) -> list[str]:
     """Return the two values of an element with one plus-minus sign, others as they are."""
-    signs = list(PLUS_MINUS.finditer(text)) if "\\" in text else []
+    signs = list(_PLUS_MINUS.finditer(text)) if "\\" in text else []
     if len(signs) != 1:
         return [text]
     before, after = text[: signs[0].start()], text[signs[0].end() :].lstrip()
@@ -1229,7 +383,7 @@ def _read_number(form: Form, text: str) -> bool:
         mixed = _MIXED.fullmatch(text)
         if mixed is not None:
             text = f"{mixed[1]}({mixed[2]}+{mixed[3]})"
-        with contextlib.suppress(NotClosed):
+        with contextlib.suppress(Unreadable):
             form.value = closed_value(text)
     elif "\\overline" in text:
         repeating = _REPEATING.fullmatch(text)
@@ -1311,14 +465,6 @@ def is_assignment(form: Form) -> bool:
     return form.right is not None and _ASSIGNED.fullmatch(form.left) is not None
 
 
-# MERGED The fast comparison of two answers: microseconds, exact, or no verdict.
-#
-# Decides only what is certain: equal spellings, equal or different rationals, closed forms
-# whose floats are far apart, words, and tuples, sets and lists made of those.  Whatever is
-# left (None) is a case for math-verify.  Where both would decide, they agree; docs/answers.md
-# lists the places where this is deliberately more generous (thousands marks in lists,
-# percentages).
-
 # math-verify compares decimals after rounding to six digits.
 DECIMAL_PLACES = 6
 _TINY = Fraction(1, 100_000)
@@ -1383,10 +529,10 @@ def _compare_exactly(gold: Form, answer: Form) -> Outcome:
     """Compare expressions with letters, roots and pi."""
     if gold.percent or answer.percent:
         return _UNKNOWN
-    a, b = gold.expression, answer.expression
+    a, b = gold.quotient, answer.quotient
     if a is None or b is None:
         return _UNKNOWN
-    return compare_expressions(a, b), "algebraic"
+    return compare_quotients(a, b), "algebraic"
 
 
 def _compare_as_regions(gold: Form, answer: Form) -> Outcome:
@@ -1480,7 +626,7 @@ def _rounded(value: Value, approximate: float, error: float) -> Fraction | None:
     return _round(low) if _round(low) == _round(high) else None
 
 
-def _round(number: Number) -> Fraction:
+def _round(number: Closed) -> Fraction:
     return round(Fraction(number), DECIMAL_PLACES)
 
 
@@ -1530,28 +676,28 @@ def _compare_equations(gold: Form, answer: Form) -> Outcome:
     return compare_equations(sides[0], sides[1]), "algebraic"
 
 
-def _sides(form: Form) -> tuple[Expression, Expression] | None:
+def _sides(form: Form) -> tuple[Quotient, Quotient] | None:
     """Return both sides of an equation with one sign, where both are expressions."""
     if form.right is None or form.text.count("=") != 1:
         return None
-    left, right = read_expression(form.left), form.right.expression
+    left, right = exact_quotient(form.left), form.right.quotient
     return None if left is None or right is None else (left, right)
 
 
 def _compare_with_side(gold: Form, answer: Form) -> Outcome:
     """Tell that an equation between expressions is not an expression or a number."""
     sides = _sides(gold)
-    if sides is None or answer.expression is None or any(map(_is_symbol, sides)):
+    if sides is None or answer.quotient is None or any(map(_is_symbol, sides)):
         return _UNKNOWN
     return False, "algebraic"
 
 
-def _is_symbol(side: Expression) -> bool:
+def _is_symbol(side: Quotient) -> bool:
     return side.single and len(side.names) == 1
 
 
 def _compare_parts(gold: Form, answer: Form) -> Outcome:
-    if any(_ordered(form) and PLUS_MINUS.search(form.text) for form in (gold, answer)):
+    if any(_ordered(form) and _PLUS_MINUS.search(form.text) for form in (gold, answer)):
         return _UNKNOWN  # one element that is two
     if gold.parts is None or answer.parts is None:
         regions = _compare_as_regions(gold, answer)
@@ -1662,5 +808,5 @@ def _plain(parts: tuple[Form, ...]) -> bool:
     )
 
 
-def _numbers(parts: tuple[Form, ...]) -> set[Number]:
+def _numbers(parts: tuple[Form, ...]) -> set[Closed]:
     return {part.value.number for part in parts if part.value is not None}

@@ -1,91 +1,15 @@
-"""Words around a number: units, percent, million, thousands marks, and, or, a.m. and p.m.
+"""One spelling for each answer: LaTeX variants, characters, spacing, words around a number.
 
-Works on single-spaced text of one answer.  A unit is dropped, as the ground truths of most
-datasets drop it; whether it is the right one is not checked.
+:func:`canonical` maps what different models write for the same answer to one string, so that
+most comparisons end with a string comparison.  It only unifies notation; values (1/2 and
+0.5) are compared elsewhere.  A unit is dropped, as the ground truths of most datasets drop it;
+whether it is the right one is not checked.  Every step is linear in the length of the text: no
+pattern has two neighbouring repetitions that could share a run of characters.
 """
 
 from __future__ import annotations
 
 import re
-
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?%?")
-_SPACED_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?")
-_AND_OR = re.compile(r",? ?(?<![A-Za-z\\])(?:and|or|AND|OR)(?![A-Za-z]) ?,?")
-_PERCENT_WORD = re.compile(
-    r"(?<=[0-9}) ])(?:percent|per cent|pct|percentage)\b\.?\Z", re.IGNORECASE
-)
-
-# Words behind a number that change its value or its kind.
-_NO_UNIT = (
-    r"(?!(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|mod|gcd|lcm|max|min|pi|and|or|over|choose"
-    r"|million|billion|trillion|thousand|hundred|to|times|plus|minus|if|for|when|where|is"
-    r"|AM|PM|am|pm)\b)"
-)
-# What is no unit right behind a number: 5 squared, but 5 inches squared.
-_NO_OPERATION = r"(?!(?:squared|cubed|factorial|(?:st|nd|rd|th) (?:power|root))\b)"
-# Few letters behind a number are a product, as in 2ab, unless they are the sign of a unit; in
-# both cases they are one: kJ, Mb.
-_NO_LETTERS = (
-    r"(?!(?!(?i:[cmkdn]m|[mkc]g|gr|lbs?|oz|ft|in|yds?|mi|ha|ly|au|hrs?|[kmg]?hz|[mcdk]l|cc|[km][wva]"
-    r"|pa|k?wh|[kmgt]bs?|kj|ev|db|[mn]s|mph|kph|kmh|rpm|bps|pts?|cts?|qts?|pcs|kgs|cms|mls|rs"
-    r"|wks?|yrs?|mo|sq|us|st|nd|rd|th)(?![A-Za-z]))"
-    r"(?:[a-z]{2}|[A-Z]{2}|[abcxyz]{3}|[b-df-hj-np-tv-z]{3})(?:\.?\Z| ?\^| ?/ ?[A-Za-z]\b))"
-)
-_NUMBER = r"[+-]?(?:\d[\d,]*+(?:\.\d+)?+|\.\d+)"
-_UNIT = re.compile(
-    rf"({_NUMBER}(?: ?/ ?\d++)?) ?-?"
-    rf" ?{_NO_UNIT}{_NO_OPERATION}{_NO_LETTERS}[A-Za-z]{{2,}}+\.?"
-    rf"(?:[-/ ]{_NO_UNIT}[A-Za-z]++\.?){{0,3}}"
-    r"(?: ?\^ ?(?:\{\d\}|\d))?"
-)
-_SCALED = re.compile(
-    rf"({_NUMBER}) ?(thousand|million|billion|trillion)(?: [A-Za-z]{{2,}}+){{0,2}}",
-    re.IGNORECASE,
-)
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-# Which half of the day is part of the answer, not a unit.
-_HALF_DAY = re.compile(r"\b([ap])\.?\s?m\b\.?", re.IGNORECASE)
-
-
-def unify_words(text: str) -> str:
-    """Drop units and marks, write percent as a sign, scales as digits, conjunctions as commas."""
-    if _THOUSANDS.fullmatch(text):
-        return text.replace(",", "")
-    if " " in text and _SPACED_THOUSANDS.fullmatch(text):
-        return text.replace(" ", "")
-    if text.isdigit():
-        return text
-    if ":" in text:
-        text = _HALF_DAY.sub(lambda found: f"{found[1].lower()}m", text)
-    text = _PERCENT_WORD.sub("%", text)
-    if text[:1] in "+-.0123456789":
-        scaled = _SCALED.fullmatch(text)
-        if scaled is not None:
-            return _with_zeros(scaled[1].replace(",", ""), _ZEROS[scaled[2].lower()])
-        unit = _UNIT.fullmatch(text)
-        if unit is not None:
-            return unify_words(unit[1])
-    return _AND_OR.sub(",", text)
-
-
-def names_half_day(text: str) -> bool:
-    """Tell whether a supposed unit is a.m. or p.m."""
-    return _HALF_DAY.search(text) is not None
-
-
-def _with_zeros(number: str, power: int) -> str:
-    whole, _, fraction = number.partition(".")
-    if len(fraction) <= power:
-        return whole + fraction.ljust(power, "0")
-    return f"{whole}{fraction[:power]}.{fraction[power:]}"
-
-
-# MERGED One spelling for each answer: LaTeX variants, characters, spacing.
-#
-# ``canonical`` maps what different models write for the same answer to one string, so that
-# most comparisons end with a string comparison.  It only unifies notation; values (1/2 and
-# 0.5) are compared elsewhere.  Every step is linear in the length of the text: no pattern has
-# two neighbouring repetitions that could share a run of characters.
 
 _CHARACTERS = str.maketrans(
     {
@@ -192,7 +116,7 @@ def canonical(text: str) -> str:
     if "{" in text and "," in text:
         text = _BRACED_COMMA.sub(",", text)
     text = _SPACES.sub(" ", text).lstrip(_EDGES).rstrip(_EDGES + ".\\")
-    text = unify_words(text)
+    text = _unify_words(text)
     if "pi" in text:
         text = _BARE_PI.sub(r"\\pi ", text)
     if "sqrt" in text:
@@ -206,7 +130,7 @@ def canonical(text: str) -> str:
 def _unify_commands(text: str) -> str:
     text = text.rstrip("$ ")
     unit = _TEXT_UNIT.search(text)
-    if unit is not None and not (_TEXT_START.match(text) or names_half_day(unit[0])):
+    if unit is not None and not (_TEXT_START.match(text) or _names_half_day(unit[0])):
         text = text[: unit.start()]
     text = text.replace(",\\!", "").replace("\\left.", "").replace("\\right.", "")
     if "\\circ" in text:
@@ -251,3 +175,77 @@ def _tighten(text: str) -> str:
     if "\\infty" in text:
         text = _SIGNED_INFINITY.sub("", text)
     return text
+
+
+# Words around a number: units, percent, million, thousands marks, and, or, a.m. and p.m.
+
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?%?")
+_SPACED_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?")
+_AND_OR = re.compile(r",? ?(?<![A-Za-z\\])(?:and|or|AND|OR)(?![A-Za-z]) ?,?")
+_PERCENT_WORD = re.compile(
+    r"(?<=[0-9}) ])(?:percent|per cent|pct|percentage)\b\.?\Z", re.IGNORECASE
+)
+
+# Words behind a number that change its value or its kind.
+_NO_UNIT = (
+    r"(?!(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|mod|gcd|lcm|max|min|pi|and|or|over|choose"
+    r"|million|billion|trillion|thousand|hundred|to|times|plus|minus|if|for|when|where|is"
+    r"|AM|PM|am|pm)\b)"
+)
+# What is no unit right behind a number: 5 squared, but 5 inches squared.
+_NO_OPERATION = r"(?!(?:squared|cubed|factorial|(?:st|nd|rd|th) (?:power|root))\b)"
+# Few letters behind a number are a product, as in 2ab, unless they are the sign of a unit; in
+# both cases they are one: kJ, Mb.
+_NO_LETTERS = (
+    r"(?!(?!(?i:[cmkdn]m|[mkc]g|gr|lbs?|oz|ft|in|yds?|mi|ha|ly|au|hrs?|[kmg]?hz|[mcdk]l|cc|[km][wva]"
+    r"|pa|k?wh|[kmgt]bs?|kj|ev|db|[mn]s|mph|kph|kmh|rpm|bps|pts?|cts?|qts?|pcs|kgs|cms|mls|rs"
+    r"|wks?|yrs?|mo|sq|us|st|nd|rd|th)(?![A-Za-z]))"
+    r"(?:[a-z]{2}|[A-Z]{2}|[abcxyz]{3}|[b-df-hj-np-tv-z]{3})(?:\.?\Z| ?\^| ?/ ?[A-Za-z]\b))"
+)
+_NUMBER = r"[+-]?(?:\d[\d,]*+(?:\.\d+)?+|\.\d+)"
+_UNIT = re.compile(
+    rf"({_NUMBER}(?: ?/ ?\d++)?) ?-?"
+    rf" ?{_NO_UNIT}{_NO_OPERATION}{_NO_LETTERS}[A-Za-z]{{2,}}+\.?"
+    rf"(?:[-/ ]{_NO_UNIT}[A-Za-z]++\.?){{0,3}}"
+    r"(?: ?\^ ?(?:\{\d\}|\d))?"
+)
+_SCALED = re.compile(
+    rf"({_NUMBER}) ?(thousand|million|billion|trillion)(?: [A-Za-z]{{2,}}+){{0,2}}",
+    re.IGNORECASE,
+)
+_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+# Which half of the day is part of the answer, not a unit.
+_HALF_DAY = re.compile(r"\b([ap])\.?\s?m\b\.?", re.IGNORECASE)
+
+
+def _unify_words(text: str) -> str:
+    """Drop units and marks, write percent as a sign, scales as digits, conjunctions as commas."""
+    if _THOUSANDS.fullmatch(text):
+        return text.replace(",", "")
+    if " " in text and _SPACED_THOUSANDS.fullmatch(text):
+        return text.replace(" ", "")
+    if text.isdigit():
+        return text
+    if ":" in text:
+        text = _HALF_DAY.sub(lambda found: f"{found[1].lower()}m", text)
+    text = _PERCENT_WORD.sub("%", text)
+    if text[:1] in "+-.0123456789":
+        scaled = _SCALED.fullmatch(text)
+        if scaled is not None:
+            return _with_zeros(scaled[1].replace(",", ""), _ZEROS[scaled[2].lower()])
+        unit = _UNIT.fullmatch(text)
+        if unit is not None:
+            return _unify_words(unit[1])
+    return _AND_OR.sub(",", text)
+
+
+def _names_half_day(text: str) -> bool:
+    """Tell whether a supposed unit is a.m. or p.m."""
+    return _HALF_DAY.search(text) is not None
+
+
+def _with_zeros(number: str, power: int) -> str:
+    whole, _, fraction = number.partition(".")
+    if len(fraction) <= power:
+        return whole + fraction.ljust(power, "0")
+    return f"{whole}{fraction[:power]}.{fraction[power:]}"

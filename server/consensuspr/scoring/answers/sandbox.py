@@ -1,9 +1,33 @@
-"""What a verifier says about one answer."""
+"""Slow comparisons in processes of their own: screened, fair, sliced, killed when time is up.
+
+What is not worth a worker
+    Towers of powers, factorials of huge numbers, sums over a billion terms, symbolic
+    determinants: a worker would burn its whole budget on each and be killed.  :func:`screen`
+    tells them apart by their sizes, in linear time, and they stay undecided at once.  What slips
+    through meets the budget and the memory limit; so it may be incomplete, but it must not stop a
+    sane answer.
+How long an answer can wait
+    Each comparison first runs for a short slice in the *fast lane*, where all but a few
+    finish (median 6 ms, slowest published pair 0.3 s).  What does not is killed and starts
+    again in the *slow lane*, where it may spend the rest of its budget.  So a poisonous
+    answer holds the fast lane for one slice and never again; in the slow lane it waits for
+    at most two budgets more, then it is given up as ``load``.
+Who goes first
+    Within a lane, the caller (one ``verify_batch``) that has used the least worker time so
+    far: a batch full of poison slows itself, not its neighbours.
+Processes
+    ``workers`` for each lane, and the template that they are forked from (:mod:`.worker` tells
+    what those do).  Started with ``subprocess`` and ``-m``, never with ``multiprocessing``: no
+    fork of a process that may run gRPC or threads, no second import of the user's main module,
+    no inherited sockets.
+
+Deliberately absent: cancelling a comparison that runs (its slice bounds it) and scaling by
+load (the fast path takes all but a percent of the answers).
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -15,73 +39,53 @@ import subprocess
 import sys
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from consensuspr.core.expressions import BeyondLimits, Unreadable, closed_value
 from consensuspr.errors import VerifierUnavailable
-from consensuspr.scoring.answers.compare import NotClosed, TooLarge, closed_value
-
-# Part of every reply's identity: a change of extraction or comparison that can change a
-# verdict changes this.
-ANSWER_VERSION = "2"
-
-
-class AnswerStatus(StrEnum):
-    """How far the verifier came."""
-
-    DECIDED = "DECIDED"
-    """Answer and ground truth were compared; ``correct`` is True or False."""
-
-    NO_ANSWER = "NO_ANSWER"
-    """The rule finds no answer in the response; ``correct`` is False."""
-
-    UNDECIDED = "UNDECIDED"
-    """No verdict within the limits; ``correct`` is None and ``method`` names the limit."""
+from consensuspr.scoring.answers.worker import (
+    FrameClosed,
+    FrameTimeout,
+    receive_frame,
+    send_frame,
+)
 
 
-class Verdict(NamedTuple):
-    """The verdict on one response.
+class ComparisonKey(NamedTuple):
+    """All that a comparison depends on.
 
     Attributes:
-        correct: True or False where decided, None where undecided.
-        answer: the answer taken from the response, None where none was found.
-        status: how far the verifier came; read it before ``correct``.
-        method: what decided (``canonical``, ``rational``, ``numeric``, ``algebraic``,
-            ``text``, ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no
-            answer was found, or the limit that was met (``budget``, ``memory``, ``crash``,
-            ``screened``, ``length``, ``load``, ``deadline``, ``no-ground-truth``).
+        ground_truth: the ground truth as it is compared.
+        answer: the extracted answer.
+        context: clipped end of the response where math-verify extracts once more, else "".
+        rule: the rule that extracted.
     """
 
-    correct: bool | None
-    answer: str | None
-    status: AnswerStatus
-    method: str
+    ground_truth: str
+    answer: str
+    context: str
+    rule: str
 
 
-def decided(correct: bool, answer: str, method: str) -> Verdict:
-    """Return the verdict of a finished comparison."""
-    return Verdict(correct, answer, AnswerStatus.DECIDED, method)
+class ComparisonOutcome(NamedTuple):
+    """What became of a comparison.
+
+    Attributes:
+        equal: the verdict; None where a limit was met.
+        limit: the limit that was met, "" where there is a verdict.
+        final: asking again would end the same way, for the input itself is the cause.
+    """
+
+    equal: bool | None
+    limit: str = ""
+    final: bool = True
 
 
-def undecided(answer: str | None, limit: str) -> Verdict:
-    """Return the verdict where ``limit`` stopped the comparison."""
-    return Verdict(None, answer, AnswerStatus.UNDECIDED, limit)
-
-
-NO_ANSWER = Verdict(False, None, AnswerStatus.NO_ANSWER, "none")
-
-
-# MERGED A linear look at what no computer algebra should be asked.
-#
-# Towers of powers, factorials of huge numbers, sums over a billion terms, symbolic
-# determinants: a worker would burn its whole budget on each and be killed.  They are told
-# apart here by their sizes and stay undecided at once.  What slips through meets the budget
-# and the memory limit; so this may be incomplete, but it must not stop a sane answer.
-
+# Of an answer that a worker is asked about.
 MAX_CHARS = 1000
 MAX_DEPTH = 40
 MAX_DIGITS = 1000
@@ -100,7 +104,7 @@ _BINOMIAL = re.compile(r"\\[dt]?binom\s*(?=\{)")
 _CHOOSE = re.compile(r"\\choose(?![A-Za-z])")
 # How far the two numbers around \choose are looked for.
 _CHOOSE_CHARS = 64
-# Powers of powers beyond this height are hopeless whatever their numbers.
+# Powers of powers beyond this height are screen whatever their numbers.
 _MAX_TOWER = 4
 _SUM = re.compile(r"\\(?:sum|prod|int|bigcup|bigcap)(?![A-Za-z])")
 _MATRIX = re.compile(
@@ -113,7 +117,7 @@ _OPENERS = {"{": "}", "(": ")", "[": "]"}
 _CLOSERS = {closer: opener for opener, closer in _OPENERS.items()}
 
 
-def hopeless(text: str) -> str | None:
+def screen(text: str) -> str | None:
     """Return why ``text`` is not worth a worker (one word), None where it is."""
     if len(text) > MAX_CHARS:
         return "length"
@@ -150,9 +154,9 @@ def _size(text: str) -> float:
     """Return the magnitude of a closed expression, inf where too large, nan where not closed."""
     try:
         return abs(float(closed_value(_plain(text)).number))
-    except (TooLarge, OverflowError):
+    except (BeyondLimits, OverflowError):
         return math.inf
-    except NotClosed:
+    except Unreadable:
         return math.nan
 
 
@@ -253,174 +257,6 @@ def _large_determinants(text: str) -> bool:
             return True
     return False
 
-
-# MERGED A bounded cache of comparison results, for answers that a worker was asked about.
-#
-# Rollouts of one group repeat their answers, right and wrong, and a later epoch repeats them
-# again.  Thread-safe; bounded by entries and by bytes, because a policy under training chooses
-# the keys.
-
-
-class Key(NamedTuple):
-    """All that a comparison depends on.
-
-    Attributes:
-        ground_truth: the ground truth as it is compared.
-        answer: the extracted answer.
-        context: clipped end of the response where math-verify extracts once more, else "".
-        rule: the rule that extracted.
-    """
-
-    ground_truth: str
-    answer: str
-    context: str
-    rule: str
-
-
-class Outcome(NamedTuple):
-    """What became of a comparison.
-
-    Attributes:
-        equal: the verdict; None where a limit was met.
-        limit: the limit that was met, "" where there is a verdict.
-        final: asking again would end the same way, for the input itself is the cause.
-    """
-
-    equal: bool | None
-    limit: str = ""
-    final: bool = True
-
-
-# An entry's own cost beside its characters: tuple, strings, links.
-_ENTRY_BYTES = 600
-
-
-class ResultCache:
-    """Least recently used results.
-
-    Args:
-        max_entries: most entries kept; 0 keeps nothing.
-        max_bytes: most bytes kept, by an estimate from above.
-    """
-
-    def __init__(self, max_entries: int, max_bytes: int) -> None:
-        self._max_entries = max_entries
-        self._max_bytes = max_bytes
-        self._results: OrderedDict[Key, Outcome] = OrderedDict()
-        self._nbytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: Key) -> Outcome | None:
-        """Return the result of ``key``, None where it is not known."""
-        with self._lock:
-            outcome = self._results.get(key)
-            if outcome is not None:
-                self._results.move_to_end(key)
-            return outcome
-
-    def put(self, key: Key, outcome: Outcome) -> None:
-        """Keep a result, dropping the least recently used ones beyond the bounds."""
-        size = _cache_size(key)
-        if self._max_entries == 0 or size > self._max_bytes:
-            return
-        with self._lock:
-            if key not in self._results:
-                self._nbytes += size
-            self._results[key] = outcome
-            self._results.move_to_end(key)
-            while len(self._results) > self._max_entries or self._nbytes > self._max_bytes:
-                oldest, _ = self._results.popitem(last=False)
-                self._nbytes -= _cache_size(oldest)
-
-    @property
-    def nbytes(self) -> int:
-        """Estimated bytes kept."""
-        return self._nbytes
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-
-def _cache_size(key: Key) -> int:
-    # Four bytes a character is the widest that CPython stores.
-    return _ENTRY_BYTES + 4 * sum(map(len, key))
-
-
-# MERGED Framed JSON between the pool and its worker processes.
-#
-# Four bytes of length (big endian), then JSON.  JSON and not pickle: one side has read model
-# text and is not trusted with the other side's interpreter.
-
-_LENGTH = struct.Struct(">I")
-# A task carries two answers and a clipped tail; a reply one word.
-MAX_FRAME_BYTES = 1 << 20
-
-
-class FrameTimeout(Exception):
-    """The other side did not answer in time."""
-
-
-class FrameClosed(Exception):
-    """The other side is gone."""
-
-
-def send_frame(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send one message.
-
-    Raises:
-        FrameClosed: the other side is gone.
-    """
-    body = json.dumps(message).encode("ascii")
-    try:
-        connection.sendall(_LENGTH.pack(len(body)) + body)
-    except OSError as error:
-        raise FrameClosed from error
-
-
-def receive_frame(connection: socket.socket, timeout_s: float | None = None) -> dict[str, Any]:
-    """Receive one message.
-
-    Raises:
-        FrameTimeout: it was not complete after ``timeout_s`` seconds.
-        FrameClosed: the other side is gone or sent something else.
-    """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
-    if length > MAX_FRAME_BYTES:
-        raise FrameClosed
-    try:
-        message = json.loads(_receive(connection, length, deadline))
-    except ValueError as error:
-        raise FrameClosed from error
-    if not isinstance(message, dict):
-        raise FrameClosed
-    return message
-
-
-def _receive(connection: socket.socket, size: int, deadline: float | None) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise FrameTimeout
-        connection.settimeout(left)
-        try:
-            part = connection.recv(size - len(parts))
-        except TimeoutError as error:
-            raise FrameTimeout from error
-        except OSError as error:
-            raise FrameClosed from error
-        if not part:
-            raise FrameClosed
-        parts += part
-    return bytes(parts)
-
-
-# MERGED The pool's side of its helper processes: start, ask, kill.
-#
-# Started with ``subprocess`` and ``-m``, never with ``multiprocessing``: no fork of a process
-# that may run gRPC or threads, no second import of the user's main module, no inherited
-# sockets.  What the processes do is told in :mod:`.worker`.
 
 _NUMBER = struct.Struct(">i")
 # Loading SymPy takes a second; on a cold network file system it can take many.
@@ -695,23 +531,6 @@ def _environment() -> dict[str, str]:
     }
 
 
-# MERGED Slow comparisons in worker processes: fair, sliced, killed when their time is up.
-#
-# How long an answer can wait
-#     Each comparison first runs for a short slice in the *fast lane*, where all but a few
-#     finish (median 6 ms, slowest published pair 0.3 s).  What does not is killed and starts
-#     again in the *slow lane*, where it may spend the rest of its budget.  So a poisonous
-#     answer holds the fast lane for one slice and never again; in the slow lane it waits for
-#     at most two budgets more, then it is given up as ``load``.
-# Who goes first
-#     Within a lane, the call (one ``verify_batch``) that has used the least worker time so
-#     far: a batch full of poison slows itself, not its neighbours.
-# Processes
-#     ``workers`` for each lane, and the template that they are forked from.
-#
-# Deliberately absent: cancelling a comparison that runs (its slice bounds it) and scaling by
-# load (the fast path takes all but a percent of the answers).
-
 # An eighth of the budget: 0.25 s by default.
 FIRST_SLICE = 1 / 8
 # Workers are renewed, so that caches inside SymPy and ANTLR stay small.
@@ -724,19 +543,19 @@ _MAX_WAIT = 2.0
 
 
 @dataclass(slots=True)
-class Call:
+class Caller:
     """One caller's comparisons, with the worker seconds that they have taken."""
 
     spent_s: float = 0.0
 
 
 @dataclass(slots=True)
-class Task:
+class _Task:
     """One comparison on its way."""
 
-    key: Key
-    call: Call
-    future: Future[Outcome] = field(default_factory=Future)
+    key: ComparisonKey
+    call: Caller
+    future: Future[ComparisonOutcome] = field(default_factory=Future)
     demoted_at: float = 0.0
     retried: bool = False
 
@@ -746,13 +565,13 @@ class _Lane:
 
     def __init__(self, slice_s: float) -> None:
         self.slice_s = slice_s
-        self._waiting: dict[int, tuple[Call, deque[Task]]] = {}
+        self._waiting: dict[int, tuple[Caller, deque[_Task]]] = {}
 
-    def push(self, task: Task) -> None:
+    def push(self, task: _Task) -> None:
         _, tasks = self._waiting.setdefault(id(task.call), (task.call, deque()))
         tasks.append(task)
 
-    def pop(self) -> Task | None:
+    def pop(self) -> _Task | None:
         if not self._waiting:
             return None
         call, tasks = min(self._waiting.values(), key=lambda waiting: waiting[0].spent_s)
@@ -761,7 +580,7 @@ class _Lane:
             del self._waiting[id(call)]
         return task
 
-    def drain(self) -> list[Task]:
+    def drain(self) -> list[_Task]:
         tasks = [task for _, waiting in self._waiting.values() for task in waiting]
         self._waiting.clear()
         return tasks
@@ -792,7 +611,7 @@ class SymbolicPool:
         self._closed = False
         self.processes_started = 0
 
-    def submit(self, key: Key, call: Call) -> Future[Outcome]:
+    def submit(self, key: ComparisonKey, call: Caller) -> Future[ComparisonOutcome]:
         """Queue a comparison.
 
         Its future ends with an outcome, or with VerifierUnavailable where no worker can be
@@ -801,7 +620,7 @@ class SymbolicPool:
         Raises:
             VerifierUnavailable: the pool is closed.
         """
-        task = Task(key, call)
+        task = _Task(key, call)
         with self._changed:
             if self._closed:
                 raise VerifierUnavailable("the answer verifier is closed")
@@ -858,7 +677,7 @@ class SymbolicPool:
         if worker is not None:
             self._end(worker)
 
-    def _next(self, lane: _Lane) -> Task | None:
+    def _next(self, lane: _Lane) -> _Task | None:
         """Wait for a task that is still wanted; None when the pool is closed."""
         while True:
             with self._changed:
@@ -872,9 +691,9 @@ class SymbolicPool:
             elif time.monotonic() - task.demoted_at <= _MAX_WAIT * self._budget_s:
                 return task
             else:
-                task.future.set_result(Outcome(None, "load", final=False))
+                task.future.set_result(ComparisonOutcome(None, "load", final=False))
 
-    def _run(self, task: Task, lane: _Lane, worker: Worker | None) -> Worker | None:
+    def _run(self, task: _Task, lane: _Lane, worker: Worker | None) -> Worker | None:
         """Run one task; return the worker if it can go on."""
         if worker is not None and not worker.alive():
             self._end(worker)
@@ -902,16 +721,16 @@ class SymbolicPool:
         finally:
             task.call.spent_s += time.monotonic() - started
         if "equal" in reply:
-            task.future.set_result(Outcome(bool(reply["equal"])))
+            task.future.set_result(ComparisonOutcome(bool(reply["equal"])))
             return worker
         self._end(worker)
-        task.future.set_result(Outcome(None, "memory"))
+        task.future.set_result(ComparisonOutcome(None, "memory"))
         return None
 
-    def _out_of_time(self, task: Task, lane: _Lane, own_fault: bool) -> None:
+    def _out_of_time(self, task: _Task, lane: _Lane, own_fault: bool) -> None:
         if lane is self._slow:
             limit = "budget" if own_fault else "load"
-            task.future.set_result(Outcome(None, limit, final=own_fault))
+            task.future.set_result(ComparisonOutcome(None, limit, final=own_fault))
             return
         task.demoted_at = time.monotonic()
         with self._changed:
@@ -921,7 +740,7 @@ class SymbolicPool:
                 return
         _settle(task, VerifierUnavailable("the answer verifier was closed"))
 
-    def _died(self, task: Task, lane: _Lane, worker: Worker) -> None:
+    def _died(self, task: _Task, lane: _Lane, worker: Worker) -> None:
         """Settle a task in whose midst the worker ended."""
         by_signal = self._end(worker)
         with self._changed:
@@ -934,9 +753,11 @@ class SymbolicPool:
             _settle(task, VerifierUnavailable("the answer verifier was closed"))
         elif by_signal is None or by_signal == signal.SIGKILL:
             # Not by us: the kernel, out of memory on the whole machine.
-            _settle(task, Outcome(None, "memory", final=False))
+            _settle(task, ComparisonOutcome(None, "memory", final=False))
         else:
-            _settle(task, Outcome(None, "budget" if by_signal == signal.SIGXCPU else "crash"))
+            _settle(
+                task, ComparisonOutcome(None, "budget" if by_signal == signal.SIGXCPU else "crash")
+            )
 
     def _fork(self) -> Worker:
         worker = self._template.fork()
@@ -957,7 +778,7 @@ class SymbolicPool:
             return None
 
 
-def _message(key: Key, seconds: float) -> dict[str, object]:
+def _message(key: ComparisonKey, seconds: float) -> dict[str, object]:
     return {
         "gold": key.ground_truth,
         "answer": key.answer,
@@ -966,15 +787,15 @@ def _message(key: Key, seconds: float) -> dict[str, object]:
     }
 
 
-def _settle(task: Task, result: Outcome | Exception) -> None:
+def _settle(task: _Task, result: ComparisonOutcome | Exception) -> None:
     # A caller may cancel at any moment; then nobody wants the result.
     with contextlib.suppress(InvalidStateError):
-        if isinstance(result, Outcome):
+        if isinstance(result, ComparisonOutcome):
             task.future.set_result(result)
         else:
             task.future.set_exception(result)
 
 
-def _fail(tasks: list[Task], error: VerifierUnavailable) -> None:
+def _fail(tasks: list[_Task], error: VerifierUnavailable) -> None:
     for task in tasks:
         _settle(task, error)

@@ -1,7 +1,13 @@
-"""verl's outcome rule ``math_dapo`` (verl 0.9.1), which the paper's runs were trained with.
+"""``AnswerVerifier``: whether the answer in a response is right, by four rules.
 
-A strict string rule: the last ``Answer: …`` of the last 300 characters, normalised, must
-equal the normalised ground truth; without such a line, the last ``\boxed{…}`` of the last
+``auto``, ``boxed`` and ``gsm8k`` extract an answer (:mod:`.extract`) and compare it by value: the
+fast comparison (:mod:`.compare`) stays in the calling thread and takes microseconds; the few
+answers of a batch that need computer algebra are looked for in a cache, go to worker processes
+(:mod:`.sandbox`) together and come back together.
+
+``dapo`` is verl's outcome rule ``math_dapo`` (verl 0.9.1), which the paper's runs were trained
+with.  A strict string rule: the last ``Answer: …`` of the last 300 characters, normalised, must
+equal the normalised ground truth; without such a line, the last ``\\boxed{…}`` of the last
 100 characters must equal the ground truth as it stands.  Its order of rewrites is part of
 the rule, odd corners included (``7.0`` is not 7, ``**Answer:** 7`` is wrong), because runs
 with this reward must agree with runs under verl.  Values are not compared.
@@ -15,9 +21,11 @@ import re
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from enum import StrEnum
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -26,8 +34,8 @@ from consensuspr.errors import InputError
 from consensuspr.scoring.answers.compare import Form, compare, forget_forms, form_of
 from consensuspr.scoring.answers.extract import (
     MAX_ANSWER_CHARS,
+    AnswerSource,
     Extracted,
-    Source,
     answer_in_prose,
     clip_tail,
     extract_auto,
@@ -38,115 +46,70 @@ from consensuspr.scoring.answers.extract import (
     only_number,
 )
 from consensuspr.scoring.answers.sandbox import (
-    NO_ANSWER,
-    Call,
-    Key,
-    Outcome,
-    ResultCache,
+    Caller,
+    ComparisonKey,
+    ComparisonOutcome,
     SymbolicPool,
-    Verdict,
-    decided,
-    hopeless,
-    undecided,
+    screen,
 )
 
 if TYPE_CHECKING:
     from consensuspr.scoring.types import AnswerRule
 
-
-_TAIL_CHARS = 300
-_BOX_TAIL_CHARS = 100
-_MAX_TRUTH_CHARS = 2000
-_ANSWER_LINE = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
-# What verl puts where no line matches; a model that writes it is treated the same way.
-_INVALID = "[INVALID]"
-
-# Applied one after the other, to everything that follows the last "=".
-_REWRITES = (
-    ("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text"),
-    (",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}"),
-)  # fmt: skip
-_REMOVED = (
-    "square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots",
-    "sue", "points", "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds",
-    "meters", "meals", "edges", "students", "childrentickets", "multiples", "\\text{s}",
-    "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}",
-    "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots",
-)  # fmt: skip
-# Each keeps one group: the first formula between dollar signs alone, then what LaTeX wraps.
-_UNWRAPPED = (
-    (re.compile(r".*?\$(.*?)\$.*"), r"$\1$"),
-    (re.compile(r"\\text\{(.*?)\}"), r"\1"),
-    (re.compile(r"\\textbf\{(.*?)\}"), r"\1"),
-    (re.compile(r"\\overline\{(.*?)\}"), r"\1"),
-    (re.compile(r"\\boxed\{(.*)\}"), r"\1"),
-    (re.compile(r"frac([^{])(.)"), r"frac{\1}{\2}"),
-    (re.compile(r"sqrt([^{])"), r"sqrt{\1}"),
-)
+# Part of every reply's identity: a change of extraction or comparison that can change a
+# verdict changes this.
+ANSWER_VERSION = "2"
 
 
-def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
-    """Judge a response as verl's ``math_dapo`` does; its -1 is False here."""
-    tail = clip_tail(response, _TAIL_CHARS)
-    lines = _ANSWER_LINE.findall(tail)
-    answer = normalize_answer(lines[-1]) if lines else _INVALID
-    if answer != _INVALID:
-        return decided(answer == _comparable(ground_truth), answer, "dapo")
-    boxed = _last_closed_box(tail[-_BOX_TAIL_CHARS:])
-    if boxed is None:
-        return NO_ANSWER
-    return decided(boxed == ground_truth, boxed, "dapo-boxed")
+class AnswerStatus(StrEnum):
+    """How far the verifier came."""
+
+    DECIDED = "DECIDED"
+    """Answer and ground truth were compared; ``correct`` is True or False."""
+
+    NO_ANSWER = "NO_ANSWER"
+    """The rule finds no answer in the response; ``correct`` is False."""
+
+    UNDECIDED = "UNDECIDED"
+    """No verdict within the limits; ``correct`` is None and ``method`` names the limit."""
 
 
-def normalize_answer(text: str) -> str:
-    """Return the string that rule ``dapo`` compares."""
-    text = text.rpartition("=")[2]
-    for old, new in _REWRITES:
-        text = text.replace(old, new)
-    for part in _REMOVED:
-        text = text.replace(part, "")
-    for pattern, kept in _UNWRAPPED:
-        text = pattern.sub(kept, text)
-    text = text.replace("$", "")
-    digits = text.replace(",", "")
-    return (digits if digits.isdigit() else text).strip()
+class Verdict(NamedTuple):
+    """The verdict on one response.
+
+    Attributes:
+        correct: True or False where decided, None where undecided.
+        answer: the answer taken from the response, None where none was found.
+        status: how far the verifier came; read it before ``correct``.
+        method: what decided (``canonical``, ``rational``, ``numeric``, ``algebraic``,
+            ``text``, ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no
+            answer was found, or the limit that was met (``budget``, ``memory``, ``crash``,
+            ``screened``, ``length``, ``load``, ``deadline``, ``no-ground-truth``).
+    """
+
+    correct: bool | None
+    answer: str | None
+    status: AnswerStatus
+    method: str
 
 
-@lru_cache(maxsize=4096)
-def _short_truth(ground_truth: str) -> str:
-    """Normalise once for the group of rollouts that shares a ground truth."""
-    return normalize_answer(ground_truth)
+def decided(correct: bool, answer: str, method: str) -> Verdict:
+    """Return the verdict of a finished comparison."""
+    return Verdict(correct, answer, AnswerStatus.DECIDED, method)
 
 
-def _comparable(ground_truth: str) -> str | None:
-    # The rewrites take quadratic time at worst, and nothing so long equals a clipped answer.
-    return _short_truth(ground_truth) if len(ground_truth) <= _MAX_TRUTH_CHARS else None
+def undecided(answer: str | None, limit: str) -> Verdict:
+    """Return the verdict where ``limit`` stopped the comparison."""
+    return Verdict(None, answer, AnswerStatus.UNDECIDED, limit)
 
 
-def _last_closed_box(text: str) -> str | None:
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    depth = 0
-    for position in range(start, len(text)):
-        if text[position] == "{":
-            depth += 1
-        elif text[position] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 7 : position]
-    return None
+NO_ANSWER = Verdict(False, None, AnswerStatus.NO_ANSWER, "none")
 
-
-# MERGED ``AnswerVerifier``: extraction, fast comparison, cache, and the pool behind them.
-#
-# The fast path stays in the calling thread and takes microseconds; the few answers of a batch
-# that need computer algebra go to the pool together and come back together.
 
 _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gsm8k}
 _RULES = (*_EXTRACTORS, "dapo")
 # Where no mark announces the answer, math-verify looks for it once more.
-_UNCERTAIN = (Source.BARE, Source.PROSE)
+_UNCERTAIN = (AnswerSource.BARE, AnswerSource.PROSE)
 _CACHE_BYTES = 64 << 20
 # How long the open answers of one batch are waited for, in budgets of one answer: what the
 # slow lane lets a comparison wait, and a slice of the fast lane for each.  Honest comparisons
@@ -155,11 +118,66 @@ _BATCH_BUDGETS = 3.0
 _BUDGETS_PER_ANSWER = 1 / 8
 
 
+# An entry's own cost beside its characters: tuple, strings, links.
+_ENTRY_BYTES = 600
+
+
+class ResultCache:
+    """Least recently used results.
+
+    Args:
+        max_entries: most entries kept; 0 keeps nothing.
+        max_bytes: most bytes kept, by an estimate from above.
+    """
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._results: OrderedDict[ComparisonKey, ComparisonOutcome] = OrderedDict()
+        self._nbytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: ComparisonKey) -> ComparisonOutcome | None:
+        """Return the result of ``key``, None where it is not known."""
+        with self._lock:
+            outcome = self._results.get(key)
+            if outcome is not None:
+                self._results.move_to_end(key)
+            return outcome
+
+    def put(self, key: ComparisonKey, outcome: ComparisonOutcome) -> None:
+        """Keep a result, dropping the least recently used ones beyond the bounds."""
+        size = _cache_size(key)
+        if self._max_entries == 0 or size > self._max_bytes:
+            return
+        with self._lock:
+            if key not in self._results:
+                self._nbytes += size
+            self._results[key] = outcome
+            self._results.move_to_end(key)
+            while len(self._results) > self._max_entries or self._nbytes > self._max_bytes:
+                oldest, _ = self._results.popitem(last=False)
+                self._nbytes -= _cache_size(oldest)
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes kept."""
+        return self._nbytes
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+
+def _cache_size(key: ComparisonKey) -> int:
+    # Four bytes a character is the widest that CPython stores.
+    return _ENTRY_BYTES + 4 * sum(map(len, key))
+
+
 class _Open(NamedTuple):
     """An answer that the fast path leaves open."""
 
     answer: str
-    key: Key
+    key: ComparisonKey
 
 
 class AnswerVerifier:
@@ -208,7 +226,7 @@ class AnswerVerifier:
         self._cache = ResultCache(self._cache_size, _CACHE_BYTES)
         # Reentrant: cancelling a comparison calls _finished in the same thread.
         self._lock = threading.RLock()
-        self._running: dict[Key, _Running] = {}
+        self._running: dict[ComparisonKey, _Running] = {}
 
     def verify(
         self, ground_truth: str, response: str | bytes, rule: str | AnswerRule = "auto"
@@ -279,9 +297,9 @@ class AnswerVerifier:
 
     def _slow_verdicts(self, open_answers: list[_Open], deadline: float | None) -> list[Verdict]:
         """Return the verdicts of answers that need the cache or a worker."""
-        known: dict[Key, Outcome] = {}
-        waiting: dict[Key, _Running] = {}
-        call = Call()
+        known: dict[ComparisonKey, ComparisonOutcome] = {}
+        waiting: dict[ComparisonKey, _Running] = {}
+        call = Caller()
         with ExitStack() as leaving:
             for one in open_answers:
                 if one.key in known or one.key in waiting:
@@ -304,10 +322,10 @@ class AnswerVerifier:
                     leaving.close()  # at once, so that what is late is not begun any more
         for key, running in waiting.items():
             late = not running.future.done() or running.future.cancelled()
-            known[key] = Outcome(None, cause, False) if late else running.future.result()
+            known[key] = ComparisonOutcome(None, cause, False) if late else running.future.result()
         return [_slow_verdict(one, known[one.key]) for one in open_answers]
 
-    def _join(self, key: Key, call: Call) -> _Running:
+    def _join(self, key: ComparisonKey, call: Caller) -> _Running:
         """Wait for a comparison together with whoever waits for the same one."""
         with self._lock:
             running = self._running.get(key)
@@ -324,7 +342,7 @@ class AnswerVerifier:
             if running.waiting == 0:
                 running.future.cancel()
 
-    def _finished(self, key: Key, future: Future[Outcome]) -> None:
+    def _finished(self, key: ComparisonKey, future: Future[ComparisonOutcome]) -> None:
         if not future.cancelled() and future.exception() is None and future.result().final:
             self._cache.put(key, future.result())
         with self._lock:
@@ -340,7 +358,7 @@ class _Running:
 
     __slots__ = ("future", "waiting")
 
-    def __init__(self, future: Future[Outcome]) -> None:
+    def __init__(self, future: Future[ComparisonOutcome]) -> None:
         self.future = future
         self.waiting = 0
 
@@ -386,7 +404,7 @@ def _fast_verdict(ground_truth: str, response: str | bytes, rule: str) -> Verdic
     equal, method = compare(gold_form, form)
     if equal:
         return decided(True, answer, method)
-    if gold_form.parts is not None and found.source is Source.BOXED:
+    if gold_form.parts is not None and found.source is AnswerSource.BOXED:
         run = extract_boxed_run(response)
         if run is not None and not run.overlong:
             answer = run.answer
@@ -404,9 +422,9 @@ def _fast_verdict(ground_truth: str, response: str | bytes, rule: str) -> Verdic
 
 def _number_meant(found: Extracted, response: str | bytes) -> str | None:
     """Return the number that a marked answer in words means, where a number is asked for."""
-    if found.source in (Source.BOXED, Source.HASH):
+    if found.source in (AnswerSource.BOXED, AnswerSource.HASH):
         return only_number(found.answer)
-    if found.source is Source.MARKER and form_of(found.answer).words is not None:
+    if found.source is AnswerSource.MARKER and form_of(found.answer).words is not None:
         # "The answer is as expected" announces nothing; the last number is the answer.
         return answer_in_prose(clip_tail(response))
     return None
@@ -421,20 +439,20 @@ def _states_another_number(gold: Form, answer: str) -> bool:
 
 
 def _screened(
-    gold: str, answer: str, response: str | bytes, source: Source, rule: str
+    gold: str, answer: str, response: str | bytes, source: AnswerSource, rule: str
 ) -> Verdict | _Open:
     context = clip_tail(response) if source in _UNCERTAIN else ""
     for text in (answer, gold, context):
-        if hopeless(text) is not None:
+        if screen(text) is not None:
             return undecided(answer, "screened")
-    return _Open(answer, Key(gold, answer, context, rule))
+    return _Open(answer, ComparisonKey(gold, answer, context, rule))
 
 
 def _bare_truth(ground_truth: str) -> str:
     if len(ground_truth) <= _TRUTH_MEMO_CHARS:
         if ground_truth.isdigit():
             return ground_truth
-        return _verifier_short_truth(ground_truth)
+        return _memoised_truth(ground_truth)
     return _truth_within(ground_truth)
 
 
@@ -455,16 +473,17 @@ def _truth_within(ground_truth: str) -> str:
 
 # A group shares its ground truth; long ones would make the memo large.
 _TRUTH_MEMO_CHARS = 256
-_verifier_short_truth = lru_cache(maxsize=8192)(_truth_within)
+_memoised_truth = lru_cache(maxsize=8192)(_truth_within)
 
 
 def forget_memos() -> None:
     """Empty what is remembered of ground truths and forms, for measurements."""
-    _verifier_short_truth.cache_clear()
+    _memoised_truth.cache_clear()
+    _short_dapo_truth.cache_clear()
     forget_forms()
 
 
-def _slow_verdict(one: _Open, outcome: Outcome) -> Verdict:
+def _slow_verdict(one: _Open, outcome: ComparisonOutcome) -> Verdict:
     if outcome.equal is None:
         return undecided(one.answer, outcome.limit)
     return decided(outcome.equal, one.answer, "symbolic")
@@ -482,3 +501,89 @@ def _forget_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     # A process forked from one with a running pool has neither its threads nor its locks.
     os.register_at_fork(after_in_child=_forget_in_child)
+
+
+# Rule ``dapo``.
+
+_TAIL_CHARS = 300
+_BOX_TAIL_CHARS = 100
+_MAX_TRUTH_CHARS = 2000
+_ANSWER_LINE = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
+# What verl puts where no line matches; a model that writes it is treated the same way.
+_INVALID = "[INVALID]"
+
+# Applied one after the other, to everything that follows the last "=".
+_REWRITES = (
+    ("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text"),
+    (",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}"),
+)  # fmt: skip
+_REMOVED = (
+    "square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots",
+    "sue", "points", "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds",
+    "meters", "meals", "edges", "students", "childrentickets", "multiples", "\\text{s}",
+    "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}",
+    "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots",
+)  # fmt: skip
+# Each keeps one group: the first formula between dollar signs alone, then what LaTeX wraps.
+_UNWRAPPED = (
+    (re.compile(r".*?\$(.*?)\$.*"), r"$\1$"),
+    (re.compile(r"\\text\{(.*?)\}"), r"\1"),
+    (re.compile(r"\\textbf\{(.*?)\}"), r"\1"),
+    (re.compile(r"\\overline\{(.*?)\}"), r"\1"),
+    (re.compile(r"\\boxed\{(.*)\}"), r"\1"),
+    (re.compile(r"frac([^{])(.)"), r"frac{\1}{\2}"),
+    (re.compile(r"sqrt([^{])"), r"sqrt{\1}"),
+)
+
+
+def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
+    """Judge a response as verl's ``math_dapo`` does; its -1 is False here."""
+    tail = clip_tail(response, _TAIL_CHARS)
+    lines = _ANSWER_LINE.findall(tail)
+    answer = normalize_answer(lines[-1]) if lines else _INVALID
+    if answer != _INVALID:
+        return decided(answer == _comparable(ground_truth), answer, "dapo")
+    boxed = _last_closed_box(tail[-_BOX_TAIL_CHARS:])
+    if boxed is None:
+        return NO_ANSWER
+    return decided(boxed == ground_truth, boxed, "dapo-boxed")
+
+
+def normalize_answer(text: str) -> str:
+    """Return the string that rule ``dapo`` compares."""
+    text = text.rpartition("=")[2]
+    for old, new in _REWRITES:
+        text = text.replace(old, new)
+    for part in _REMOVED:
+        text = text.replace(part, "")
+    for pattern, kept in _UNWRAPPED:
+        text = pattern.sub(kept, text)
+    text = text.replace("$", "")
+    digits = text.replace(",", "")
+    return (digits if digits.isdigit() else text).strip()
+
+
+@lru_cache(maxsize=4096)
+def _short_dapo_truth(ground_truth: str) -> str:
+    """Normalise once for the group of rollouts that shares a ground truth."""
+    return normalize_answer(ground_truth)
+
+
+def _comparable(ground_truth: str) -> str | None:
+    # The rewrites take quadratic time at worst, and nothing so long equals a clipped answer.
+    return _short_dapo_truth(ground_truth) if len(ground_truth) <= _MAX_TRUTH_CHARS else None
+
+
+def _last_closed_box(text: str) -> str | None:
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth = 0
+    for position in range(start, len(text)):
+        if text[position] == "{":
+            depth += 1
+        elif text[position] == "}":
+            depth -= 1
+            if depth == 0:
+                return text[start + 7 : position]
+    return None

@@ -1,0 +1,513 @@
+"""Which forms are derived, which must not be, in which order; and what holds for all of them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import operator
+import re
+import time
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.core import EXPANSION_VERSION, Matcher, derive_forms, normalize
+from consensuspr.core.expressions import derive, evaluate
+from consensuspr.core.expressions.derive import (
+    MAX_FORMS,
+    StatementScope,
+    decimal,
+    fraction,
+    percentage,
+    product_templates,
+    steps,
+    sum_templates,
+    write,
+)
+from consensuspr.core.expressions.parser import parse_side, tokenize
+
+
+@pytest.mark.parametrize(
+    ("expression", "forms"),
+    [
+        ("3*4=12", ["4*3=12", "12=3*4", "12=4*3"]),
+        ("16-3-4=9", ["16-4-3=9", "16-(3+4)=9", "16-(4+3)=9", "9=16-3-4", "9=16-4-3"]),
+        ("2x+3=11", ["3+2*x=11", "11=2*x+3", "11=3+2*x"]),
+        ("n=12", ["12=n"]),
+        ("x>=3", ["3<=x"]),
+        ("0<x\\le 5", ["5>=x>0"]),
+        ("x\\neq 0", ["0≠x"]),
+        ("a\\equiv 3 \\pmod{7}", ["3≡a \\pmod{7}"]),
+        ("x=0.5", ["x=1/2", "0.5=x"]),
+        ("x=2.50", ["x=5/2", "2.50=x"]),
+        ("P(A)=1/2", ["P(A)=0.5", "1/2=P(A)"]),
+        ("x=25\\%", ["x=0.25", "x=1/4", "25%=x"]),
+        ("number of cups = 5", ["5=number of cups"]),
+        ("1/2x=3", ["3=1/2x"]),
+        ("A=\\{1,2\\}", ["\\{1,2\\}=A"]),
+        ("x=\\frac{144^\\circ}{5}", ["x=28.8", "144/5=x"]),
+        (
+            "120 \\text{ minutes} \\div 60 \\text{ minutes/hour} = 2 \\text{ hours}",
+            ["120/60=2", "120*1/60=2", "1/60*120=2", "2=120/60", "120*(1/60)=2", "(1/60)*120=2"],
+        ),
+        ("2x+3", ["3+2*x"]),
+        ("5 cups * $2 = $10", ["2*5=10", "10=5*2", "10=2*5"]),
+    ],
+)
+def test_all_forms_nearest_first(expression: str, forms: list[str]) -> None:
+    assert derive_forms(expression) == forms
+
+
+@pytest.mark.parametrize(
+    ("expression", "forms"),
+    [
+        ("3+4+5=12", ["5+4+3=12", "4+3+5=12", "12=5+4+3"]),
+        ("1+2+3+4=10", ["4+3+2+1=10", "2+1+4+3=10"]),
+        ("60*2/5=24", ["2/5*60=24", "2*60/5=24", "60/5*2=24", "60*(2/5)=24", "0.4*60=24"]),
+        ("\\frac{2}{5}\\cdot 60=24", ["60*2/5=24", "(60*2)/5=24", "0.4*60=24"]),
+        ("20/100*250=50", ["0.2*250=50", "250*0.2=50", "(20/100)*250=50", "1/5*250=50"]),
+        (".25*240=60", ["25%*240=60", "240*25/100=60", "1/4*240=60", "240/4=60"]),
+        ("480/2=240", ["480*0.5=240", "1/2*480=240", "480*1/2=240", "240=480/2"]),
+        ("(20+30)*4=200", ["4*(20+30)=200", "4*(30+20)=200", "50*4=200"]),
+        ("3(4+5)=27", ["(4+5)*3=27", "3*(5+4)=27"]),
+        ("5*100+700=1200", ["700+5*100=1200", "(5*100)+700=1200", "500+700=1200"]),
+        ("75/2=37.5", ["1/2*75=37.5", "75*0.5=37.5", "37.5=75/2"]),
+        ("0.5*8=4", ["1/2*8=4", "8*1/2=4", "50%*8=4", "8*50/100=4"]),
+        ("60+50-10=100", ["50+60-10=100", "(60+50)-10=100", "110-10=100"]),
+        ("(x-2)(x-3)=0", ["(x-3)*(x-2)=0"]),
+        ("\\frac{n(n+1)}{2}=210", ["1/2*n(n+1)=210", "n(1+n)/2=210"]),
+        ("2\\frac12+1=3.5", ["2.5+1=3.5", "5/2+1=3.5", "1+2\\frac{1}{2}=7/2"]),
+        ("25% of 80 = 20", ["0.25*80=20", "80/4=20", "1/4*80=20"]),
+    ],
+)
+def test_forms_that_solutions_write(expression: str, forms: list[str]) -> None:
+    derived = {normalize(form) for form in derive_forms(expression)}
+    assert {normalize(form) for form in forms} - derived == set()
+
+
+@pytest.mark.parametrize(
+    ("chain", "parts", "no_parts"),
+    [
+        ("3*4=12=2*6", ["3*4=12", "12=2*6", "3*4=2*6"], []),
+        ("A=b*h/2=24", ["A=24", "b*h/2=24"], ["A=b*h/2"]),
+        ("total = 3*4 = 12", ["total=12", "3*4=12"], []),
+        ("6/3=2=2", ["6/3=2"], ["2=2"]),
+        ("A=\\pi r^2=\\pi(4)^2=16\\pi", ["A=16\\pi", "\\pi\\cdot 4^2=16\\pi"], ["A=\\pi r^2"]),
+        ("w=10*3/2=10*\\frac{3}{2}=15", ["w=15", "10*3/2=15"], ["10*3/2=10*3/2"]),
+        ("P=f(2)=1/2", ["P=1/2", "f(2)=1/2"], ["P=f(2)"]),
+        ("x=y=z", ["x=y", "y=z", "x=z"], []),
+        ("0<x<5", [], ["0<x", "x<5", "0<5"]),
+        ("a\\approx b=c", [], ["b=c"]),
+    ],
+)
+def test_a_chain_of_equalities_yields_its_parts(
+    chain: str, parts: list[str], no_parts: list[str]
+) -> None:
+    derived = {normalize(form) for form in derive_forms(chain)}
+    assert {normalize(part) for part in parts} <= derived
+    assert derived.isdisjoint(normalize(part) for part in no_parts)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("x=12", "n=12"),  # another variable
+        ("x+y=12", "y+z=12"),
+        ("8-5=3", "5-8=3"),
+        ("8/4=2", "4/8=2"),
+        ("x<3", "3<x"),
+        ("x>=3", "3>=x"),
+        ("20-15=5", "20-5=15"),  # another conclusion
+        ("20-15=5", "15+5=20"),
+        ("3*4=12", "12/4=3"),
+        ("2^3=8", "3^2=8"),
+        ("f(a+b)=c", "(a+b)f=c"),
+        ("0.25*x=6", "25*x=6"),  # a percentage only among numbers
+        ("x=0.25", "x=25"),
+        ("x/2=3", "2/x=3"),
+        ("6-(2-1)=5", "6-2-1=5"),
+        ("8/(4/2)=4", "8/4/2=4"),
+        ("9*2/3=6", "18/3=6"),  # too small to be told from another problem's
+        ("8/2=4", "8*0.5=4"),
+        ("10+20+30=60", "10+20=30"),
+        ("x=3", "3"),
+    ],
+)
+def test_other_statements_do_not_match(expression: str, text: str) -> None:
+    assert Matcher([[expression]], expand=True).match(f"Hence {text}.") == [False]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", " ", "48", "3/4", "0.75", "25%", "x", "n is divisible by 7", "x=3 or x=5", "6=6",
+     "x=5, y=7", "11x-3=11x-3", "4=\\boxed{\\phantom{2}}", "3 pens cost = 6", "\ud800", "\0",
+     "x" * 10_000, "1=" * 10_000],
+)  # fmt: skip
+def test_nothing_is_derived_from_values_prose_and_noise(expression: str) -> None:
+    assert derive_forms(expression) == []
+
+
+def test_constants_are_not_respelled_into_identities() -> None:
+    sides = [form.split("=") for form in derive_forms("3/4=0.75")]
+    assert sides
+    assert all(normalize(left) != normalize(right) for left, right in sides)
+
+
+def test_large_expressions_keep_their_order_and_the_limit() -> None:
+    assert derive_forms("1+2+3+4+5+x=y") == ["y=1+2+3+4+5+x"]
+    many = derive_forms("(a+b+c)*(d+e+f)=p*q*r")
+    assert len(many) == MAX_FORMS
+    assert len({normalize(form) for form in many}) == MAX_FORMS
+
+
+# One of every kind that is treated in its own way, and some of several kinds at once.
+EXPRESSIONS = r"""
+3+4+5=12
+x>=3
+0<x<5
+60*2/5=24
+16-3-4=9
+5*100+700=1200
+0.25*240=60
+A=b*h/2=24
+5 cups * $2 = $10
+9*2/3=6
+48/2=24
+a+b=c
+9*2=18
+x = \frac{3}{4}
+x = 0.75
+x=-\frac{7}{3}
+\frac{a+b}{2}=5
+y = 2\frac{1}{2}
+p = 25\%
+\sqrt{16}=4
+\sqrt{50} = 5\sqrt{2}
+x^2 + y^2 = 25
+x^{-1} = 1/x
+(a+b)^2 = a^2+2ab+b^2
+(x-1)(x+2) = 0
+2*3*5=30
+12-5-4=3
+a-b = -(b-a)
+x < 5
+5 \ge y
+a \le b < c
+a = b = c
+x \ne 0
+10!=3628800
+\binom{5}{2}=10
+\log_2 8 = 3
+\sin x = \frac{1}{2}
+|x-3| = 4
+f(2) = 7
+a_1 + a_2 = 10
+n \equiv 3 \pmod{7}
+\{1,2,3\}
+(3, 4)
+[0, 1)
+x \in \{2, 5\}
+1{,}000 + 24 = 1024
+1,250 * 4 = 5000
+3:4
+90^\circ
+5 \text{ cm}
+\$12.50
+2\pi r = 6\pi
+\frac{1}{2}+\frac{1}{3}=\frac{5}{6}
+0.1+0.2=0.3
+1.50
+100000000000000000000
+x=1 or x=2
+the total is 40
+four apples cost 12
+\angle ABC = 60
+AB \parallel CD
+7
+\frac{}{2}
+""".strip().splitlines()
+
+# Of the forms of these expressions, by version.
+DIGESTS = {"1": "235d38783bf776bb9f19caa2cf793489b381650f5599b4c2943d3e2b350829ba"}
+
+
+def test_other_forms_have_another_version() -> None:
+    forms = json.dumps([derive_forms(text) for text in EXPRESSIONS])
+    digest = hashlib.sha256(forms.encode()).hexdigest()
+    assert DIGESTS.get(EXPANSION_VERSION) == digest, (
+        "derive_forms gives other forms: raise EXPANSION_VERSION and write the new digest here"
+    )
+
+
+def test_the_expressions_have_forms_to_watch() -> None:
+    with_forms = [text for text in EXPRESSIONS if derive_forms(text)]
+    assert len(with_forms) > len(EXPRESSIONS) / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5*100+700", ["500+700"]),
+        ("15*2+8*3", ["30+24"]),
+        ("(200+10)/3", ["210/3"]),
+        ("10+20+30", ["30+30"]),
+        ("10+20+30-5", ["30+30-5", "60-5"]),
+        ("60*2/5", ["120/5", "12*2", "60*0.4"]),
+        ("300-150-45", ["150-45", "300-195"]),
+        ("20*30*2", ["600*2", "40*30", "20*60"]),
+        ("6*7", []),
+        ("6/7", []),
+        ("2*(x+1)", []),
+        ("3-5-1", ["3-6"]),  # 3-5 is negative
+        ("10/3*2", ["20/3"]),  # 10/3 and 2/3 have no short decimal
+        ("42", []),
+    ],
+)
+def test_steps_keep_the_value_and_an_operation(text: str, expected: list[str]) -> None:
+    tree = parse_side(tokenize(text)[:-1])
+    trees = list(steps(tree))
+    written = [
+        write(step, StatementScope(arithmetic=True, quotients=True))[0].text for step in trees
+    ]
+    assert all(evaluate(step) == evaluate(tree) for step in trees)
+    assert written == expected
+
+
+def filled(templates: tuple[tuple[int, str], ...]) -> list[str]:
+    """Return the templates filled with a, b, c, ..."""
+    return [template.format(*"abcdefgh") for _, template in templates]
+
+
+@pytest.mark.parametrize(
+    ("signs", "forms"),
+    [
+        ("-", ["-a"]),
+        ("++", ["a+b", "b+a"]),
+        ("+-", ["a-b"]),
+        ("--", ["-a-b"]),
+        ("+--", ["a-b-c", "a-c-b", "a-(b+c)", "a-(c+b)"]),
+        ("++-", ["a+b-c", "a-c+b", "b+a-c", "b-c+a", "(a+b)-c", "(b+a)-c"]),
+        ("+++++", ["a+b+c+d+e"]),
+    ],
+)
+def test_sums(signs: str, forms: list[str]) -> None:
+    assert filled(sum_templates(signs)) == forms
+
+
+@pytest.mark.parametrize(
+    ("roles", "forms"),
+    [
+        ("nn", ["a*b", "b*a"]),
+        ("nd", ["a/b"]),
+        ("ns", ["a*b"]),  # never x*3
+        ("nb", ["a*b", "b*a"]),
+        ("ss", ["a*b", "b*a"]),
+        ("d", ["1/a"]),
+        ("n1d", ["a*b/c", "b/c*a", "a*(b/c)", "(b/c)*a"]),  # never 1*a/c
+        ("ndd", ["a/b/c", "a/c/b", "a/(b*c)", "a/(c*b)"]),
+        ("nnnnn", ["a*b*c*d*e"]),
+    ],
+)
+def test_products(roles: str, forms: list[str]) -> None:
+    assert filled(product_templates(roles)) == forms
+
+
+def test_products_with_a_divisor_take_it_with_any_factor() -> None:
+    forms = filled(product_templates("nnd"))
+    assert forms[0] == "a*b/c"
+    assert set(forms) == {
+        "a*b/c", "a/c*b", "b*a/c", "b/c*a",
+        "(a/c)*b", "b*(a/c)", "(b/c)*a", "a*(b/c)", "(a*b)/c", "(b*a)/c",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("roles", ["nnnn", "nnnd", "nndd", "ssss", "n1dd"])
+def test_templates_are_distinct_and_the_original_is_cheapest(roles: str) -> None:
+    templates = product_templates(roles)
+    assert templates[0][0] == 0
+    assert len({text for _, text in templates}) == len(templates)
+    assert all(cost > 0 for cost, _ in templates[1:])
+
+
+@pytest.mark.parametrize(
+    ("value", "as_decimal", "as_fraction", "as_percentage"),
+    [
+        (Fraction(1, 2), "0.5", ("1", "2"), "50"),
+        (Fraction(1, 4), "0.25", ("1", "4"), "25"),
+        (Fraction(3, 8), "0.375", ("3", "8"), "37.5"),
+        (Fraction(1, 3), None, ("1", "3"), None),
+        (Fraction(5, 2), "2.5", ("5", "2"), "250"),
+        (Fraction(1, 100), "0.01", ("1", "100"), "1"),
+        (Fraction(1, 10000), "0.0001", None, None),
+        (Fraction(1, 100000), None, None, None),
+        (Fraction(25, 2), "12.5", ("25", "2"), None),
+        (Fraction(2), None, None, None),
+    ],
+)
+def test_spellings(
+    value: Fraction,
+    as_decimal: str | None,
+    as_fraction: tuple[str, str] | None,
+    as_percentage: str | None,
+) -> None:
+    assert decimal(value) == as_decimal
+    assert fraction(value) == as_fraction
+    assert percentage(value) == as_percentage
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+# Half of it looks like mathematics, so that more than the first token is reached.
+_PIECES = st.sampled_from(
+    "1 2 0.5 25% 1,200 x ab + - * / ^ ( ) { } | = < >= ! % . , ½ ² \\frac{1}{2} \\frac \\sqrt "
+    "\\pi \\text{cups} \\text{ \\pmod{7} \\left( \\right) cups per of and $ \\$ \\( \\) _1 ' é 中 "
+    "∑ \0".split(" ")
+)
+TEXTS = st.one_of(st.text(max_size=80), st.lists(_PIECES, max_size=40).map("".join))
+
+
+def exact(text: str) -> Fraction:
+    """Return the exact value of arithmetic text, by Python's own grammar."""
+    percent = re.sub(r"([\d.]+)%", r"(\1/100)", text)
+    return _value(ast.parse(percent, mode="eval").body, percent)
+
+
+def _value(node: ast.expr, source: str) -> Fraction:
+    match node:
+        case ast.Constant():
+            return Fraction(ast.get_source_segment(source, node) or "")
+        case ast.BinOp():
+            return _OPERATORS[type(node.op)](_value(node.left, source), _value(node.right, source))
+        case ast.UnaryOp(op=ast.USub()):
+            return -_value(node.operand, source)
+    raise AssertionError(f"{source!r} is not arithmetic")
+
+
+def holds(equation: str) -> bool:
+    """Tell whether an equation of arithmetic is true."""
+    left, right = equation.split("=")
+    return exact(left) == exact(right)
+
+
+_INTEGERS = st.integers(1, 400).map(str)
+_LEAVES = st.one_of(
+    _INTEGERS,
+    _INTEGERS,
+    st.sampled_from(["0.5", "0.25", ".2", "1.5", "12.75", "25%", "37.5%", "1/2", "3/4", "20/100"]),
+)
+
+
+def _extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    parts = st.lists(inner, min_size=2, max_size=4)
+    flat = st.tuples(parts, st.sampled_from(["+", "-", "*", "/"])).map(lambda t: t[1].join(t[0]))
+    mixed = st.tuples(inner, inner, inner).map(lambda t: f"{t[0]}*{t[1]}-{t[2]}")
+    return st.one_of(flat, flat.map(lambda text: f"({text})"), mixed)
+
+
+SIDES = st.recursive(_LEAVES, _extend, max_leaves=6)
+
+
+def _as_text(value: Fraction) -> str:
+    return str(value) if value >= 0 else f"-{-value}"
+
+
+@st.composite
+def equations(draw: st.DrawFn) -> str:
+    """An equation with an operation, true half of the time."""
+    left = draw(SIDES)
+    try:
+        value = exact(left)
+    except ZeroDivisionError:
+        value = Fraction(1)
+    return f"{left}={_as_text(value + draw(st.sampled_from([0, 0, 1])))}"
+
+
+def _truth(equation: str) -> bool | None:
+    try:
+        return holds(equation)
+    except ZeroDivisionError:
+        return None
+
+
+@given(equations())
+def test_a_form_is_true_exactly_where_the_equation_is(equation: str) -> None:
+    truth = _truth(equation)
+    assert [form for form in derive_forms(equation) if _truth(form) != truth] == []
+
+
+@given(TEXTS)
+def test_any_text_yields_distinct_bounded_forms(text: str) -> None:
+    derived = derive_forms(text)
+    normal = [normalize(form) for form in derived]
+    assert len(derived) <= MAX_FORMS
+    assert len(set(normal)) == len(normal)
+    assert normalize(text) not in normal
+    assert derive_forms(text) == derived
+
+
+_NAMES = st.lists(st.sampled_from("abcdpqtyz"), min_size=2, max_size=3, unique=True)
+
+
+@given(_NAMES, st.sampled_from(["+", "*", "-"]), st.sampled_from(["=", "<", ">=", "≠"]))
+def test_forms_of_forms_are_the_same_set(names: list[str], sign: str, relation: str) -> None:
+    expression = f"{sign.join(names)}{relation}7"
+    with pytest.MonkeyPatch.context() as patch:
+        # Orders, brackets and sides form a family, from which the limit takes the remote.
+        patch.setattr(derive, "MAX_COST", 100)
+        family = {normalize(form) for form in [expression, *derive_forms(expression)]}
+        for form in derive_forms(expression):
+            assert {normalize(other) for other in [form, *derive_forms(form)]} == family
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("0.25*240=60", "240*25%=60"),
+        ("1/4*240=60", "0.25*240=60"),
+        ("x=1/2", "x=0.5"),
+        ("x=5/2", "x=2.5"),
+        ("(20+30)*4=200", "4*(30+20)=200"),
+        ("a-b-c=d", "a-(c+b)=d"),
+        ("60*2/5=24", "2/5*60=24"),
+    ],
+)
+def test_each_of_two_forms_is_derived_from_the_other(first: str, second: str) -> None:
+    for one, other in ((first, second), (second, first)):
+        assert normalize(other) in {normalize(form) for form in derive_forms(one)}
+
+
+HOSTILE = {
+    "brackets": "(" * 500,
+    "braces": "{" * 500,
+    "fractions": "\\frac{" * 80,
+    "bare fractions": "\\frac" * 100,
+    "roots": "√" * 500,
+    "signs": "-" * 500,
+    "relations": "1=" * 250,
+    "powers": "2^" * 200 + "2",
+    "towers": "((9^{64})^{64})^{64}=1",
+    "texts": "\\text{" * 80,
+    "words": "5 a b c " * 60,
+    "primes": "a'" * 250,
+    "thousands": "1,111" * 100,
+    "products": "0.1*" * 31 + "1=2",
+    "nested": "(((0.5*0.25)+(0.5*x))*((0.5*0.25)+(0.5*y)))+(((a*b)+(0.5*c))*((d/4)+(e/8)))=1",
+    "long": "x=1" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_expressions_take_bounded_time(name: str) -> None:
+    start = time.perf_counter()
+    derive_forms(HOSTILE[name])
+    # The slowest takes 20 ms with the compiled core and some 60 ms without.
+    assert time.perf_counter() - start < 2.0
