@@ -223,6 +223,8 @@ def test_leakage_is_a_warning(run: Run, server: RunningServer, write: Write) -> 
         "warn leakage 1 (100.0 %) of the validation problems are training problems, the first:"
         " 'p2', val.parquet row 1 → validate on other problems"
     ]
+    for line in ("ok train rows 2 in 1 file, 2 problems", "ok val rows 1 in 1 file, 1 problems"):
+        assert line in lines_of(done.out, "ok")
 
 
 def test_files_that_cannot_be_read(run: Run, server: RunningServer, tmp_path: Path) -> None:

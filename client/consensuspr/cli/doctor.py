@@ -26,7 +26,7 @@ from consensuspr.console import (
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
-    from consensuspr.doctor import Finding, Setup
+    from consensuspr.doctor import Finding, TrainingSetup
 
 _STYLE = {"ok": "green", "skip": "dim", "warn": "yellow", "FAIL": "bold red"}
 _LONGEST = 600
@@ -105,8 +105,8 @@ def _setup(
     train_files: list[str] | None,
     val_files: list[str] | None,
     timeout: float,
-) -> Setup:
-    from consensuspr.doctor import Setup
+) -> TrainingSetup:
+    from consensuspr.doctor import TrainingSetup
     from consensuspr.doctor.verl_config import TrainingCommand
 
     if run and config is not None:
@@ -114,7 +114,7 @@ def _setup(
     is_file = dataset is not None and os.path.exists(dataset)
     if dataset is not None and not is_file and os.sep in dataset:
         raise InputError(f"{dataset}: no such file, and no name of a dataset either")
-    return Setup(
+    return TrainingSetup(
         address=address,
         dataset=None if is_file else dataset,
         dataset_file=Path(dataset) if dataset is not None and is_file else None,

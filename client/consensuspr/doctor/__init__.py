@@ -1,7 +1,7 @@
 """Checks of a training set-up before GPUs burn: server, reward settings, verl run, data.
 
-A :class:`Setup` says what is to be trained; :func:`examine` yields one :class:`Finding` after
-the other.  The settings, the rows and the epoch are read by the very code that reads them in
+A :class:`TrainingSetup` says what is to be trained; :func:`examine` yields one :class:`Finding`
+after the other.  The settings, the rows and the epoch are read by the very code that reads them in
 training, and verl's configuration, its reward manager and the keys that it ignores by verl's
 own code, in a process of its own (``probe.py``).
 
@@ -11,6 +11,6 @@ rows are checked all the same.
 """
 
 from consensuspr.doctor.examination import examine
-from consensuspr.doctor.findings import Finding, Level, Setup
+from consensuspr.doctor.findings import Finding, Level, TrainingSetup
 
-__all__ = ["Finding", "Level", "Setup", "examine"]
+__all__ = ["Finding", "Level", "TrainingSetup", "examine"]

@@ -1,7 +1,14 @@
-"""Which problems the rows name, with what prompts and ground truths; texts are not kept.
+"""The rows of verl's Parquet files, all read once, and the server asked for their problems.
 
-A problem takes some 150 bytes, however long its texts are: hashes stand for them, 64 bits
-wide, so that two of a million problems are mistaken for one with a probability of 3e-8.
+Rows are read as training reads them: each goes through the very code that takes a sample apart in
+the reward manager, and only the columns that it looks at are read.  Memory is bounded by a batch of
+rows and some 150 bytes a problem, however long its texts are: hashes stand for them, 64 bits wide,
+so that two of a million problems are mistaken for one with a probability of 3e-8.
+
+Each problem is asked for once, as a rollout without a ground truth: only then does the status
+of an unknown problem differ from that of a known one without nodes.  Its response is the row's
+ground truth in a box, so that Acc tells whether the server has the same; nothing is decided
+from that alone, since a long or unbalanced truth does not survive a box.
 """
 
 from __future__ import annotations
@@ -12,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +37,28 @@ from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, S
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Prompts are some kilobytes, inline nodes some tens of them.
+_BATCH_ROWS = 512
 
-_MASK = (1 << 64) - 1
+# Problems in one call: its answer is waited for, and inline nodes may make it large.
+BATCH = 512
+
+# Rows between two movements of the progress bar.
+_BAR_ROWS = 64
+
+_LONGEST_TRUTH = 200
+
+_LOW_64 = (1 << 64) - 1
+
+# What a sample is made of, besides the prompt.
+_FIELDS = {
+    "data_source": (),
+    "reward_model": ("ground_truth",),
+    "extra_info": ("problem_id", "index", "split", "nodes"),
+}
 
 
-class Side(StrEnum):
+class Split(StrEnum):
     """What rows are for."""
 
     TRAIN = "train"
@@ -43,7 +66,7 @@ class Side(StrEnum):
 
 
 @dataclass(slots=True)
-class Tally:
+class Occurrences:
     """How often something was met, and where first."""
 
     count: int = 0
@@ -57,66 +80,86 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Ambiguous:
-    """Problem ids that stand for two things.
+class SplitRows:
+    """What is known of the rows of one split, and what the server said of their problems.
 
     Attributes:
-        prompts: with two prompts.
-        truths: with two ground truths.
-        leaked: in training and validation.
+        files: that were named.
+        rows: in all files that could be read.
+        bad_rows: that no reward can be given for, as they are.
+        bad_files: that cannot be read, with the reason.
+        problems: that the rows name.
+        asked: of them asked for.
+        known: of those in the dataset; problems with inline nodes are not looked up.
+        inline: of those with nodes in the row.
+        with_nodes: of those with nodes, wherever from.
+        unscorable: of those without reward, by reason.
+        other_truth: of those whose ground truth in the row is not the server's.
     """
 
-    prompts: Tally = field(default_factory=Tally)
-    truths: Tally = field(default_factory=Tally)
-    leaked: Tally = field(default_factory=Tally)
+    files: int = 0
+    rows: int = 0
+    bad_rows: Occurrences = field(default_factory=Occurrences)
+    bad_files: list[str] = field(default_factory=list)
+    problems: int = 0
+    asked: int = 0
+    known: int = 0
+    inline: int = 0
+    with_nodes: int = 0
+    unscorable: dict[str, Occurrences] = field(default_factory=dict)
+    other_truth: Occurrences = field(default_factory=Occurrences)
 
 
-class Census:
-    """Notes problems and finds ids that stand for two; training rows come first."""
+class SeenProblems:
+    """Notes problems and finds ids that stand for two things; training rows come first.
+
+    Attributes:
+        two_prompts: ids with two prompts.
+        two_truths: ids with two ground truths.
+        leaked: ids in training and validation.
+    """
 
     def __init__(self) -> None:
-        self.ambiguous = Ambiguous()
-        # By hash of the id: hash of prompt, hash of ground truth, and what was said already.
-        self._known: dict[Side, dict[int, int]] = {side: {} for side in Side}
+        self.two_prompts = Occurrences()
+        self.two_truths = Occurrences()
+        self.leaked = Occurrences()
+        # By hash of the id: the hash of the prompt above that of the ground truth, in one number,
+        # which takes half the memory of two.
+        self._known: dict[Split, dict[int, int]] = {split: {} for split in Split}
         self._told: set[tuple[str, int]] = set()
 
-    def note(self, side: Side, problem_id: str, prompt: str, truth: str | None, place: str) -> bool:
-        """Note a row; return whether its problem is new on its side.
+    def note(
+        self, split: Split, problem_id: str, prompt: str, truth: str | None, place: str
+    ) -> bool:
+        """Note a row; return whether its problem is new in its split.
 
         Args:
-            side: of the row.
+            split: of the row.
             problem_id: of the row.
             prompt: digest of it.
             truth: the row's ground truth.
             place: file and row, for examples.
         """
-        key = _hash(problem_id)
-        now = _hash(prompt) << 64 | _hash(truth or "")
-        known = self._known[side]
+        key, now = _hash(problem_id), _hash(prompt) << 64 | _hash(truth or "")
+        example = f"{problem_id!r}, {place}"
+        known = self._known[split]
         before = known.get(key)
-        if before is None and side is Side.VALIDATION:
-            before = self._known[Side.TRAIN].get(key)
+        is_new = before is None
+        if before is None and split is Split.VALIDATION:
+            before = self._known[Split.TRAIN].get(key)
             if before is not None:
-                self.ambiguous.leaked.add(f"{problem_id!r}, {place}")
-        if before is not None and before != now:
-            self._compare(key, before, now, f"{problem_id!r}, {place}")
-        if key in known:
-            return False
-        known[key] = now
-        return True
+                self.leaked.add(example)
+        if before is not None:
+            changed = before ^ now
+            self._count("prompt", key, bool(changed >> 64), self.two_prompts, example)
+            self._count("truth", key, bool(changed & _LOW_64), self.two_truths, example)
+        known.setdefault(key, now)
+        return is_new
 
-    def num_problems(self, side: Side) -> int:
-        """Return how many problems a side has."""
-        return len(self._known[side])
-
-    def _compare(self, key: int, before: int, now: int, example: str) -> None:
-        for what, tally, one, two in (
-            ("prompt", self.ambiguous.prompts, before >> 64, now >> 64),
-            ("truth", self.ambiguous.truths, before & _MASK, now & _MASK),
-        ):
-            if one != two and (what, key) not in self._told:
-                self._told.add((what, key))
-                tally.add(example)
+    def _count(self, what: str, key: int, changed: bool, found: Occurrences, example: str) -> None:
+        if changed and (what, key) not in self._told:
+            self._told.add((what, key))
+            found.add(example)
 
 
 def _hash(text: str) -> int:
@@ -124,276 +167,21 @@ def _hash(text: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-# MERGED Rows of verl's Parquet files, read as training reads them.
-#
-# A row goes through the very code that takes a sample apart in the reward manager, and only the
-# columns that it looks at are read.  Memory is bounded by a batch of rows.
-
-# Prompts are some kilobytes, inline nodes some tens of them.
-_BATCH_ROWS = 512
-
-# What a sample is made of, besides the prompt.
-_FIELDS = {
-    "data_source": (),
-    "reward_model": ("ground_truth",),
-    "extra_info": ("problem_id", "index", "split", "nodes"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class RowFile:
-    """A Parquet file of rows.
-
-    Attributes:
-        path: of it.
-        prompt_key: column of the prompt (``data.prompt_key``).
-    """
-
-    path: Path
-    prompt_key: str = "prompt"
-
-    def num_rows(self) -> int:
-        """Return how many rows it has, by its footer.
-
-        Raises:
-            DataError: it cannot be read.
-        """
-        import pyarrow.parquet as pq
-
-        with _reading(self.path):
-            return int(pq.read_metadata(self.path).num_rows)
-
-    def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the fields of every row, in order.
-
-        Raises:
-            DataError: it cannot be read, or has no prompts.
-        """
-        import pyarrow.parquet as pq
-
-        with (
-            _reading(self.path),
-            pq.ParquetFile(self.path, pre_buffer=False, buffer_size=1 << 20) as file,
-        ):
-            columns = self._columns(file.schema_arrow)
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-                yield from batch.to_pylist()
-
-    def _columns(self, schema: pa.Schema) -> list[str]:
-        """Return the columns to read, dotted where a part of a column does."""
-        import pyarrow as pa
-
-        if self.prompt_key not in schema.names:
-            raise DataError(
-                str(self.path),
-                None,
-                f"has no column {self.prompt_key!r} (data.prompt_key); its columns are"
-                f" {', '.join(schema.names[:12])}",
-            )
-        columns = [self.prompt_key]
-        for name, parts in _FIELDS.items():
-            if name not in schema.names:
-                continue
-            kind = schema.field(name).type
-            if parts and pa.types.is_struct(kind):
-                columns += [f"{name}.{part}" for part in parts if kind.get_field_index(part) >= 0]
-            else:
-                columns.append(name)
-        return columns
-
-
-def sample_of(row: Mapping[str, Any], prompt_key: str) -> Sample:
-    """Return the sample that a row becomes, with an empty response.
-
-    Raises:
-        InputError: a field has a type that cannot be scored.
-    """
-    return Sample.of(_OneSample(row, prompt_key))
-
-
-class _OneSample:
-    """A row in the shape of a ``DataProto`` of one sample."""
-
-    def __init__(self, row: Mapping[str, Any], prompt_key: str) -> None:
-        self.batch = {"responses": [()]}
-        self.non_tensor_batch = {
-            **{name: [row.get(name)] for name in _FIELDS},
-            "raw_prompt": [row.get(prompt_key)],
-            "response_len": [0],
-        }
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of pyarrow and of the system into one that names the file."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except DataError:
-        raise
-    except FileNotFoundError:
-        raise DataError(str(path), None, "does not exist") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise DataError(str(path), None, f"is not readable Parquet: {reason}") from error
-
-
-# MERGED Going through all rows once: what is wrong with them, and which problems they name.
-
-# Between two movements of the progress bar.
-_BAR_ROWS = 64
-
-
 @dataclass(slots=True)
-class SideCount:
-    """The rows of one side.
+class ProblemQuestion:
+    """A problem to ask the server for.
 
     Attributes:
-        files: that were named.
-        rows: in all files that could be read.
-        bad_rows: that no reward can be given for, as they are.
-        bad_files: that cannot be read, with the reason.
-    """
-
-    files: int = 0
-    rows: int = 0
-    bad_rows: Tally = field(default_factory=Tally)
-    bad_files: list[str] = field(default_factory=list)
-
-
-class Survey:
-    """Reads the files of both sides.
-
-    Args:
-        id_format: ``problem_id_format`` of the reward.
-        prompt_key: column of the prompts.
-        questioner: who asks the server; None where it cannot be asked.
-    """
-
-    def __init__(self, id_format: str, prompt_key: str, questioner: Questioner | None) -> None:
-        self.census = Census()
-        self.sides = {side: SideCount() for side in Side}
-        self.server_error: RewardServiceError | None = None
-        self._prompt_key = prompt_key
-        self._questioner = questioner
-        # One for all files: a worker sees samples of training and validation.
-        self._ids = ProblemIds(id_format)
-
-    def run(self, files: Mapping[Side, Sequence[str]], progress: ProgressBar) -> None:
-        """Read all rows of all files."""
-        found = {
-            side: [opened for path in files[side] if (opened := self._file(side, path))]
-            for side in Side
-        }
-        total = sum(rows for some in found.values() for _, rows in some)
-        with progress("reading", total, "rows") as advance_to:
-            done = 0
-            for side, some in found.items():
-                for file, rows in some:
-                    self._read(side, file, partial(_advance, advance_to, done))
-                    done += rows
-        self._finish()
-
-    def _file(self, side: Side, path: str) -> tuple[RowFile, int] | None:
-        count = self.sides[side]
-        count.files += 1
-        file = RowFile(Path(os.path.expanduser(path)), self._prompt_key)
-        try:
-            if "://" in path:
-                raise DataError(path, None, "is not on this machine, and was not looked at")
-            return file, file.num_rows()
-        except DataError as error:
-            count.bad_files.append(str(error))
-            return None
-
-    def _read(self, side: Side, file: RowFile, advance_to: Callable[[int], None]) -> None:
-        count = self.sides[side]
-        before = count.rows
-        try:
-            for number, row in enumerate(file.rows(), 1):
-                count.rows += 1
-                place = f"{file.path.name} row {number}"
-                try:
-                    self._note(side, sample_of(row, self._prompt_key), place)
-                except InputError as error:
-                    count.bad_rows.add(f"{place}: {error}")
-                if number % _BAR_ROWS == 0:
-                    advance_to(number)
-            advance_to(count.rows - before)
-        except DataError as error:
-            count.bad_files.append(str(error))
-
-    def _note(self, side: Side, sample: Sample, place: str) -> None:
-        """Take a row in.
-
-        Raises:
-            InputError: it cannot be rewarded as it is.
-        """
-        prompt = _checked_prompt(sample.prompt)
-        rollout = sample.rollout("", self._ids)
-        new = self.census.note(
-            side, rollout.problem_id, prompt_digest(prompt), rollout.ground_truth, place
-        )
-        if new and self._questioner is not None:
-            try:
-                self._questioner.ask(Question(side, rollout, place, sample.split))
-            except RewardServiceError as error:
-                self._give_up(error)
-
-    def _finish(self) -> None:
-        if self._questioner is not None:
-            try:
-                self._questioner.finish()
-            except RewardServiceError as error:
-                self._give_up(error)
-
-    def _give_up(self, error: RewardServiceError) -> None:
-        """Ask no more; one failure is enough, and the rows can still be read."""
-        self.server_error = error
-        self._questioner = None
-
-
-def _advance(advance_to: Callable[[int], None], before: int, read: int) -> None:
-    advance_to(before + read)
-
-
-def _checked_prompt(prompt: object) -> str | Sequence[Mapping[str, object]]:
-    if isinstance(prompt, str) and prompt:
-        return prompt
-    if isinstance(prompt, list) and prompt and all(isinstance(m, Mapping) for m in prompt):
-        return prompt
-    raise InputError(f"the prompt must be chat messages, got {str(prompt)[:80]!r}")
-
-
-# MERGED What the server makes of each problem: known, with nodes, with the same ground truth?
-#
-# Each problem is asked for once, as a rollout without a ground truth: only then does the status
-# of an unknown problem differ from that of a known one without nodes.  Its response is the row's
-# ground truth in a box, so that Acc tells whether the server has the same; nothing is decided
-# from that alone, since a long or unbalanced truth does not survive a box.
-
-# In one call: its answer is waited for, and inline nodes may make it large.
-BATCH = 512
-
-_LONGEST_TRUTH = 200
-
-
-@dataclass(slots=True)
-class Question:
-    """A problem to ask for.
-
-    Attributes:
-        side: whose row it is.
+        split: whose row it is of.
         rollout: of the row; what is asked is made from it.
         place: file and row, for examples.
-        split: what the row says.
+        row_split: what the row says of its split.
     """
 
-    side: Side
+    split: Split
     rollout: Rollout
     place: str
-    split: str | None = None
+    row_split: str | None = None
 
     @property
     def truth(self) -> str:
@@ -409,40 +197,26 @@ class Question:
         )
 
 
-@dataclass(slots=True)
-class Answers:
-    """What the server said about the problems of one side.
-
-    Attributes:
-        asked: problems.
-        known: of them in the dataset; those with inline nodes are not asked for.
-        inline: of them with nodes in the row.
-        with_nodes: of them with nodes, wherever from.
-        unscorable: without reward, by reason.
-        other_truth: whose ground truth in the row is not the server's.
-        never_rewarded: all of ``unscorable``.
-    """
-
-    asked: int = 0
-    known: int = 0
-    inline: int = 0
-    with_nodes: int = 0
-    unscorable: dict[str, Tally] = field(default_factory=dict)
-    other_truth: Tally = field(default_factory=Tally)
-
-    @property
-    def never_rewarded(self) -> int:
-        """Return how many problems have no reward."""
-        return sum(tally.count for tally in self.unscorable.values())
+def _fits_a_box(truth: str) -> bool:
+    """Tell whether a ground truth in ``\\boxed{…}`` is read as it stands."""
+    if not truth or len(truth) > _LONGEST_TRUTH or not truth.isprintable() or "boxed" in truth:
+        return False
+    depth = 0
+    for character in truth:
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            return False
+    return depth == 0
 
 
-class Questioner:
-    """Asks the server, some hundred problems at a time.
+class ServerQuestions:
+    """What the server makes of each problem, asked some hundred at a time.
 
     Args:
         client: of the server, or of its dataset.
         dataset: name there.
         settings: of the reward, which says what a problem needs.
+        rows: by split, where the answers are counted.
     """
 
     def __init__(
@@ -450,14 +224,15 @@ class Questioner:
         client: RewardClient | LocalClient,
         dataset: str | None,
         settings: RewardSettings,
+        rows: Mapping[Split, SplitRows],
     ) -> None:
         self._client = client
         self._dataset = dataset
         self._settings = settings
-        self._waiting: list[Question] = []
-        self.answers = {side: Answers() for side in Side}
+        self._rows = rows
+        self._waiting: list[ProblemQuestion] = []
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: ProblemQuestion) -> None:
         """Take a question; it is asked with others.
 
         Raises:
@@ -486,123 +261,266 @@ class Questioner:
             self._count(question, score)
         self._waiting.clear()
 
-    def _count(self, question: Question, score: Score) -> None:
-        answers = self.answers[question.side]
-        answers.asked += 1
+    def _count(self, question: ProblemQuestion, score: Score) -> None:
+        rows = self._rows[question.split]
+        rows.asked += 1
         example = f"{question.rollout.problem_id!r}, {question.place}"
         if question.rollout.nodes is not None:
-            answers.inline += 1
+            rows.inline += 1
         elif score.status is not Status.UNKNOWN_PROBLEM:
-            answers.known += 1
-        answers.with_nodes += bool(score.num_nodes)
+            rows.known += 1
+        rows.with_nodes += bool(score.num_nodes)
         # Masked, an undecided answer has no reward: 0 is a verdict.
         if score.reward == 0 and _fits_a_box(question.truth):
-            answers.other_truth.add(example)
+            rows.other_truth.add(example)
         reason = self._why_unscorable(question, score)
         if reason is not None:
-            answers.unscorable.setdefault(reason, Tally()).add(example)
+            rows.unscorable.setdefault(reason, Occurrences()).add(example)
 
-    def _why_unscorable(self, question: Question, score: Score) -> str | None:
+    def _why_unscorable(self, question: ProblemQuestion, score: Score) -> str | None:
         """Return why a sample of the problem would have no reward; None where it has one."""
         if score.status is Status.INVALID_NODES:
             return f"with inline nodes that the server refuses: {score.message}"
         if score.status in (Status.OVERSIZE, Status.INTERNAL):
             return f"with status {score.status}: {score.message}"
-        acc = 0.0 if question.truth or score.acc is not None else math.nan
-        if (
-            self._settings.validate_by_acc
-            and question.split in VALIDATION_SPLITS
-            and not math.isnan(acc)
-        ):
+        settings = self._settings
+        has_truth = bool(question.truth) or score.acc is not None
+        if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
             return None
+        acc = 0.0 if has_truth else math.nan
         ncr = 0.0 if score.num_nodes else math.nan
-        rewards = [self._settings.spec.compute([acc], [ncr], epoch)[0] for epoch in self._epochs()]
+        # An epoch of each stage of the reward.
+        epochs = {0}
+        if settings.reward == "curriculum":
+            fixed = settings.epoch
+            epochs = {0, settings.switch_epoch} if fixed is None else {fixed}
+        rewards = [settings.spec.compute([acc], [ncr], epoch)[0] for epoch in epochs]
         if not any(math.isnan(reward) for reward in rewards):
             return None
-        if score.status is Status.UNKNOWN_PROBLEM and not question.truth:
-            return "unknown to the server, and without ground truth"
         if score.status is Status.UNKNOWN_PROBLEM:
-            return "unknown to the server"
+            return "unknown to the server" + ("" if has_truth else ", and without ground truth")
         return "without ground truth" if score.num_nodes else "without nodes"
 
-    def _epochs(self) -> Iterator[int]:
-        """Yield an epoch of each stage of the reward."""
-        settings = self._settings
-        if settings.reward != "curriculum":
-            yield 0
-        elif settings.epoch is not None:
-            yield settings.epoch
+
+class RowScan:
+    """All files of both splits, read once.
+
+    Args:
+        settings: of the reward.
+        prompt_key: column of the prompts (``data.prompt_key``).
+        server: client and name of the dataset to ask for the problems; None to ask nobody.
+
+    Attributes:
+        rows: what was found, by split.
+        seen: the problems.
+        asked: somebody was there to ask for the problems.
+        server_error: why no more was asked; the rows are read all the same.
+    """
+
+    def __init__(
+        self,
+        settings: RewardSettings,
+        prompt_key: str = "prompt",
+        server: tuple[RewardClient | LocalClient, str | None] | None = None,
+    ) -> None:
+        self.rows = {split: SplitRows() for split in Split}
+        self.seen = SeenProblems()
+        self.asked = server is not None
+        self.server_error: RewardServiceError | None = None
+        self._questions = ServerQuestions(*server, settings, self.rows) if server else None
+        self._prompt_key = prompt_key
+        # One for all files: a worker sees samples of training and validation.
+        self._ids = ProblemIds(settings.problem_id_format)
+
+    def run(self, files: Mapping[Split, Sequence[str]], progress: ProgressBar) -> None:
+        """Read all rows of all files."""
+        found = [
+            (split, *opened)
+            for split in Split
+            for path in files[split]
+            if (opened := self._open(split, path)) is not None
+        ]
+        with progress("reading", sum(num_rows for _, _, num_rows in found), "rows") as advance_to:
+            done = 0
+            for split, path, num_rows in found:
+                self._read(split, path, advance_to, done)
+                done += num_rows
+                advance_to(done)
+        if self._questions is not None:
+            self._asking(self._questions.finish)
+
+    def _open(self, split: Split, name: str) -> tuple[Path, int] | None:
+        """Return a file and how many rows it has by its footer; None where it cannot be read."""
+        import pyarrow.parquet as pq
+
+        rows = self.rows[split]
+        rows.files += 1
+        path = Path(os.path.expanduser(name))
+        try:
+            if "://" in name:
+                raise DataError(name, None, "is not on this machine, and was not looked at")
+            with _reading(path):
+                return path, int(pq.read_metadata(path).num_rows)
+        except DataError as error:
+            rows.bad_files.append(str(error))
+            return None
+
+    def _read(self, split: Split, path: Path, advance_to: Callable[[int], None], done: int) -> None:
+        rows = self.rows[split]
+        try:
+            for number, row in enumerate(read_rows(path, self._prompt_key), 1):
+                rows.rows += 1
+                place = f"{path.name} row {number}"
+                try:
+                    self._note(split, Sample.of(_OneSample(row, self._prompt_key)), place)
+                except InputError as error:
+                    rows.bad_rows.add(f"{place}: {error}")
+                if number % _BAR_ROWS == 0:
+                    advance_to(done + number)
+        except DataError as error:
+            rows.bad_files.append(str(error))
+
+    def _note(self, split: Split, sample: Sample, place: str) -> None:
+        """Take a row in.
+
+        Raises:
+            InputError: it cannot be rewarded as it is.
+        """
+        prompt = _checked_prompt(sample.prompt)
+        rollout = sample.rollout("", self._ids)
+        digest = prompt_digest(prompt)
+        if not self.seen.note(split, rollout.problem_id, digest, rollout.ground_truth, place):
+            return
+        self.rows[split].problems += 1
+        if (questions := self._questions) is not None:
+            question = ProblemQuestion(split, rollout, place, sample.split)
+            self._asking(lambda: questions.ask(question))
+
+    def _asking(self, ask: Callable[[], None]) -> None:
+        """Ask no more after one failure; it is enough, and the rows can still be read."""
+        try:
+            ask()
+        except RewardServiceError as error:
+            self.server_error = error
+            self._questions = None
+
+
+def read_rows(path: Path, prompt_key: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of every row of a Parquet file, in order.
+
+    Raises:
+        DataError: it cannot be read, or has no prompts.
+    """
+    import pyarrow.parquet as pq
+
+    with _reading(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        columns = _columns(path, prompt_key, file.schema_arrow)
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _columns(path: Path, prompt_key: str, schema: pa.Schema) -> list[str]:
+    """Return the columns to read, dotted where a part of a column does."""
+    import pyarrow as pa
+
+    if prompt_key not in schema.names:
+        raise DataError(
+            str(path),
+            None,
+            f"has no column {prompt_key!r} (data.prompt_key); its columns are"
+            f" {', '.join(schema.names[:12])}",
+        )
+    columns = [prompt_key]
+    for name, parts in _FIELDS.items():
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        if parts and pa.types.is_struct(kind):
+            columns += [f"{name}.{part}" for part in parts if kind.get_field_index(part) >= 0]
         else:
-            yield from {0, settings.switch_epoch}
+            columns.append(name)
+    return columns
 
 
-def _fits_a_box(truth: str) -> bool:
-    """Tell whether a ground truth in ``\\boxed{…}`` is read as it stands."""
-    if not truth or len(truth) > _LONGEST_TRUTH or not truth.isprintable() or "boxed" in truth:
-        return False
-    depth = 0
-    for character in truth:
-        depth += (character == "{") - (character == "}")
-        if depth < 0:
-            return False
-    return depth == 0
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn errors of pyarrow and of the system into one that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(str(path), None, "does not exist") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(str(path), None, f"is not readable Parquet: {reason}") from error
 
 
-# MERGED What the survey of the rows says about them.
+class _OneSample:
+    """A row in the shape of a ``DataProto`` of one sample with an empty response."""
+
+    def __init__(self, row: Mapping[str, Any], prompt_key: str) -> None:
+        self.batch = {"responses": [()]}
+        self.non_tensor_batch = {
+            **{name: [row.get(name)] for name in _FIELDS},
+            "raw_prompt": [row.get(prompt_key)],
+            "response_len": [0],
+        }
 
 
-def check_rows(survey: Survey) -> Iterator[Finding]:
+def _checked_prompt(prompt: object) -> str | Sequence[Mapping[str, object]]:
+    if isinstance(prompt, str) and prompt:
+        return prompt
+    if isinstance(prompt, list) and prompt and all(isinstance(m, Mapping) for m in prompt):
+        return prompt
+    raise InputError(f"the prompt must be chat messages, got {str(prompt)[:80]!r}")
+
+
+def check_rows(scan: RowScan) -> Iterator[Finding]:
     """Say whether every row can be read and names its problem."""
-    for side, count in survey.sides.items():
-        if count.files:
-            yield from _rows(side, count, survey)
+    for split, rows in scan.rows.items():
+        check = f"{split} rows"
+        for reason in rows.bad_files:
+            yield fail(check, reason, "correct the path or the file")
+        if rows.bad_rows.count:
+            yield fail(
+                check,
+                f"{share(rows.bad_rows.count, rows.rows)} of {rows.rows:,} cannot be rewarded, the"
+                f" first: {rows.bad_rows.first}",
+                "correct these rows",
+            )
+        elif rows.files and (rows.rows or not rows.bad_files):
+            level = ok if rows.rows else warn
+            files = "1 file" if rows.files == 1 else f"{rows.files:,} files"
+            yield level(check, f"{rows.rows:,} in {files}, {rows.problems:,} problems")
 
 
-def _rows(side: Side, count: SideCount, survey: Survey) -> Iterator[Finding]:
-    check = f"{side} rows"
-    for reason in count.bad_files:
-        yield fail(check, reason, "correct the path or the file")
-    problems = survey.census.num_problems(side)
-    if count.bad_rows.count:
-        yield fail(
-            check,
-            f"{share(count.bad_rows.count, count.rows)} of {count.rows:,} cannot be rewarded, the"
-            f" first: {count.bad_rows.first}",
-            "correct these rows",
-        )
-    elif count.rows or not count.bad_files:
-        level = ok if count.rows else warn
-        files = "1 file" if count.files == 1 else f"{count.files:,} files"
-        yield level(check, f"{count.rows:,} in {files}, {problems:,} problems")
-
-
-def check_ids(survey: Survey) -> Iterator[Finding]:
+def check_ids(scan: RowScan) -> Iterator[Finding]:
     """Say which ids stand for two things."""
-    found = survey.census.ambiguous
-    if not any(count.rows for count in survey.sides.values()):
+    seen, check = scan.seen, "problem ids"
+    if not any(rows.rows for rows in scan.rows.values()):
         return
-    if found.prompts.count:
-        yield warn(
-            "problem ids",
-            f"{found.prompts.count:,} with two prompts, the first: {found.prompts.first}",
-            "give each problem an id of its own, unless the prompts ask for the same",
-        )
-    if found.truths.count:
-        yield warn(
-            "problem ids",
-            f"{found.truths.count:,} with two ground truths, the first: {found.truths.first}",
-            "give each problem an id of its own; a row's own ground truth decides over its Acc",
-        )
-    if not found.prompts.count and not found.truths.count:
-        yield ok("problem ids", "each stands for one prompt and one ground truth")
-    if not all(count.rows for count in survey.sides.values()):
+    for found, two, advice in (
+        (seen.two_prompts, "two prompts", ", unless the prompts ask for the same"),
+        (seen.two_truths, "two ground truths", "; a row's own ground truth decides over its Acc"),
+    ):
+        if found.count:
+            yield warn(
+                check,
+                f"{found.count:,} with {two}, the first: {found.first}",
+                f"give each problem an id of its own{advice}",
+            )
+    if not seen.two_prompts.count and not seen.two_truths.count:
+        yield ok(check, "each stands for one prompt and one ground truth")
+    if not all(rows.rows for rows in scan.rows.values()):
         return
-    if found.leaked.count:
-        problems = survey.census.num_problems(Side.VALIDATION)
+    if seen.leaked.count:
         yield warn(
             "leakage",
-            f"{share(found.leaked.count, problems)} of the validation problems are training"
-            f" problems, the first: {found.leaked.first}",
+            f"{share(seen.leaked.count, scan.rows[Split.VALIDATION].problems)} of the validation"
+            f" problems are training problems, the first: {seen.leaked.first}",
             "validate on other problems",
         )
     else:
@@ -610,61 +528,56 @@ def check_ids(survey: Survey) -> Iterator[Finding]:
 
 
 def check_problems(
-    survey: Survey, answers: dict[Side, Answers] | None, run: VerlRun | None, reward: RewardSettings
+    scan: RowScan, run: VerlRun | None, settings: RewardSettings
 ) -> Iterator[Finding]:
     """Say which problems the server knows, and which will have no reward."""
-    for side, count in survey.sides.items():
-        if not count.files:
+    for split, rows in scan.rows.items():
+        check = f"{split} problems"
+        if not rows.files:
             continue
-        if answers is None:
-            yield skip(f"{side} problems", "not asked for: there is no server or dataset to ask")
-        elif survey.server_error is not None:
+        if not scan.asked:
+            yield skip(check, "not asked for: there is no server or dataset to ask")
+        elif scan.server_error is not None:
             yield fail(
-                f"{side} problems",
-                f"the server failed while they were asked for: {survey.server_error}",
+                check,
+                f"the server failed while they were asked for: {scan.server_error}",
                 "look at its log",
             )
-        elif answers[side].asked:
-            yield _problems(side, answers[side], run, reward)
-            yield from _truths(side, answers[side])
+        elif rows.asked:
+            yield _with_reward(split, rows, run, settings)
+            if rows.other_truth.count:
+                yield warn(
+                    f"{split} truths",
+                    f"{share(rows.other_truth.count, rows.asked)} of {rows.asked:,} problems have"
+                    " another ground truth in the row than at the server, the first:"
+                    f" {rows.other_truth.first}",
+                    "the row's decides in training; export the rows from the dataset that is"
+                    " served",
+                )
 
 
-def _problems(side: Side, answers: Answers, run: VerlRun | None, reward: RewardSettings) -> Finding:
-    check, asked = f"{side} problems", answers.asked
-    bare = asked - answers.inline
-    known = f"{share(answers.known, bare)} of {bare:,} known to the server"
-    if answers.inline:
-        known = f"{answers.inline:,} with nodes in the row" + (f", {known}" if bare else "")
-    found = f"{known}, {share(answers.with_nodes, asked)} have nodes"
-    if not answers.unscorable:
-        return ok(check, found)
+def _with_reward(
+    split: Split, rows: SplitRows, run: VerlRun | None, settings: RewardSettings
+) -> Finding:
+    """Say how many problems will have a reward."""
+    check, asked = f"{split} problems", rows.asked
+    if not rows.unscorable:
+        bare = asked - rows.inline
+        known = f"{share(rows.known, bare)} of {bare:,} known to the server"
+        if rows.inline:
+            known = f"{rows.inline:,} with nodes in the row" + (f", {known}" if bare else "")
+        return ok(check, f"{known}, {share(rows.with_nodes, asked)} have nodes")
+    unrewarded = sum(found.count for found in rows.unscorable.values())
     reasons = "; ".join(
-        f"{tally.count:,} {reason} (the first: {tally.first})"
-        for reason, tally in answers.unscorable.items()
+        f"{found.count:,} {reason} (the first: {found.first})"
+        for reason, found in rows.unscorable.items()
     )
     found = (
-        f"{share(answers.never_rewarded, asked)} of {asked:,} have no reward under"
-        f" reward={reward.reward}: {reasons}"
+        f"{share(unrewarded, asked)} of {asked:,} have no reward under reward={settings.reward}:"
+        f" {reasons}"
     )
-    if reward.on_unscorable == "raise":
-        return fail(
-            check,
-            f"{found}; {consequence(run, training=side is Side.TRAIN)}",
-            "serve the dataset of these rows, or drop them",
-        )
-    return warn(
-        check,
-        f"{found}; they get on_unscorable={reward.on_unscorable:g}",
-        "serve the dataset of these rows, or drop them",
-    )
-
-
-def _truths(side: Side, answers: Answers) -> Iterator[Finding]:
-    other = answers.other_truth
-    if other.count:
-        yield warn(
-            f"{side} truths",
-            f"{share(other.count, answers.asked)} of {answers.asked:,} problems have another ground"
-            f" truth in the row than at the server, the first: {other.first}",
-            "the row's decides in training; export the rows from the dataset that is served",
-        )
+    advice = "serve the dataset of these rows, or drop them"
+    if settings.on_unscorable == "raise":
+        then = consequence(run, training=split is Split.TRAIN)
+        return fail(check, f"{found}; {then}", advice)
+    return warn(check, f"{found}; they get on_unscorable={settings.on_unscorable:g}", advice)

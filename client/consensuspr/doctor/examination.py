@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing, nullcontext
 
 from consensuspr.client.training import RewardSettings
 from consensuspr.doctor import checks, dataset_checks
-from consensuspr.doctor.checks import Reward
-from consensuspr.doctor.dataset_checks import Questioner, Side, Survey
-from consensuspr.doctor.findings import Finding, ProgressBar, Setup, fail, skip
+from consensuspr.doctor.checks import PlannedReward
+from consensuspr.doctor.dataset_checks import RowScan, Split
+from consensuspr.doctor.findings import Finding, ProgressBar, TrainingSetup, fail, skip
 from consensuspr.doctor.verl_config import ProbeFailed, TrainingCommand, VerlRun, describe
 
 
-def examine(setup: Setup, progress: ProgressBar) -> Iterator[Finding]:
+def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
     """Yield one finding after the other, as soon as it is known.
 
     Args:
@@ -23,7 +23,7 @@ def examine(setup: Setup, progress: ProgressBar) -> Iterator[Finding]:
     Raises:
         InputError: the setup names a run that cannot be looked at here.
     """
-    run, reward = None, Reward(RewardSettings())
+    run, reward = None, PlannedReward(RewardSettings())
     if setup.command is not None or setup.config_file is not None:
         try:
             with progress("asking verl", 1, "run") as advance_to:
@@ -50,22 +50,20 @@ def examine(setup: Setup, progress: ProgressBar) -> Iterator[Finding]:
 
 
 def _server_and_rows(
-    setup: Setup, run: VerlRun | None, reward: Reward, progress: ProgressBar
+    setup: TrainingSetup, run: VerlRun | None, reward: PlannedReward, progress: ProgressBar
 ) -> Iterator[Finding]:
     """Check what takes a server, files, or both."""
     settings = reward.settings
     address = setup.address or settings.address
-    with ExitStack() as stack:
-        met, finding = checks.meet(address, setup.timeout_s)
+    client, info, finding = checks.ask_server(address, setup.timeout_s)
+    with closing(client) if client is not None else nullcontext():
         yield finding
         if run is not None and reward.valid:
             yield from checks.check_address(run, address, settings)
         dataset = None
-        if met is not None:
-            stack.callback(met.client.close)
-            yield from checks.check_versions(met.info)
-            name = setup.dataset or settings.dataset
-            dataset, finding = checks.choose_dataset(met.info, name)
+        if info is not None:
+            yield from checks.check_versions(info)
+            dataset, finding = checks.choose_dataset(info, setup.dataset or settings.dataset)
             yield finding
         for path, role in (
             (setup.dataset_file, "--dataset"),
@@ -73,35 +71,21 @@ def _server_and_rows(
         ):
             if path is not None:
                 yield checks.check_file(path, role, dataset)
-        questioner = None
-        if met is not None and dataset is not None:
-            questioner = Questioner(met.client, dataset.name, settings)
-        yield from _rows(setup, run, reward, questioner, progress)
-
-
-def _rows(
-    setup: Setup,
-    run: VerlRun | None,
-    reward: Reward,
-    questioner: Questioner | None,
-    progress: ProgressBar,
-) -> Iterator[Finding]:
-    files = {
-        Side.TRAIN: setup.train_files or _files(run, "data.train_files"),
-        Side.VALIDATION: setup.val_files or _files(run, "data.val_files"),
-    }
-    train = None
-    if any(files.values()):
+        files = {
+            Split.TRAIN: setup.train_files or _files(run, "data.train_files"),
+            Split.VALIDATION: setup.val_files or _files(run, "data.val_files"),
+        }
         key = (run and run.get("data.prompt_key")) or "prompt"
-        survey = Survey(reward.settings.problem_id_format, key, questioner)
-        survey.run(files, progress)
-        train = survey.sides[Side.TRAIN]
-        yield from dataset_checks.check_rows(survey)
-        yield from dataset_checks.check_ids(survey)
-        answers = questioner.answers if questioner else None
-        yield from dataset_checks.check_problems(survey, answers, run, reward.settings)
+        server = (client, dataset.name) if client is not None and dataset is not None else None
+        scan = RowScan(settings, key, server)
+        if any(files.values()):
+            scan.run(files, progress)
+            yield from dataset_checks.check_rows(scan)
+            yield from dataset_checks.check_ids(scan)
+            yield from dataset_checks.check_problems(scan, run, settings)
     if run is not None and reward.valid:
-        rows = train.rows if train and train.files and not train.bad_files else None
+        train = scan.rows[Split.TRAIN]
+        rows = train.rows if train.files and not train.bad_files else None
         yield from checks.check_schedule(run, reward, rows)
 
 

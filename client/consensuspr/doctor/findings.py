@@ -1,4 +1,4 @@
-"""What a check says: how bad it is, what was found, and what to do about it."""
+"""What is examined, and what a check says: how bad it is, what was found, what to do about it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,40 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from consensuspr.doctor.verl_config import TrainingCommand
+
+# Shows how far a long piece of work is: from a word, a total and a unit to what takes how many are
+# done, as ``consensuspr.console.count_progress`` does.
+ProgressBar: TypeAlias = Callable[
+    [str, int | None, str], AbstractContextManager[Callable[[int], None]]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """A training set-up, as far as it is told.
+
+    Attributes:
+        address: of the server; None for the run's own, else the default.
+        dataset: name at the server; None for the run's own.
+        dataset_file: whose content the server's dataset must have.
+        train_files: Parquet files; empty for the run's own.
+        val_files: Parquet files; empty for the run's own.
+        command: how the run is started.
+        config_file: configuration of the run, in place of the command's.
+        timeout_s: for one call to the server.
+    """
+
+    address: str | None = None
+    dataset: str | None = None
+    dataset_file: Path | None = None
+    train_files: tuple[str, ...] = ()
+    val_files: tuple[str, ...] = ()
+    command: TrainingCommand | None = None
+    config_file: Path | None = None
+    timeout_s: float = 60.0
 
 
 class Level(StrEnum):
@@ -67,41 +98,3 @@ def share(count: int, total: int) -> str:
     if count < total and shown == "100.0":
         shown = "99.9"
     return f"{count:,} ({shown} %)"
-
-
-# MERGED What is to be examined: a server, files of rows, and the run that will use them.
-
-
-class ProgressBar(Protocol):
-    """Shows how far a long piece of work is."""
-
-    def __call__(
-        self, what: str, total: int | None, unit: str
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        """Return what yields a function that takes how many are done."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A training set-up, as far as it is told.
-
-    Attributes:
-        address: of the server; None for the run's own, else the default.
-        dataset: name at the server; None for the run's own.
-        dataset_file: whose content the server's dataset must have.
-        train_files: Parquet files; empty for the run's own.
-        val_files: Parquet files; empty for the run's own.
-        command: how the run is started.
-        config_file: configuration of the run, in place of the command's.
-        timeout_s: for one call to the server.
-    """
-
-    address: str | None = None
-    dataset: str | None = None
-    dataset_file: Path | None = None
-    train_files: tuple[str, ...] = ()
-    val_files: tuple[str, ...] = ()
-    command: TrainingCommand | None = None
-    config_file: Path | None = None
-    timeout_s: float = 60.0

@@ -3,37 +3,46 @@
 verl prints, configures logging and loads torch when it is imported, and its plugins may do
 anything; none of that belongs into the process of a command.  The request and the result are
 JSON; a step that fails leaves its reason in the result, and the steps before it stand.
+
+Hydra refuses a misspelt key, except where it is added (``+key=value``) or stands in a file; then
+nobody says a word about it, whether or not anything reads it.  Such keys are found here: a key is
+read as an attribute (``config.trainer.nnodes``), as a text (``config.get("nnodes")``) or as an
+argument (``f(**config)``), so that a name that occurs in none of these ways in the source code of
+verl and of the trainer, which is not run for it, is read by nobody.  A name that does occur may
+still belong to something else: the answer errs towards silence.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from consensuspr.doctor.verl_config import (
-    DEFAULT_MODULE,
-    TrainingCommand,
-    added,
-    calls,
-    first_unread,
-    hydra_config,
-    set_below,
-    used_names,
-)
+from consensuspr.doctor.verl_config import DEFAULT_MODULE, TrainingCommand
 
 MIGRATION = "migrate_legacy_reward_impl"
 PLUGIN = "consensuspr"
 _LEGACY_FILE = "legacy_reward_impl.yaml"
 
+# Whoever is configured by these reads them itself: other libraries, or this one.
+_PASSED_ON = ("_kwargs", "override_config", "override_transformer_config", "ray_init")
 
-class Failed(Exception):
+KeyPath = tuple[str, ...]
+
+# Dotted ones too: OmegaConf.select(config, "trainer.nnodes").
+_NAME = re.compile(r"[\w.\-]{1,200}")
+
+
+class _Refused(Exception):
     """A step failed for a reason that the user can mend."""
 
 
@@ -55,7 +64,7 @@ def _step(result: dict[str, Any], name: str, work: Callable[[], None]) -> None:
 
 def _reason(error: BaseException) -> str:
     """Return the first lines of an error; Hydra says in the second what to do."""
-    text = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, _Refused) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "; ".join(lines[:2])[:600]
 
@@ -92,11 +101,11 @@ def _module_file(module: str) -> Path:
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:
-        raise Failed(f"there is no module {module!r} in this environment")
+        raise _Refused(f"there is no module {module!r} in this environment")
     folder = next(iter(spec.submodule_search_locations or []), None)
     file = Path(folder, *rest).with_suffix(".py") if folder and rest else Path(spec.origin or "")
     if not file.is_file():
-        raise Failed(f"there is no module {module!r} in this environment")
+        raise _Refused(f"there is no module {module!r} in this environment")
     return file
 
 
@@ -105,7 +114,9 @@ def _hydra_config(command: TrainingCommand, main_file: Path) -> tuple[Path, str]
     own_path, own_name = hydra_config(main_file)
     name = command.config_name or own_name
     if name is None:
-        raise Failed(f"@hydra.main of {command.module} names no configuration; give --config-name")
+        raise _Refused(
+            f"@hydra.main of {command.module} names no configuration; give --config-name"
+        )
     # A path in the decorator and one on the command line are both relative to the module.
     folder = main_file.parent / (command.config_path or own_path or ".")
     return folder.resolve(), name.removesuffix(".yaml")
@@ -115,7 +126,7 @@ def _compose(folder: Path, name: str, overrides: Any) -> Any:
     from hydra import compose, initialize_config_dir
 
     if not folder.is_dir():
-        raise Failed(f"there is no folder {folder} of configurations")
+        raise _Refused(f"there is no folder {folder} of configurations")
     with initialize_config_dir(str(folder), version_base=None):
         return compose(name, overrides=list(overrides))
 
@@ -163,10 +174,10 @@ def _load_plugin() -> None:
     """Load our entry point as verl 0.9.1 does, which keeps it to itself where that fails."""
     policy = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip().lower()
     if policy != "auto" and PLUGIN not in [name.strip() for name in policy.split(",")]:
-        raise Failed(f"VERL_USE_EXTERNAL_PLUGINS={policy} leaves it out")
+        raise _Refused(f"VERL_USE_EXTERNAL_PLUGINS={policy} leaves it out")
     entries = importlib.metadata.entry_points(group="verl.plugins", name=PLUGIN)
     if not entries:
-        raise Failed("this install of consensuspr has no entry point in verl.plugins")
+        raise _Refused("this install of consensuspr has no entry point in verl.plugins")
     for entry in entries:
         entry.load()
 
@@ -195,7 +206,9 @@ def _resolve_manager_of_0_7(config: Any) -> type:
     elif chosen.source == "importlib":
         found = load_extern_object(chosen.module.path, chosen.name)
     else:
-        raise Failed(f"reward.reward_manager.source must be register or importlib: {chosen.source}")
+        raise _Refused(
+            f"reward.reward_manager.source must be register or importlib: {chosen.source}"
+        )
     return found
 
 
@@ -219,6 +232,129 @@ def _same_source(one: Any, two: Any) -> bool:
     """Tell whether two functions are one; loaded from a file it is another object each time."""
     same_file = inspect.getsourcefile(one) == inspect.getsourcefile(two)
     return same_file and one.__qualname__ == two.__qualname__
+
+
+def leaves(config: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield path and value of all that is no mapping, and of empty mappings."""
+    for key, value in config.items():
+        path = (*above, str(key))
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, path)
+        else:
+            yield path, value
+
+
+def added(config: Mapping[str, Any], own: Mapping[str, Any]) -> list[KeyPath]:
+    """Return the leaves of a run's configuration that verl's own has no place for.
+
+    Left out is what stands below a mapping that verl passes on as a whole (``engine_kwargs``),
+    or below one that its own configuration leaves empty, to be filled by the user.
+
+    Args:
+        config: of the run.
+        own: verl's, without any override.
+    """
+    return [path for path, _ in leaves(config) if _is_foreign(path, own)]
+
+
+def _is_foreign(path: KeyPath, own: Mapping[str, Any]) -> bool:
+    place: Any = own
+    for key in path:
+        if any(key.endswith(name) for name in _PASSED_ON):
+            return False
+        if not isinstance(place, Mapping):
+            # A null that the user has filled with a mapping.
+            return False
+        if key not in place:
+            return bool(place)
+        place = place[key]
+    return False
+
+
+def first_unread(path: KeyPath, own: Mapping[str, Any], read: frozenset[str]) -> str | None:
+    """Return the first key on a foreign path, dotted from the top, that no code reads.
+
+    Args:
+        path: of :func:`added`.
+        own: verl's configuration; keys that it knows are taken as read.
+        read: names that occur in code as an attribute, a text or an argument.
+    """
+    place: Any = own
+    for depth, key in enumerate(path):
+        place = place.get(key) if isinstance(place, Mapping) else None
+        if place is None and key not in read:
+            return ".".join(path[: depth + 1])
+    return None
+
+
+def set_below(config: Mapping[str, Any], roots: Sequence[str]) -> dict[str, Any]:
+    """Return what is set below some top keys: dotted path and value, nulls left out."""
+    return {
+        ".".join(path): value
+        for root in roots
+        for path, value in leaves({root: config.get(root)})
+        if value is not None and value != {}
+    }
+
+
+def used_names(folders: Iterable[Path]) -> frozenset[str]:
+    """Return the names used in all Python files below some folders; unreadable ones are skipped."""
+    found: set[str] = set()
+    for folder in folders:
+        for file in sorted(folder.rglob("*.py")):
+            found.update(_names_in(file))
+    return frozenset(found)
+
+
+def calls(file: Path, name: str) -> bool:
+    """Tell whether a file calls a function of this name."""
+    return any(
+        isinstance(node, ast.Call) and _last_name(node.func) == name for node in _nodes(file)
+    )
+
+
+def hydra_config(file: Path) -> tuple[str | None, str | None]:
+    """Return config_path and config_name that a file gives to ``@hydra.main``."""
+    for node in _nodes(file):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "hydra.main":
+            given = {
+                keyword.arg: keyword.value.value
+                for keyword in node.keywords
+                if isinstance(keyword.value, ast.Constant)
+            }
+            path, name = given.get("config_path"), given.get("config_name")
+            return (
+                path if isinstance(path, str) else None,
+                name if isinstance(name, str) else None,
+            )
+    return None, None
+
+
+def _names_in(file: Path) -> Iterator[str]:
+    for node in _nodes(file):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Constant) and _NAME.fullmatch(str(node.value)):
+            yield from str(node.value).split(".")
+
+
+def _nodes(file: Path) -> Iterator[ast.AST]:
+    try:
+        with warnings.catch_warnings():
+            # Odd escapes in others' code are not ours to report.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return iter(())
+    return ast.walk(tree)
+
+
+def _last_name(function: ast.expr) -> str | None:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else None
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Keys of a configuration: which of them verl's own configuration does not know.
+"""The verl run that is to be checked: the command that a person means, and what verl says of it.
 
-Hydra refuses a misspelt key, except where it is added (``+key=value``) or stands in a file;
-then nobody says a word about it, whether or not anything reads it.
+``consensuspr doctor --`` may be put before the whole training command, environment variables
+included, so that what is checked is what will be run.  verl is asked in a child process
+(``probe.py``); what it says is a :class:`VerlRun`.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
@@ -14,163 +14,23 @@ import re
 import subprocess
 import sys
 import tempfile
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 
-# Whoever is configured by these reads them itself: other libraries, or this one.
-_PASSED_ON = ("_kwargs", "override_config", "override_transformer_config", "ray_init")
-
-KeyPath = tuple[str, ...]
-
-
-def leaves(config: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield path and value of all that is no mapping, and of empty mappings."""
-    for key, value in config.items():
-        path = (*above, str(key))
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, path)
-        else:
-            yield path, value
-
-
-def added(config: Mapping[str, Any], own: Mapping[str, Any]) -> list[KeyPath]:
-    """Return the leaves of a run's configuration that verl's own has no place for.
-
-    Left out is what stands below a mapping that verl passes on as a whole (``engine_kwargs``),
-    or below one that its own configuration leaves empty, to be filled by the user.
-
-    Args:
-        config: of the run.
-        own: verl's, without any override.
-    """
-    return [path for path, _ in leaves(config) if _is_foreign(path, own)]
-
-
-def _is_foreign(path: KeyPath, own: Mapping[str, Any]) -> bool:
-    place: Any = own
-    for key in path:
-        if any(key.endswith(name) for name in _PASSED_ON):
-            return False
-        if not isinstance(place, Mapping):
-            # A null that the user has filled with a mapping.
-            return False
-        if key not in place:
-            return bool(place)
-        place = place[key]
-    return False
-
-
-def first_unread(path: KeyPath, own: Mapping[str, Any], read: frozenset[str]) -> str | None:
-    """Return the first key on a foreign path, dotted from the top, that no code reads.
-
-    Args:
-        path: of :func:`added`.
-        own: verl's configuration; keys that it knows are taken as read.
-        read: names that occur in code as an attribute, a text or an argument.
-    """
-    place: Any = own
-    for depth, key in enumerate(path):
-        place = place.get(key) if isinstance(place, Mapping) else None
-        if place is None and key not in read:
-            return ".".join(path[: depth + 1])
-    return None
-
-
-def set_below(config: Mapping[str, Any], roots: Sequence[str]) -> dict[str, Any]:
-    """Return what is set below some top keys: dotted path and value, nulls left out."""
-    return {
-        ".".join(path): value
-        for root in roots
-        for path, value in leaves({root: config.get(root)})
-        if value is not None and value != {}
-    }
-
-
-# MERGED Which names a package's source code uses, found without running any of it.
-#
-# A key of a configuration is read as an attribute (``config.trainer.nnodes``), as a text
-# (``config.get("nnodes")``) or as an argument (``f(**config)``).  A name that occurs in none of
-# these ways is read by nobody; a name that does occur may still belong to something else, so
-# that the answer errs towards silence.
-
-# Dotted ones too: OmegaConf.select(config, "trainer.nnodes").
-_NAME = re.compile(r"[\w.\-]{1,200}")
-
-
-def used_names(folders: Iterable[Path]) -> frozenset[str]:
-    """Return the names used in all Python files below some folders; unreadable ones are skipped."""
-    found: set[str] = set()
-    for folder in folders:
-        for file in sorted(folder.rglob("*.py")):
-            found.update(_names_in(file))
-    return frozenset(found)
-
-
-def calls(file: Path, name: str) -> bool:
-    """Tell whether a file calls a function of this name."""
-    return any(
-        isinstance(node, ast.Call) and _last_name(node.func) == name for node in _nodes(file)
-    )
-
-
-def hydra_config(file: Path) -> tuple[str | None, str | None]:
-    """Return config_path and config_name that a file gives to ``@hydra.main``."""
-    for node in _nodes(file):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "hydra.main":
-            given = {
-                keyword.arg: keyword.value.value
-                for keyword in node.keywords
-                if isinstance(keyword.value, ast.Constant)
-            }
-            path, name = given.get("config_path"), given.get("config_name")
-            return (
-                path if isinstance(path, str) else None,
-                name if isinstance(name, str) else None,
-            )
-    return None, None
-
-
-def _names_in(file: Path) -> Iterator[str]:
-    for node in _nodes(file):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Constant) and _NAME.fullmatch(str(node.value)):
-            yield from str(node.value).split(".")
-
-
-def _nodes(file: Path) -> Iterator[ast.AST]:
-    try:
-        with warnings.catch_warnings():
-            # Odd escapes in others' code are not ours to report.
-            warnings.simplefilter("ignore")
-            tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return iter(())
-    return ast.walk(tree)
-
-
-def _last_name(function: ast.expr) -> str | None:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else None
-
-
-# MERGED The run that a person means: the training command itself, or its Hydra overrides alone.
-#
-# ``consensuspr doctor --`` may be put before the whole command, environment variables included,
-# so that what is checked is what will be run.
-
 DEFAULT_MODULE = "verl.trainer.main_ppo"
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _CONFIG_FLAGS = {"--config-name": "name", "-cn": "name", "--config-path": "path", "-cp": "path"}
+
+# Of verl 0.8 the trainer that became V1: it tells samples their step, and moves no settings of old.
+SYNC_TRAINER_OF_0_8 = "verl.trainer.main_ppo_sync"
+
+# Importing torch and Ray from a network disk takes minutes.
+_PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +101,6 @@ def _with_hydra(command: TrainingCommand, words: Sequence[str]) -> TrainingComma
         config_name=config.get("name"),
         config_path=config.get("path"),
     )
-
-
-# MERGED The verl run that is to be checked, as verl itself sees it.
-#
-# The probe runs in a child process (``probe.py``); what it says is a :class:`VerlRun`.
-
-# Of verl 0.8 the trainer that became V1: it tells samples their step, and moves no settings of old.
-SYNC_TRAINER_OF_0_8 = "verl.trainer.main_ppo_sync"
-
-# Importing torch and Ray from a network disk takes minutes.
-_PATIENCE_S = 600.0
 
 
 class ProbeFailed(ConsensusPRError):

@@ -1,0 +1,501 @@
+"""The checks of server, run and settings, one finding at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from consensuspr.client.training import RewardSettings
+from consensuspr.client.verl.config import epoch_clock
+from consensuspr.core import NORMAL_FORM_VERSION
+from consensuspr.doctor.checks import (
+    PlannedReward,
+    ask_server,
+    check_address,
+    check_filter,
+    check_ignored_keys,
+    check_manager,
+    check_overlong,
+    check_paths,
+    check_schedule,
+    check_unscorable,
+    check_verl,
+    check_versions,
+    check_workers,
+    choose_dataset,
+    is_local,
+    read_reward,
+)
+from consensuspr.doctor.verl_config import Named
+from consensuspr.scoring.answers import ANSWER_VERSION
+from consensuspr.version import VERSION
+from consensuspr.wire.server_info import DatasetInfo, ServerInfo
+
+if TYPE_CHECKING:
+    from tests.doctor.conftest import Lines, Plan
+
+MANAGER = Named("consensuspr.client.verl.manager.ConsensusRewardManager", True)
+NAIVE = Named("verl.experimental.reward_loop.reward_manager.naive.NaiveRewardManager", False)
+OUR_FUNCTION = Named("compute_score of pkg://consensuspr.client.verl", True)
+
+KWARGS = "reward.reward_kwargs"
+
+Serve = Callable[..., ServerInfo]
+
+
+@pytest.fixture
+def info() -> Serve:
+    """Describe a server of this version with some datasets."""
+
+    def described(*names: str) -> ServerInfo:
+        return ServerInfo(
+            server_version=VERSION,
+            protocol_version=1,
+            normal_form_version=NORMAL_FORM_VERSION,
+            answer_version=ANSWER_VERSION,
+            core_backend="native",
+            datasets=tuple(DatasetInfo(n, "sha256:" + "0" * 64, 50, 0, 0, 0, 2) for n in names),
+            max_response_bytes=1,
+            max_message_bytes=1,
+            max_rollouts=1,
+            max_inline_nodes=1,
+            max_expressions_per_node=1,
+            max_expression_bytes=1,
+            max_inline_bytes=1,
+        )
+
+    return described
+
+
+def test_versions(info: Serve, lines: Lines) -> None:
+    assert lines(check_versions(info()))[0].startswith("ok versions: protocol 1, normal form ")
+    older = replace(info(), server_version="0.0.1", normal_form_version="0")
+    assert lines(check_versions(older)) == [
+        f"warn versions: release 0.0.1 there and {VERSION} here, normal form 0 there and"
+        f" {NORMAL_FORM_VERSION} here → install the same version on both sides; scores made here"
+        " may differ from the server's"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "line"),
+    [
+        (["a"], None, "ok dataset: 'a': 50 problems, 2 of them without nodes, sha256:000"),
+        (["a", "b"], "b", "ok dataset: 'b': 50 problems"),
+        (["a", "b"], None, "FAIL dataset: the server has several ('a', 'b') and none is named"),
+        (["a"], "b", "FAIL dataset: the server has no 'b', it has 'a'"),
+    ],
+)
+def test_the_dataset(
+    info: Serve, lines: Lines, names: list[str], wanted: str | None, line: str
+) -> None:
+    chosen, finding = choose_dataset(info(*names), wanted)
+    assert lines(iter([finding]))[0].startswith(line)
+    assert (chosen is not None) == line.startswith("ok")
+
+
+def test_an_address_that_is_none(lines: Lines) -> None:
+    client, info, finding = ask_server("no-port", 1.0)
+    assert (client, info) == (None, None)
+    assert lines(iter([finding])) == [
+        "FAIL server: address must be HOST:PORT, got 'no-port' → give its address as HOST:PORT"
+    ]
+
+
+BY_PATH = {
+    "reward.reward_manager.source": "importlib",
+    "reward.reward_manager.name": "ConsensusRewardManager",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "ok verl: version 0.9.1, verl.trainer.main_ppo"),
+        ({"version": "0.6.0"}, "FAIL verl: version 0.6.0 is older than 0.7.1 → upgrade verl"),
+        (
+            {"version": None, "errors": {"verl": "ImportError: no torch"}},
+            "FAIL verl: cannot be imported: ImportError: no torch → mend the environment;",
+        ),
+    ],
+)
+def test_verl_itself(plan: Plan, lines: Lines, fields: dict[str, Any], line: str) -> None:
+    (found,) = lines(check_verl(plan(**fields)))
+    assert found.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "line"),
+    [
+        ({}, {}, f"ok reward manager: {MANAGER.name}"),
+        (BY_PATH, {"version": "0.7.1"}, f"ok reward manager: {MANAGER.name}"),
+        (
+            {},
+            {"manager": NAIVE, "function": OUR_FUNCTION},
+            f"ok reward manager: {NAIVE.name} with compute_score of consensuspr",
+        ),
+        (
+            {},
+            {"manager": NAIVE},
+            f"FAIL reward manager: verl will reward by {NAIVE.name}, not by consensuspr → set"
+            " reward.reward_manager.name=consensuspr",
+        ),
+        (
+            {},
+            {"manager": NAIVE, "version": "0.8.0"},
+            f"FAIL reward manager: verl will reward by {NAIVE.name}, not by consensuspr → set"
+            " reward.reward_manager.source=importlib",
+        ),
+        (
+            {"reward.reward_model.enable": True},
+            {},
+            "FAIL reward manager: reward.reward_model.enable=True: verl asks the reward model",
+        ),
+        (
+            {},
+            {"manager": None, "version": "0.8.0", "errors": {"manager": "unknown"}},
+            "FAIL reward manager: verl 0.8.0 knows no manager 'consensuspr': it reads no entry"
+            " points → export VERL_USE_EXTERNAL_MODULES=consensuspr.client.verl.plugin",
+        ),
+        (
+            {},
+            {"manager": None, "errors": {"manager": "unknown", "plugin": "ImportError: grpc"}},
+            "FAIL reward manager: verl has no manager 'consensuspr': ImportError: grpc → mend",
+        ),
+        (
+            {"reward.reward_manager.name": "consensusprr"},
+            {"manager": None, "errors": {"manager": "ValueError: unknown"}},
+            "FAIL reward manager: 'consensusprr' cannot be loaded: ValueError: unknown → set"
+            " reward.reward_manager.name=consensuspr",
+        ),
+    ],
+)
+def test_where_rewards_come_from(
+    plan: Plan, lines: Lines, changes: dict[str, Any], fields: dict[str, Any], line: str
+) -> None:
+    (found,) = lines(check_manager(plan(changes, **fields)))
+    assert found.startswith(line)
+
+
+def test_a_function_that_our_manager_never_calls(plan: Plan, lines: Lines) -> None:
+    run = plan({"reward.custom_reward_function.path": "mine.py"})
+    assert "warn reward manager: reward.custom_reward_function.path is set" in "\n".join(
+        lines(check_manager(run))
+    )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "line"),
+    [
+        ({"address": "a:1", "alpha": 0.2}, "ok settings: reward.reward_kwargs: address=a:1,"),
+        ({"alhpa": 0.2}, "FAIL settings: unknown setting 'alhpa' in reward.reward_kwargs; did you"),
+        ({"alpha": 2}, "FAIL settings: reward.reward_kwargs.alpha: "),
+        (
+            {"overlong_buffer_cfg": {"enable": True, "len": 512}},
+            "FAIL settings: max_resp_len must be a number of tokens of at least",
+        ),
+    ],
+)
+def test_settings(plan: Plan, lines: Lines, kwargs: dict[str, Any], line: str) -> None:
+    reward, finding = read_reward(plan({"reward.reward_kwargs": kwargs}))
+    assert lines(iter([finding]))[0].startswith(line)
+    assert reward.valid == line.startswith("ok")
+    assert reward.settings.address == kwargs.get("address", reward.settings.address)
+
+
+def test_settings_of_the_function(plan: Plan) -> None:
+    key = "reward.custom_reward_function.reward_kwargs"
+    run = plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION)
+    reward, finding = read_reward(run)
+    assert (reward.settings.reward, reward.by_manager, finding.level) == ("max", False, "ok")
+    run = plan({key: {"score_log": "/tmp/log"}}, manager=NAIVE, function=OUR_FUNCTION)
+    assert read_reward(run)[1].level == "FAIL"
+
+
+def test_nothing_ignored(plan: Plan, lines: Lines) -> None:
+    assert lines(check_ignored_keys(plan())) == ["ok ignored keys: none is set"]
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("reward_model.reward_manager", "reward.reward_manager.name"),
+        ("custom_reward_function.path", "reward.custom_reward_function.path"),
+        ("reward_model.reward_kwargs.alpha", "+reward.reward_kwargs.alpha"),
+        ("reward_model.enable", "reward.reward_model.enable"),
+        ("reward_model.model.path", "reward.reward_model.model_path"),
+        ("sandbox_fusion.url", "reward.sandbox_fusion.url"),
+    ],
+)
+def test_reward_settings_of_old(plan: Plan, lines: Lines, key: str, instead: str) -> None:
+    run = plan(legacy={key: "x"}, unread=(key,))
+    assert lines(check_ignored_keys(run)) == [
+        f"FAIL ignored key: verl.trainer.main_ppo of verl 0.9.1 never reads {key}=x → set"
+        f" {instead}=x"
+    ]
+    moved = plan(legacy={key: "x"}, migrates=True)
+    assert lines(check_ignored_keys(moved)) == ["ok ignored keys: none is set"]
+
+
+def test_a_key_that_nothing_reads(plan: Plan, lines: Lines) -> None:
+    (line,) = lines(check_ignored_keys(plan(unread=("data.foo",))))
+    assert line.startswith("warn ignored key: verl 0.9.1 has no key data.foo, and nothing in its")
+
+
+BUFFER = {"enable": True, "len": 512, "penalty_factor": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("reward", "groups", "levels"),
+    [
+        ({}, {"enable": False, "metric": "reward"}, []),
+        ({}, {"enable": True, "metric": "acc"}, ["ok"]),
+        ({}, {"enable": True, "metric": "reward"}, ["warn"]),
+        ({}, {"enable": True, "metric": "ncr"}, ["warn"]),
+        ({}, {"enable": True, "metric": "status"}, ["FAIL"]),
+        ({}, {"enable": True, "metric": "accuracy"}, ["FAIL"]),
+        ({}, {"enable": True, "metric": None}, ["FAIL"]),
+        ({}, {"enable": True, "metric": "acc", "max_num_gen_batches": 10}, ["ok", "warn"]),
+        ({"reward": "curriculum"}, {"enable": True, "metric": "acc"}, ["warn"]),
+        ({"reward": "curriculum"}, {"enable": True, "metric": "score"}, ["ok"]),
+        ({"reward": "curriculum"}, {"enable": True, "metric": "ncr"}, ["warn"]),
+        ({"reward": "outcome"}, {"enable": True, "metric": "reward"}, ["ok"]),
+        ({"reward": "outcome"}, {"enable": True, "metric": "score"}, ["ok"]),
+        (
+            {"reward": "outcome", "max_resp_len": 4096, "overlong_buffer_cfg": BUFFER},
+            {"enable": True, "metric": "reward"},
+            ["warn"],
+        ),
+    ],
+)
+def test_the_group_filter(
+    plan: Plan, reward: dict[str, Any], groups: dict[str, Any], levels: list[str]
+) -> None:
+    run = plan({KWARGS: reward, "algorithm.filter_groups": groups})
+    assert [f.level for f in check_filter(run, read_reward(run)[0])] == levels
+
+
+@pytest.mark.parametrize(
+    ("longest", "buffer", "limit", "line"),
+    [
+        (None, None, 4096, "ok overlong penalty: off"),
+        (4096, BUFFER, 4096, "ok overlong penalty: from 3,584 tokens on, -1 at 4,096"),
+        (
+            4096,
+            BUFFER,
+            3840,
+            "warn overlong penalty: max_resp_len=4,096, but data.max_response_length=3,840: the"
+            " longest response gets -0.5 instead of -1 → set +reward.reward_kwargs.max_resp_len="
+            "3840",
+        ),
+        (8192, BUFFER, 4096, "FAIL overlong penalty: it begins at 7,680 tokens and responses end"),
+        (512, BUFFER, 512, "warn overlong penalty: overlong_buffer_cfg.len equals max_resp_len"),
+    ],
+)
+def test_the_overlong_penalty(
+    plan: Plan, lines: Lines, longest: int, buffer: object, limit: int, line: str
+) -> None:
+    run = plan(
+        {
+            KWARGS: {"max_resp_len": longest, "overlong_buffer_cfg": buffer},
+            "data.max_response_length": limit,
+        }
+    )
+    (found,) = lines(check_overlong(run, read_reward(run)[0].overlong))
+    assert found.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "part"),
+    [
+        ({}, "ok", "drops the sample and trains its group smaller"),
+        (
+            {"trainer.v1.sampler.sync_refill_failed_groups": True},
+            "ok",
+            "replaces groups of which no sample is left",
+        ),
+        ({"trainer.v1.trainer_mode": "separate_async"}, "ok", "drops its whole group"),
+        ({"trainer.use_v1": False}, "ok", "training stops at the first"),
+        ({KWARGS: {"on_unscorable": 0.0}}, "warn", "are trained on with this reward"),
+    ],
+)
+def test_what_becomes_of_a_sample_without_reward(
+    plan: Plan, changes: dict[str, Any], level: str, part: str
+) -> None:
+    run = plan(changes)
+    (found,) = check_unscorable(run, read_reward(run)[0])
+    assert found.level == level
+    assert part in found.found
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:50051", True),
+        ("127.9.9.9:1", True),
+        ("localhost:50051", True),
+        ("[::1]:50051", True),
+        ("0.0.0.0:50051", True),
+        ("unix:/tmp/socket", True),
+        ("dns:///localhost:50051", True),
+        ("10.0.0.7:50051", False),
+        ("head-node:50051", False),
+        ("[2001:db8::1]:50051", False),
+    ],
+)
+def test_addresses_that_mean_whoever_uses_them(address: str, local: bool) -> None:
+    assert is_local(address) == local
+
+
+@pytest.mark.parametrize(
+    ("address", "nodes", "levels"),
+    [
+        ("127.0.0.1:1", 1, []),
+        ("127.0.0.1:1", 2, ["FAIL"]),
+        ("head:1", 2, ["ok"]),
+    ],
+)
+def test_addresses_and_nodes(plan: Plan, address: str, nodes: int, levels: list[str]) -> None:
+    run = plan({"trainer.nnodes": nodes})
+    settings = RewardSettings(address=address)
+    assert [f.level for f in check_address(run, address, settings)] == levels
+
+
+def test_another_server_was_asked_than_training_will(plan: Plan, lines: Lines) -> None:
+    settings = RewardSettings(address="head:1")
+    assert lines(check_address(plan(), "other:2", settings)) == [
+        "warn address: other:2 was asked here, the run will ask head:1 → set"
+        " +reward.reward_kwargs.address=other:2, or leave out --address"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "level"), [(8, "ok"), (1, "ok"), (0, "FAIL"), (None, "FAIL"), (1000, "warn")]
+)
+def test_workers(plan: Plan, workers: Any, level: str) -> None:
+    (found,) = check_workers(plan({"reward.num_workers": workers}))
+    assert found.level == level
+
+
+def test_the_score_log(tmp_path: Path, lines: Lines) -> None:
+    folder = tmp_path / "not/there/yet"
+    assert lines(check_paths(None, RewardSettings(score_log=folder))) == [
+        f"ok score log: {folder} can be written to"
+    ]
+    assert not (tmp_path / "not").exists()
+    (tmp_path / "file").write_text("")
+    (found,) = check_paths(None, RewardSettings(score_log=tmp_path / "file/below"))
+    assert (found.level, found.found) == ("FAIL", f"{tmp_path / 'file'} is no folder")
+
+
+def test_paths_that_workers_would_take_from_elsewhere(lines: Lines) -> None:
+    found = lines(check_paths(None, RewardSettings(dataset_path=Path("data/problems.jsonl"))))
+    assert found[0].startswith("warn dataset path: data/problems.jsonl is taken from the folder in")
+
+
+CURRICULUM = {"reward": "curriculum"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "line"),
+    [
+        ({}, 43, "ok schedule: 5 steps in an epoch, 3 epochs"),
+        ({"data.train_max_samples": 16}, 43, "ok schedule: 2 steps in an epoch, 3 epochs"),
+        ({"trainer.total_training_steps": 9}, 43, "ok schedule: 5 steps in an epoch, 9 steps in"),
+        ({"data.filter_overlong_prompts": True}, 43, "ok schedule: at most 5 steps in an epoch"),
+        ({}, 7, "FAIL schedule: 7 training rows do not fill one batch of 8 → lower data."),
+        ({}, None, "skip schedule: the training rows or data.train_batch_size are not known"),
+    ],
+)
+def test_steps(
+    plan: Plan, lines: Lines, changes: dict[str, Any], rows: int | None, line: str
+) -> None:
+    run = plan(changes)
+    (found,) = lines(check_schedule(run, read_reward(run)[0], rows))
+    assert found.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "line"),
+    [
+        ({}, {}, "ok curriculum: switches from NCR to Acc at step 6 of 15"),
+        (
+            {KWARGS: {**CURRICULUM, "switch_epoch": 2}},
+            {},
+            "ok curriculum: switches from NCR to Acc at step 11 of 15",
+        ),
+        (
+            {"trainer.v1.trainer_mode": "separate_async"},
+            {},
+            "ok curriculum: switches from NCR to Acc at step 6 of 15",
+        ),
+        (
+            {KWARGS: {**CURRICULUM, "switch_epoch": 3}},
+            {},
+            "warn curriculum: it would switch at step 16, and training ends with step 15",
+        ),
+        (
+            {KWARGS: {**CURRICULUM, "steps_per_epoch": 2}},
+            {},
+            "warn curriculum: steps_per_epoch=2 is set, by its rows the run has 5; it switches to"
+            " Acc at step 3",
+        ),
+        (
+            {KWARGS: {**CURRICULUM, "epoch": 1}},
+            {"version": "0.8.0"},
+            "ok curriculum: epoch=1 is fixed: Acc is rewarded all the time",
+        ),
+        (
+            {"trainer.total_training_steps": 9},
+            {},
+            "FAIL curriculum: reward=curriculum needs the epoch, which cannot be known:"
+            " trainer.total_training_steps is set",
+        ),
+        (
+            {"trainer.use_v1": False},
+            {},
+            "FAIL curriculum: reward=curriculum needs the training step, and this trainer of verl",
+        ),
+        (
+            {},
+            {"version": "0.8.0"},
+            "FAIL curriculum: reward=curriculum needs the training step, and verl.trainer.main_ppo"
+            " of verl 0.8.0 does not tell it; use verl.trainer.main_ppo_sync",
+        ),
+        (
+            {},
+            {"version": "0.8.0", "trainer": "verl.trainer.main_ppo_sync"},
+            "ok curriculum: switches from NCR to Acc at step 6 of 15",
+        ),
+        (
+            {"reward.custom_reward_function.reward_kwargs": CURRICULUM},
+            {"manager": NAIVE, "function": OUR_FUNCTION},
+            "FAIL curriculum: reward=curriculum needs the epoch, which cannot be known: a reward"
+            " function does not see the training step",
+        ),
+    ],
+)
+def test_the_curriculum(
+    plan: Plan, lines: Lines, changes: dict[str, Any], fields: dict[str, Any], line: str
+) -> None:
+    run = plan({KWARGS: CURRICULUM, **changes}, **fields)
+    _, found = lines(check_schedule(run, read_reward(run)[0], 43))
+    assert found.startswith(line)
+
+
+def test_the_switch_is_where_training_switches(plan: Plan) -> None:
+    # As verl fills it in: 43 rows in batches of 8 are 5 steps, three times.
+    run = plan({KWARGS: CURRICULUM, "actor_rollout_ref.actor.optim.total_training_steps": 15})
+    reward: PlannedReward = read_reward(run)[0]
+    clock = epoch_clock(run.config, reward.settings, "0.9.1")
+    assert [clock.epoch_of(step) for step in (5, 6)] == [0, 1]
+    assert "at step 6 of" in list(check_schedule(run, reward, 43))[1].found
+
+
+def test_without_rows_the_switch_is_not_known(plan: Plan) -> None:
+    run = plan({KWARGS: CURRICULUM})
+    assert [f.level for f in check_schedule(run, read_reward(run)[0], None)] == ["skip", "skip"]

@@ -1,0 +1,234 @@
+"""The rows: ids of two things, problems without a reward, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from consensuspr.client import InlineNode, LocalClient, Rollout
+from consensuspr.client.training import RewardSettings
+from consensuspr.doctor.dataset_checks import (
+    BATCH,
+    Occurrences,
+    ProblemQuestion,
+    RowScan,
+    SeenProblems,
+    ServerQuestions,
+    Split,
+    SplitRows,
+    check_problems,
+)
+from consensuspr.errors import Unavailable
+
+if TYPE_CHECKING:
+    from tests.doctor.conftest import Lines, Plan
+
+
+def test_problems_are_new_once_on_each_side() -> None:
+    seen = SeenProblems()
+    assert seen.note(Split.TRAIN, "a", "p", "1", "t row 1")
+    assert not seen.note(Split.TRAIN, "a", "p", "1", "t row 2")
+    assert seen.note(Split.TRAIN, "b", "q", None, "t row 3")
+    assert seen.note(Split.VALIDATION, "a", "p", "1", "v row 1")
+    assert not seen.note(Split.VALIDATION, "a", "p", "1", "v row 2")
+    assert (seen.two_prompts.count, seen.two_truths.count) == (0, 0)
+    assert (seen.leaked.count, seen.leaked.first) == (1, "'a', v row 1")
+
+
+def test_an_id_with_two_prompts_counts_once() -> None:
+    seen = SeenProblems()
+    for row, prompt in enumerate(["p", "q", "r", "p"]):
+        seen.note(Split.TRAIN, "a", prompt, "1", f"row {row}")
+    seen.note(Split.VALIDATION, "b", "p", "1", "")
+    assert (seen.two_prompts.count, seen.two_prompts.first) == (1, "'a', row 1")
+
+
+def test_an_id_with_another_ground_truth_on_the_other_side() -> None:
+    seen = SeenProblems()
+    seen.note(Split.TRAIN, "a", "p", "1", "")
+    seen.note(Split.VALIDATION, "a", "p", "2", "v row 1")
+    assert (seen.two_truths.count, seen.two_truths.first) == (1, "'a', v row 1")
+
+
+NODES = [{"node_id": "a", "expressions": ["x=55"]}]
+PROBLEMS = [
+    {"problem_id": "full", "ground_truth": "55", "nodes": NODES},
+    {"problem_id": "bare", "ground_truth": "1/2", "nodes": []},
+    {"problem_id": "open", "nodes": NODES},
+]
+INLINE = [InlineNode(["x=1"])]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
+    """The dataset, scored in this process."""
+    path = tmp_path_factory.mktemp("dataset") / "problems.jsonl"
+    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
+    with LocalClient(Path(path)) as local:
+        yield local
+
+
+def asked(
+    client: LocalClient, settings: RewardSettings, *rollouts: tuple[str, str | None, Any]
+) -> SplitRows:
+    rows = {Split.TRAIN: SplitRows()}
+    questions = ServerQuestions(client, None, settings, rows)
+    for problem_id, truth, nodes in rollouts:
+        rollout = Rollout(problem_id, "", truth, nodes=nodes)
+        questions.ask(ProblemQuestion(Split.TRAIN, rollout, "here"))
+    questions.finish()
+    return rows[Split.TRAIN]
+
+
+NO_NODES, NO_TRUTH = "without nodes", "without ground truth"
+UNKNOWN = "unknown to the server"
+NEITHER = f"{UNKNOWN}, and without ground truth"
+
+
+@pytest.mark.parametrize(
+    ("problem", "reasons"),
+    [
+        # Under linear, max, outcome, the curriculum, and each of its stages.
+        (("full", None, None), (None,) * 6),
+        (("full", "55", None), (None,) * 6),
+        (("bare", None, None), (NO_NODES, NO_NODES, None, NO_NODES, NO_NODES, None)),
+        (("open", None, None), (NO_TRUTH, NO_TRUTH, NO_TRUTH, NO_TRUTH, None, NO_TRUTH)),
+        (("open", " ", None), (NO_TRUTH, NO_TRUTH, NO_TRUTH, NO_TRUTH, None, NO_TRUTH)),
+        (("open", "55", None), (None,) * 6),
+        (("else", None, None), (NEITHER,) * 6),
+        (("else", "7", None), (UNKNOWN, UNKNOWN, None, UNKNOWN, UNKNOWN, None)),
+        (("else", "7", INLINE), (None,) * 6),
+        (("else", None, INLINE), (NO_TRUTH, NO_TRUTH, NO_TRUTH, NO_TRUTH, None, NO_TRUTH)),
+    ],
+)
+def test_what_a_reward_needs(
+    client: LocalClient,
+    problem: tuple[str, str | None, Any],
+    reasons: tuple[str | None, ...],
+) -> None:
+    rewards: list[dict[str, Any]] = [
+        {"reward": "linear"},
+        {"reward": "max"},
+        {"reward": "outcome"},
+        {"reward": "curriculum"},
+        {"reward": "curriculum", "epoch": 0},
+        {"reward": "curriculum", "epoch": 1},
+    ]
+    found = [asked(client, RewardSettings(**reward), problem).unscorable for reward in rewards]
+    assert [next(iter(unscorable), None) for unscorable in found] == list(reasons)
+    assert all(some.count == 1 for unscorable in found for some in unscorable.values())
+
+
+def test_known_problems_and_problems_that_bring_their_nodes(client: LocalClient) -> None:
+    answers = asked(
+        client,
+        RewardSettings(),
+        ("full", "55", None),
+        ("bare", "1/2", None),
+        ("else", "7", None),
+        ("else", "7", INLINE),
+    )
+    assert (answers.asked, answers.known, answers.inline, answers.with_nodes) == (4, 2, 1, 2)
+    assert {reason: found.count for reason, found in answers.unscorable.items()} == {
+        NO_NODES: 1,
+        UNKNOWN: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("problem_id", "truth", "differs"),
+    [
+        ("full", "55", False),
+        ("full", "55.0", False),
+        ("full", "54", True),
+        ("bare", r"\frac{1}{2}", False),
+        ("bare", "0.5", False),
+        ("bare", r"\frac{1}{3}", True),
+        ("open", "54", False),
+        ("else", "54", False),
+        # What does not survive a box says nothing.
+        ("full", "54}", False),
+        ("full", r"\boxed{54}", False),
+        ("full", "54\nand more", False),
+        ("full", "5" * 300, False),
+    ],
+)
+def test_another_ground_truth_in_the_row(
+    client: LocalClient, problem_id: str, truth: str, differs: bool
+) -> None:
+    answers = asked(client, RewardSettings(), (problem_id, truth, None))
+    assert answers.other_truth.count == differs
+
+
+def test_many_problems_are_asked_for_in_several_calls(client: LocalClient) -> None:
+    problems = [(f"p{number}", "1", None) for number in range(2 * BATCH + 3)]
+    assert asked(client, RewardSettings(), *problems).asked == len(problems)
+
+
+@pytest.mark.parametrize(
+    ("split", "settings", "reasons"),
+    [
+        ("test", {}, []),
+        ("test", {"validate_by_acc": False}, [NO_NODES]),
+        ("train", {}, [NO_NODES]),
+        (None, {}, [NO_NODES]),
+    ],
+)
+def test_validation_without_nodes_has_its_accuracy(
+    client: LocalClient, split: str | None, settings: dict[str, Any], reasons: list[str]
+) -> None:
+    rows = {Split.VALIDATION: SplitRows()}
+    questions = ServerQuestions(client, None, RewardSettings(**settings), rows)
+    questions.ask(ProblemQuestion(Split.VALIDATION, Rollout("bare", ""), "here", split))
+    questions.finish()
+    assert list(rows[Split.VALIDATION].unscorable) == reasons
+
+
+@pytest.fixture
+def scan() -> RowScan:
+    """Two thousand rows of one file for each split, of which one problem has no reward."""
+    made = RowScan(RewardSettings())
+    made.asked = True
+    for rows in made.rows.values():
+        rows.files, rows.rows, rows.asked, rows.known = 1, 2000, 2000, 1999
+        rows.unscorable = {"without nodes": Occurrences(1, "'p', here")}
+    return made
+
+
+def test_a_share_below_all_is_never_100_percent(scan: RowScan, lines: Lines) -> None:
+    for rows in scan.rows.values():
+        rows.unscorable = {}
+    found = lines(check_problems(scan, None, RewardSettings()))
+    assert found[0].startswith("ok train problems: 1,999 (99.9 %) of 2,000 known to the server, ")
+
+
+def test_what_the_trainer_does_is_said(scan: RowScan, plan: Plan, lines: Lines) -> None:
+    train, val = lines(check_problems(scan, plan(), RewardSettings()))
+    start = (
+        "1 (0.1 %) of 2,000 have no reward under reward=linear: 1 without nodes (the first: 'p',"
+        " here); "
+    )
+    assert train.startswith(f"FAIL train problems: {start}verl drops the sample and trains its")
+    assert val.startswith(f"FAIL val problems: {start}validation goes on without them")
+    old = plan({"trainer.use_v1": None})
+    assert "training stops at the first" in lines(check_problems(scan, old, RewardSettings()))[0]
+
+
+def test_a_number_of_the_users_makes_it_a_warning(scan: RowScan, lines: Lines) -> None:
+    settings = RewardSettings(on_unscorable=-1.0)
+    found = lines(check_problems(scan, None, settings))
+    assert [line.split()[0] for line in found] == ["warn", "warn"]
+    assert "; they get on_unscorable=-1 →" in found[0]
+
+
+def test_a_server_that_fails_in_the_middle(scan: RowScan, lines: Lines) -> None:
+    scan.server_error = Unavailable("it went away")
+    assert lines(check_problems(scan, None, RewardSettings())) == [
+        f"FAIL {split} problems: the server failed while they were asked for: it went away → look"
+        " at its log"
+        for split in Split
+    ]
