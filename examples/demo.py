@@ -24,8 +24,9 @@ from rich.rule import Rule
 from rich.table import Table
 
 from consensuspr.cli.explain import print_explanation
+from consensuspr.cli.score import number, percent
 from consensuspr.client import RewardClient, RewardSpec
-from consensuspr.client.files import Group, number, percent
+from consensuspr.client.files import ScoreCounts
 from consensuspr.console import count_progress, load_core, make_console
 from consensuspr.data import Row, read_rollouts
 from consensuspr.scoring import Score, rollout_from_row
@@ -85,7 +86,7 @@ def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Sc
     for heading in ("Rollouts", "Acc", "NCR", "TPN", *scores):
         table.add_column(heading, justify="right")
     for value in [*dict.fromkeys(row[column] for row in rows), None]:
-        groups = {heading: Group() for heading in scores}
+        groups = {heading: ScoreCounts() for heading in scores}
         for heading, of_pass in scores.items():
             for row, score in zip(rows, of_pass, strict=True):
                 if value is None or row[column] == value:

@@ -7,7 +7,8 @@ import json
 import pytest
 from rich.console import Console
 
-from consensuspr.client.files import NO_SOURCE, Mean, Summary, status_lines, summary_table
+from consensuspr.cli.score import status_lines, summary_table
+from consensuspr.client.files import NO_SOURCE, Mean, Summary
 from consensuspr.scoring.types import Score, Status
 
 RIGHT = Score(Status.OK, reward=1.0, acc=1.0, ncr=1.0, num_nodes=2, num_matched=2, tpn=50.0)

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client.pipeline import Attempt, Deadline, Job, Pipeline, RetryPolicy
+from consensuspr.client.pipeline import Attempt, Deadline, PendingRequest, Pipeline, RetryPolicy
 from consensuspr.client.transport import RpcFailure
 from consensuspr.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable
 from consensuspr.v1 import scoring_pb2 as pb
@@ -44,10 +44,10 @@ class Course:
             uniform=lambda low, high: low + jitter * (high - low),
         )
 
-    def _jobs(self, number: int) -> Iterator[Job[Message]]:
+    def _jobs(self, number: int) -> Iterator[PendingRequest[Message]]:
         for epoch in range(number):
             self.drawn += 1
-            yield Job(
+            yield PendingRequest(
                 pb.ScoreRequest(epoch=epoch).SerializeToString(), partial(self._deliver, epoch)
             )
 
@@ -60,7 +60,7 @@ class Course:
 
 
 def epoch_of(attempt: Attempt[Message]) -> int:
-    return pb.ScoreRequest.FromString(attempt.job.request).epoch
+    return pb.ScoreRequest.FromString(attempt.pending.request).epoch
 
 
 REPLY = pb.ScoreResponse()

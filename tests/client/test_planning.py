@@ -46,17 +46,17 @@ def plan_of(rollouts: list[Rollout], limits: ServerInfo = USUAL) -> ScorePlan:
 
 
 def requests_of(plan: ScorePlan) -> list[pb.ScoreRequest]:
-    return [pb.ScoreRequest.FromString(job.request) for job in plan.jobs()]
+    return [pb.ScoreRequest.FromString(pending.request) for pending in plan.requests()]
 
 
 def carry_out(plan: ScorePlan) -> tuple[list[pb.ScoreRequest], ScoredBatch]:
     """Return the requests of a plan, and what it makes of the replies."""
     requests = []
-    for job in plan.jobs():
-        request = pb.ScoreRequest.FromString(job.request)
+    for pending in plan.requests():
+        request = pb.ScoreRequest.FromString(pending.request)
         requests.append(request)
         scores = [Score(Status.OK, answer=rollout.problem_id) for rollout in request.rollouts]
-        job.deliver(encode_score_response(scores, IDENTITY))
+        pending.deliver(encode_score_response(scores, IDENTITY))
     return requests, plan.result()
 
 

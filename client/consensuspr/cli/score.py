@@ -11,14 +11,15 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import Field
+from rich.table import Table
+from rich.text import Text
 
 from consensuspr.cli.options import (
     REWARD_OPTIONS,
@@ -30,11 +31,11 @@ from consensuspr.cli.options import (
     RolloutsPath,
     with_settings,
 )
-from consensuspr.console import count_progress, load_core, make_console
+from consensuspr.console import count_progress, load_core, make_console, one_line
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
-    from consensuspr.client.files import FileScores
+    from consensuspr.client.files import FileScores, Mean, ScoreCounts, Summary
     from consensuspr.data import ReadReport, RowWriter
     from consensuspr.ray.data import ScoredPart
     from consensuspr.scoring.types import ScoreOptions
@@ -145,12 +146,9 @@ def _score_by_client(
         start = time.monotonic()
         scores = score_file(
             read_rollouts(rollouts, settings.on_error.value, read),
-            partial(
-                connection.client.score_with,
-                options=replace(options, dataset=connection.dataset),
-            ),
+            connection,
+            options,
             out,
-            connection.data_source,
             advance_to,
         )
         elapsed_s = time.monotonic() - start
@@ -259,8 +257,6 @@ def _as_json(
 def _print(
     scores: FileScores, read: ReadReport, elapsed_s: float, output: Path, settings: ScoreSettings
 ) -> None:
-    from consensuspr.client.files import status_lines, summary_table
-
     overall = scores.summary.overall
     console = make_console(settings.color)
     console.print(summary_table(scores.summary, f"Reward ({settings.reward})"))
@@ -274,3 +270,63 @@ def _print(
         f"{overall.rollouts:,} rollouts in {elapsed_s:.1f} s ({rate:,.0f}/s), written to {output}",
         markup=False,
     )
+
+
+def percent(mean: Mean, rollouts: int) -> str:
+    """Return a mean of values in [0, 1] in percent, with its count where some are unknown."""
+    if mean.value is None:
+        return "–"
+    return f"{100 * mean.value:.1f} %" + _of(mean, rollouts)
+
+
+def number(mean: Mean, rollouts: int, decimals: int) -> str:
+    """Return a mean with so many decimals, and with its count where some are unknown."""
+    if mean.value is None:
+        return "–"
+    return f"{mean.value:,.{decimals}f}" + _of(mean, rollouts)
+
+
+def _of(mean: Mean, rollouts: int) -> str:
+    return "" if mean.count == rollouts else f" (of {mean.count:,})"
+
+
+def summary_table(summary: Summary, reward: str) -> Table:
+    """Return the table of a run.
+
+    Args:
+        summary: the counts.
+        reward: heading of the reward's column.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Data source")
+    for heading in ("Rollouts", "Acc", "NCR", "TPN", reward):
+        table.add_column(heading, justify="right")
+    rows = list(summary)
+    for source, group in rows:
+        table.add_row(Text(one_line(source)), *_cells(group))
+    if len(rows) > 1:
+        table.add_section()
+        table.add_row(Text("all"), *_cells(summary.overall), style="bold")
+    return table
+
+
+def _cells(group: ScoreCounts) -> list[str]:
+    return [
+        f"{group.rollouts:,}",
+        percent(group.acc, group.rollouts),
+        percent(group.ncr, group.rollouts),
+        number(group.tpn, group.rollouts, 1),
+        number(group.reward, group.rollouts, 3),
+    ]
+
+
+def status_lines(group: ScoreCounts) -> list[str]:
+    """Return the count of every status met, OK first, with the first reason of each."""
+    from consensuspr.scoring.types import Status
+
+    met = sorted(group.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
+    return [f"{status} {count:,}" + _example(group.messages.get(status)) for status, count in met]
+
+
+def _example(message: str | None) -> str:
+    return f"  (the first: {one_line(message, 200)})" if message else ""

@@ -205,7 +205,7 @@ class AsyncRewardClient(
 
 
 async def _send(call: Any, attempt: Attempt[R]) -> R:
-    reply: R = await call(attempt.job.request, timeout=attempt.timeout_s)
+    reply: R = await call(attempt.pending.request, timeout=attempt.timeout_s)
     return reply
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from google.protobuf.message import Message
 
 from consensuspr.client.interface import Progress, ScoredBatch, convert_rollout
-from consensuspr.client.pipeline import Deadline, Job, Pipeline, RetryPolicy
+from consensuspr.client.pipeline import Deadline, PendingRequest, Pipeline, RetryPolicy
 from consensuspr.client.transport import check_target
 from consensuspr.errors import (
     IncompatibleServer,
@@ -128,7 +128,7 @@ class Calls:
         while True:
             plan = ScorePlan(rollouts, options, limits, progress, encoded)
             try:
-                yield from self._call("Score", plan.jobs(), deadline)
+                yield from self._call("Score", plan.requests(), deadline)
                 return plan.result()
             except ServerFault:
                 if not plan.changed or changes == MAX_CHANGES:
@@ -143,11 +143,9 @@ class Calls:
         Raises:
             IncompatibleServer: the reply holds a value that this protocol version does not know.
         """
-        request = encode_explain_request(rollout, options).SerializeToString()
-        replies: list[pb.ExplainResponse] = []
-        yield from self._call("Explain", iter([Job(request, replies.append)]), deadline)
+        reply = yield from self._ask("Explain", encode_explain_request(rollout, options), deadline)
         try:
-            return decode_explain_response(replies[0])
+            return decode_explain_response(reply)
         except InputError as error:
             raise _unreadable(error) from None
 
@@ -157,23 +155,31 @@ class Calls:
         Raises:
             IncompatibleServer: it speaks another protocol version.
         """
-        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
-        replies: list[pb.ServerInfoResponse] = []
-        yield from self._call("ServerInfo", iter([Job(request, replies.append)]), deadline)
-        spoken = replies[0].protocol_version
+        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION)
+        reply = yield from self._ask("ServerInfo", request, deadline)
+        spoken = reply.protocol_version
         if spoken != PROTOCOL_VERSION:
             raise IncompatibleServer(
                 f"the server at {self.address} speaks protocol version"
                 f" {spoken}, this client speaks version {PROTOCOL_VERSION}"
             )
-        return decode_server_info(replies[0])
+        return decode_server_info(reply)
 
-    def _call(self, method: str, jobs: Iterator[Job[R]], deadline: Deadline) -> Course[None]:
+    def _ask(self, method: str, request: Message, deadline: Deadline) -> Course[Any]:
+        """Send one request and return its reply."""
+        replies: list[Message] = []
+        only = PendingRequest(request.SerializeToString(), replies.append)
+        yield from self._call(method, iter([only]), deadline)
+        return replies[0]
+
+    def _call(
+        self, method: str, requests: Iterator[PendingRequest[R]], deadline: Deadline
+    ) -> Course[None]:
         try:
             yield (
                 method,
                 Pipeline(
-                    jobs,
+                    requests,
                     context=f"{method} at {self.address}",
                     deadline=deadline,
                     policy=self.retry,
@@ -229,12 +235,12 @@ class ScorePlan:
         self._identity: Identity | None = None
         self.changed = False
 
-    def jobs(self) -> Iterator[Job[pb.ScoreResponse]]:
+    def requests(self) -> Iterator[PendingRequest[pb.ScoreResponse]]:
         """Yield the requests in order, each built when it is asked for."""
         max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
         max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
         for piece in cut(self._pieces(), lambda p: len(p.encoded), max_bytes, max_rollouts):
-            yield self._job(piece)
+            yield self._request(piece)
 
     def result(self) -> ScoredBatch:
         """Return the batch; every rollout has its score by now."""
@@ -243,7 +249,7 @@ class ScorePlan:
         assert len(scores) == len(self._scores), "every rollout is put once"
         return ScoredBatch(scores, self._identity)
 
-    def _job(self, piece: list[_Piece]) -> Job[pb.ScoreResponse]:
+    def _request(self, piece: list[_Piece]) -> PendingRequest[pb.ScoreResponse]:
         request = join_score_request((p.encoded for p in piece), self._options)
         positions = [p.position for p in piece]
 
@@ -252,7 +258,7 @@ class ScorePlan:
             if self._progress is not None:
                 self._progress(self._num_scored, len(self._rollouts))
 
-        return Job(request, deliver)
+        return PendingRequest(request, deliver)
 
     def _pieces(self) -> Iterator[_Piece]:
         most = self._limits.max_message_bytes

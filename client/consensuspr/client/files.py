@@ -1,8 +1,13 @@
-"""Who scores: this process, or a server whose dataset is the one that was meant.
+"""A file of rollouts scored through a client: who scores, in bounded memory, counted up.
 
 A path given together with an address is not sent anywhere: the server has its own copy.  It
 is read here to find, by digest, the server's dataset of equal content, so that a run cannot
 be scored against an older file by mistake.  Anything else is the name of a dataset there.
+
+Scores are counted by data source.  A mean is over the rollouts where the value is known, and
+says over how many: a rollout without nodes has no NCR, and counting it as 0 would be a lie.
+Mean TPN is the mean of equation 2 over rollouts that have it (a length in tokens and at least
+one node).
 """
 
 from __future__ import annotations
@@ -11,27 +16,33 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
-
-from consensuspr.console import load_core, one_line
+from consensuspr.console import load_core
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import InputError, ServerFault
-from consensuspr.scoring import Identity, Rollout, rollout_from_row, scored_row
-from consensuspr.scoring.types import Score, Status
+from consensuspr.scoring import Identity, rollout_from_row, scored_row
+from consensuspr.scoring.types import Score, ScoreOptions, Status
+from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
-    from consensuspr.client import DatasetInfo, LocalClient, RewardClient, ScoredBatch
-
+    from consensuspr.client import DatasetInfo
+    from consensuspr.client.interface import BlockingClient
 
 # Long enough for a server that is just starting, short enough for a wrong address.
 CONNECT_TIMEOUT_S = 10.0
 
 # For one chunk of a file, also on the pure-Python core.
 REMOTE_TIMEOUT_S = 3600.0
+
+# What is in memory at a time, and what the client cuts into requests: enough to keep several
+# requests in flight and all cores busy.
+CHUNK_ROLLOUTS = 4096
+CHUNK_CHARS = 32 << 20
+
+NO_SOURCE = "(none)"
+MEASURES = ("acc", "ncr", "tpn", "reward")
 
 
 class Connection:
@@ -45,7 +56,7 @@ class Connection:
 
     def __init__(
         self,
-        client: LocalClient | RewardClient,
+        client: BlockingClient,
         dataset: str | None,
         source_of: Callable[[str], str | None],
     ) -> None:
@@ -119,16 +130,6 @@ def _same_content(served: tuple[DatasetInfo, ...], digest: str, path: str, addre
     )
 
 
-# MERGED Scores counted up by data source, for the table and for ``--json``.
-#
-# A mean is over the rollouts where the value is known, and says over how many: a rollout
-# without nodes has no NCR, and counting it as 0 would be a lie.  Mean TPN is the mean of
-# equation 2 over rollouts that have it (a length in tokens and at least one node).
-
-NO_SOURCE = "(none)"
-MEASURES = ("acc", "ncr", "tpn", "reward")
-
-
 @dataclass(slots=True)
 class Mean:
     """A running mean of the values that are known."""
@@ -149,7 +150,7 @@ class Mean:
 
 
 @dataclass(slots=True)
-class Group:
+class ScoreCounts:
     """What the rollouts of one data source scored."""
 
     rollouts: int = 0
@@ -188,18 +189,18 @@ class Summary:
     """All scores of a run, by data source in the order of first appearance, and overall."""
 
     def __init__(self) -> None:
-        self.overall = Group()
-        self._by_source: dict[str, Group] = {}
+        self.overall = ScoreCounts()
+        self._by_source: dict[str, ScoreCounts] = {}
 
     def add(self, data_source: str | None, score: Score) -> None:
         """Count one score."""
-        self._by_source.setdefault(data_source or NO_SOURCE, Group()).add(score)
+        self._by_source.setdefault(data_source or NO_SOURCE, ScoreCounts()).add(score)
         self.overall.add(score)
 
-    def __iter__(self) -> Iterator[tuple[str, Group]]:
+    def __iter__(self) -> Iterator[tuple[str, ScoreCounts]]:
         return iter(self._by_source.items())
 
-    def __getitem__(self, data_source: str) -> Group:
+    def __getitem__(self, data_source: str) -> ScoreCounts:
         return self._by_source[data_source]
 
     def to_json(self) -> dict[str, object]:
@@ -208,80 +209,6 @@ class Summary:
             "overall": self.overall.to_json(),
             "by_data_source": {source: group.to_json() for source, group in self},
         }
-
-
-def percent(mean: Mean, rollouts: int) -> str:
-    """Return a mean of values in [0, 1] in percent, with its count where some are unknown."""
-    if mean.value is None:
-        return "–"
-    return f"{100 * mean.value:.1f} %" + _of(mean, rollouts)
-
-
-def number(mean: Mean, rollouts: int, decimals: int) -> str:
-    """Return a mean with so many decimals, and with its count where some are unknown."""
-    if mean.value is None:
-        return "–"
-    return f"{mean.value:,.{decimals}f}" + _of(mean, rollouts)
-
-
-def _of(mean: Mean, rollouts: int) -> str:
-    return "" if mean.count == rollouts else f" (of {mean.count:,})"
-
-
-def summary_table(summary: Summary, reward: str) -> Table:
-    """Return the table of a run.
-
-    Args:
-        summary: the counts.
-        reward: heading of the reward's column.
-    """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Data source")
-    for heading in ("Rollouts", "Acc", "NCR", "TPN", reward):
-        table.add_column(heading, justify="right")
-    rows = list(summary)
-    for source, group in rows:
-        table.add_row(Text(one_line(source)), *_cells(group))
-    if len(rows) > 1:
-        table.add_section()
-        table.add_row(Text("all"), *_cells(summary.overall), style="bold")
-    return table
-
-
-def _cells(group: Group) -> list[str]:
-    return [
-        f"{group.rollouts:,}",
-        percent(group.acc, group.rollouts),
-        percent(group.ncr, group.rollouts),
-        number(group.tpn, group.rollouts, 1),
-        number(group.reward, group.rollouts, 3),
-    ]
-
-
-def status_lines(group: Group) -> list[str]:
-    """Return the count of every status met, OK first, with the first reason of each."""
-    met = sorted(group.statuses.items(), key=lambda item: (item[0] is not Status.OK, item[0]))
-    return [f"{status} {count:,}" + _example(group.messages.get(status)) for status, count in met]
-
-
-def _example(message: str | None) -> str:
-    return f"  (the first: {one_line(message, 200)})" if message else ""
-
-
-# MERGED A file of rollouts through a client, in bounded memory: read, score, write, count up.
-
-# What is in memory at a time, and what the client cuts into requests: enough to keep several
-# requests in flight and all cores busy.
-CHUNK_ROLLOUTS = 4096
-CHUNK_CHARS = 32 << 20
-
-
-class ScoreBatch(Protocol):
-    """What scores a batch: the ``score`` of a client with everything else filled in."""
-
-    def __call__(
-        self, rollouts: list[Rollout], /, *, progress: Callable[[int, int], None]
-    ) -> ScoredBatch: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,24 +221,25 @@ class FileScores:
 
 def score_file(
     rows: Iterable[Row],
-    score_batch: ScoreBatch,
+    connection: Connection,
+    options: ScoreOptions,
     out: RowWriter,
-    data_source: Callable[[Row], str | None],
     advance_to: Callable[[int], None],
 ) -> FileScores:
     """Score rows chunk by chunk and write them with their scores, in order.
 
     Args:
         rows: rollouts, at least one.
-        score_batch: scores one chunk.
+        connection: what scores; its dataset goes before that of the options.
+        options: how to score.
         out: takes the scored rows.
-        data_source: group of a row in the summary.
         advance_to: told how many rollouts are scored so far.
 
     Raises:
         ServerFault: a later chunk was scored under another identity than an earlier one, for
             example because the server was restarted with another dataset.
     """
+    options = replace(options, dataset=connection.dataset)
     summary = Summary()
     identity: Identity | None = None
 
@@ -319,7 +247,8 @@ def score_file(
         advance_to(summary.overall.rollouts + scored)
 
     for chunk in chunks(rows):
-        batch = score_batch([rollout_from_row(row) for row in chunk], progress=report)
+        rollouts = [rollout_from_row(row) for row in chunk]
+        batch = connection.client.score_with(rollouts, options, progress=report)
         if identity is not None and batch.identity != identity:
             raise ServerFault(
                 f"the server changed after {summary.overall.rollouts} rollouts: these were scored "
@@ -328,20 +257,12 @@ def score_file(
         identity = batch.identity
         for row, score in zip(chunk, batch, strict=True):
             out.write(scored_row(row, score))
-            summary.add(data_source(row), score)
+            summary.add(connection.data_source(row), score)
     assert identity is not None, "the reader refuses a file without a row"
     return FileScores(summary, identity)
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Yield rows in lists that are bounded in number and in characters of response."""
-    chunk: list[Row] = []
-    chars = 0
-    for row in rows:
-        chunk.append(row)
-        chars += len(row["response"])
-        if len(chunk) >= CHUNK_ROLLOUTS or chars >= CHUNK_CHARS:
-            yield chunk
-            chunk, chars = [], 0
-    if chunk:
-        yield chunk
+    pieces = cut(rows, lambda row: len(row["response"]), CHUNK_CHARS, CHUNK_ROLLOUTS)
+    return (piece for piece in pieces if piece)

@@ -103,7 +103,7 @@ class Deadline:
 
 
 @dataclass(slots=True)
-class Job(Generic[R]):
+class PendingRequest(Generic[R]):
     """One request and what is to happen with its reply.
 
     Attributes:
@@ -117,14 +117,14 @@ class Job(Generic[R]):
 
 @dataclass(slots=True)
 class Attempt(Generic[R]):
-    """One sending of a job, to be carried out at once.
+    """One sending of a request, to be carried out at once.
 
     Attributes:
         number: counted from 1.
         timeout_s: what is left of the caller's timeout.
     """
 
-    job: Job[R]
+    pending: PendingRequest[R]
     number: int
     timeout_s: float
 
@@ -133,7 +133,7 @@ class Pipeline(Generic[R]):
     """Keeps a bounded number of requests in flight until all have their replies.
 
     Args:
-        jobs: the requests in order; drawn from one at a time.
+        requests: in order; drawn from one at a time.
         context: which call this is, the beginning of error messages.
         deadline: of the call as a whole.
         policy: of retries.
@@ -143,7 +143,7 @@ class Pipeline(Generic[R]):
 
     def __init__(
         self,
-        jobs: Iterator[Job[R]],
+        requests: Iterator[PendingRequest[R]],
         *,
         context: str,
         deadline: Deadline,
@@ -151,28 +151,28 @@ class Pipeline(Generic[R]):
         max_in_flight: int,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._jobs = jobs
+        self._requests = requests
         self._context = context
         self._deadline = deadline
         self._policy = policy
         self._max_in_flight = max_in_flight
         self._uniform = uniform
-        self._open = 0  # jobs drawn and not delivered
+        self._open = 0  # requests drawn and not delivered
         self._exhausted = False
-        # (due, tie-break, number of the next attempt, job) of what waits to be repeated.
-        self._waiting: list[tuple[float, int, int, Job[R]]] = []
+        # (due, tie-break, number of the next attempt, request) of what waits to be repeated.
+        self._waiting: list[tuple[float, int, int, PendingRequest[R]]] = []
         self._order = itertools.count()
         # The latest transient failure since the latest success, and after how many attempts.
         self._last: tuple[int, RpcFailure] | None = None
 
     @property
     def done(self) -> bool:
-        """Whether every job has been drawn and delivered."""
+        """Whether every request has been drawn and delivered."""
         return self._exhausted and not self._open
 
     @property
     def on_last(self) -> bool:
-        """Whether one job alone is left, so that nothing happens before it ends."""
+        """Whether one request alone is left, so that nothing happens before it ends."""
         return self._exhausted and self._open == 1
 
     def due(self) -> list[Attempt[R]]:
@@ -187,10 +187,10 @@ class Pipeline(Generic[R]):
         attempts = []
         now = self._deadline.clock()
         while self._waiting and self._waiting[0][0] <= now:
-            _, _, number, job = heapq.heappop(self._waiting)
-            attempts.append(Attempt(job, number, remaining_s))
+            _, _, number, pending = heapq.heappop(self._waiting)
+            attempts.append(Attempt(pending, number, remaining_s))
         while not self._exhausted and self._open < self._max_in_flight:
-            drawn = next(self._jobs, None)
+            drawn = next(self._requests, None)
             if drawn is None:
                 self._exhausted = True
             else:
@@ -207,7 +207,7 @@ class Pipeline(Generic[R]):
         """Take the reply to an attempt."""
         self._open -= 1
         self._last = None
-        attempt.job.deliver(reply)
+        attempt.pending.deliver(reply)
 
     def failed(self, attempt: Attempt[R], failure: RpcFailure) -> None:
         """Take the failure of an attempt, and plan its repetition.
@@ -224,7 +224,7 @@ class Pipeline(Generic[R]):
         if delay_s >= self._deadline.remaining_s():
             raise self._out_of_time()
         due = self._deadline.clock() + delay_s
-        heapq.heappush(self._waiting, (due, next(self._order), attempt.number + 1, attempt.job))
+        heapq.heappush(self._waiting, (due, next(self._order), attempt.number + 1, attempt.pending))
 
     def _out_of_time(self) -> RewardServiceError:
         """Return the exception for a call whose timeout has passed.

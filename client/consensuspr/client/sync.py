@@ -134,7 +134,7 @@ class RewardClient(BlockingClient):
                     self._wait_for(due[0], call, method, pipeline)
                     continue
                 for attempt in due:
-                    future = call.future(attempt.job.request, timeout=attempt.timeout_s)
+                    future = call.future(attempt.pending.request, timeout=attempt.timeout_s)
                     in_flight.add(future)
                     future.add_done_callback(
                         lambda future, attempt=attempt: ended.put((attempt, future))
@@ -157,7 +157,7 @@ class RewardClient(BlockingClient):
     def _wait_for(self, attempt: Attempt[R], call: Any, method: str, pipeline: Pipeline[R]) -> None:
         """Carry out one attempt in this thread; no other thread has to be woken for its reply."""
         try:
-            reply = call(attempt.job.request, timeout=attempt.timeout_s)
+            reply = call(attempt.pending.request, timeout=attempt.timeout_s)
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)
         else:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from consensuspr.client.local import LocalClient
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import VALIDATION_SPLITS, ProblemIds, RewardSettings, prompt_digest
-from consensuspr.client.verl.sample import Sample
+from consensuspr.client.verl.sample import VerlSample
 from consensuspr.doctor.checks import consequence
 from consensuspr.doctor.findings import Finding, ProgressBar, fail, ok, share, skip, warn
 from consensuspr.doctor.verl_config import VerlRun
@@ -372,7 +372,7 @@ class RowScan:
                 rows.rows += 1
                 place = f"{path.name} row {number}"
                 try:
-                    self._note(split, Sample.of(_OneSample(row, self._prompt_key)), place)
+                    self._note(split, VerlSample.of(_OneSample(row, self._prompt_key)), place)
                 except InputError as error:
                     rows.bad_rows.add(f"{place}: {error}")
                 if number % _BAR_ROWS == 0:
@@ -380,7 +380,7 @@ class RowScan:
         except DataError as error:
             rows.bad_files.append(str(error))
 
-    def _note(self, split: Split, sample: Sample, place: str) -> None:
+    def _note(self, split: Split, sample: VerlSample, place: str) -> None:
         """Take a row in.
 
         Raises:

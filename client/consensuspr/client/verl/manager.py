@@ -23,7 +23,7 @@ from consensuspr.client.training import (
     shared_source,
 )
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
-from consensuspr.client.verl.sample import Decoder, Sample
+from consensuspr.client.verl.sample import Decoder, VerlSample
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             InputError: the row names no problem, or two.
             RewardServiceError: the server refused, or was away for too long.
         """
-        sample = Sample.of(data)
+        sample = VerlSample.of(data)
         epoch = self._clock.epoch_of(sample.step)
         response = await self._decoder.text(sample.response_ids)
         rollout = sample.rollout(response, self._ids)
@@ -129,7 +129,7 @@ def _in_reward_worker() -> bool:
 
 
 def _row(
-    sample: Sample,
+    sample: VerlSample,
     problem_id: str,
     scored: ScoredSample,
     reward: float,

@@ -26,7 +26,7 @@ _MOST = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class VerlSample:
     """One sample as the reward manager gets it.
 
     Attributes:
