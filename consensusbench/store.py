@@ -20,19 +20,22 @@ import fcntl
 import hashlib
 import json
 import os
+import pickle
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from consensuspr.data import Row
 from consensuspr.data.writers import dump_json_line
 from consensuspr.errors import ConsensusPRError, DataError, InputError
 
 VERSION = 2
+ValueT = TypeVar("ValueT")
 _SCHEMA = """
 BEGIN;
 CREATE TABLE journal (kind TEXT NOT NULL, version INTEGER NOT NULL);
@@ -242,6 +245,38 @@ class Journal:
             self._database.execute(statement, (key, value))
         except sqlite3.Error as error:
             raise ConsensusPRError(f"{self.path}: cannot be written: {error}") from error
+
+
+class RowSpool(Generic[ValueT]):
+    """Values put aside in their order until all have been seen, on disk in a nameless file."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="consensusbench-")  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add(self, value: ValueT) -> None:
+        """Put one value behind the others."""
+        # Pickle is quick, and nobody else sees this file.
+        pickle.dump(value, self._file, pickle.HIGHEST_PROTOCOL)
+
+    def __iter__(self) -> Iterator[ValueT]:
+        """Yield all values, in order."""
+        self._file.seek(0)
+        while True:
+            try:
+                yield pickle.load(self._file)
+            except EOFError:
+                return
 
 
 async def write_down(journal: Journal, key: str, record: Row, *, durable: bool = True) -> None:

@@ -14,9 +14,9 @@ from rich.table import Table
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems import (
     SOURCES,
-    Collection,
-    Fate,
     HubChoice,
+    ProblemCollection,
+    ProblemStatus,
     SourceInput,
     SourcesReport,
     collect_problems,
@@ -104,7 +104,7 @@ def problems(
     check_outputs((output, report), [origin.path for origin in inputs])
     with count_progress("reading", None, "problems", hidden=no_progress) as advance_to:
         result = collect_problems(
-            Collection(inputs, output, keep_leaked, on_error.value), advance_to
+            ProblemCollection(inputs, output, keep_leaked, on_error.value), advance_to
         )
     if report is not None:
         with atomic_file(report) as stream:
@@ -164,14 +164,19 @@ def _print(
     for heading in ("source", "read", "repeated", "conflicting", "leaked", "written"):
         table.add_column(heading, justify="left" if heading == "source" else "right")
     rows = [
-        (origin.name, origin.read.rows, fates)
-        for origin, fates in zip(report.inputs, report.fates, strict=True)
+        (origin.name, origin.read.rows, statuses)
+        for origin, statuses in zip(report.inputs, report.statuses, strict=True)
     ]
-    shown = (Fate.REPEATED, Fate.CONFLICTING, Fate.LEAKED, Fate.WRITTEN)
-    for name, read, fates in rows:
-        table.add_row(name, f"{read:,}", *[f"{fates[fate]:,}" for fate in shown])
+    shown = (
+        ProblemStatus.REPEATED,
+        ProblemStatus.CONFLICTING,
+        ProblemStatus.LEAKED,
+        ProblemStatus.WRITTEN,
+    )
+    for name, read, statuses in rows:
+        table.add_row(name, f"{read:,}", *[f"{statuses[status]:,}" for status in shown])
     if len(rows) > 1:
-        totals = [sum(fates[fate] for _, _, fates in rows) for fate in shown]
+        totals = [sum(statuses[status] for _, _, statuses in rows) for status in shown]
         table.add_section()
         read = sum(read for _, read, _ in rows)
         table.add_row("all", f"{read:,}", *[f"{total:,}" for total in totals])
@@ -205,7 +210,7 @@ def _sentences(report: SourcesReport, keep_leaked: bool) -> Iterable[str]:
             f"of {test_source} and are {kept}, for example "
             f"{one_line(first.problem_id)} = {one_line(first.test_problem_id)}"
         )
-    same_id = sum(fates[Fate.SAME_ID] for fates in report.fates)
+    same_id = sum(statuses[ProblemStatus.SAME_ID] for statuses in report.statuses)
     if same_id:
         yield f"{same_id:,} problems have the id of another text before them and are left out"
     skipped = [origin for origin in report.inputs if origin.read.skipped]

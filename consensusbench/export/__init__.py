@@ -16,7 +16,7 @@ Which problems go to training, which to validation and which to neither is decid
 from consensusbench.export.files import Export, ExportReport, LeftOut, Side
 from consensusbench.export.hub import CardText, export_hub
 from consensusbench.export.trainers import export_trl, export_verl
-from consensusbench.problems.sources import with_prompt, without_prompt
+from consensusbench.problems.texts import with_prompt, without_prompt
 
 __all__ = [
     "CardText",

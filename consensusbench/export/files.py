@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from consensusbench.outputs import check_outputs
-from consensusbench.problems.sources import digest, text_key
+from consensusbench.problems.texts import digest, text_key
 from consensuspr.data import OnError, Problem, ReadReport, Row, atomic_file, read_problems
 from consensuspr.data.readers import JSON_MARK
 from consensuspr.data.writers import dump_json
@@ -156,7 +156,7 @@ def _chars(value: Any) -> int:
 # depends on nothing but the id and a seed, so that a dataset may grow, shrink or be reordered
 # and no problem changes sides.
 #
-# What must not be in the files is found by text (:mod:`consensusbench.problems.sources`), because public
+# What must not be in the files is found by text (:mod:`consensusbench.problems.texts`), because public
 # math sets hold the same problem under many ids: a repetition, a training problem whose text is
 # also in validation, a text that comes with two ground truths.  Near-copies are not looked for.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from consensusbench.export.files import UNNAMED_SOURCE, Export, ExportReport, Side, write_export
-from consensusbench.problems.sources import with_prompt
+from consensusbench.problems.texts import with_prompt
 from consensuspr.data import Problem, Row
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
-"""Which problems of several sources are kept, decided when all have been seen.
+"""Several sources made into one file of problems, each of which is in it once.
 
 Three things cannot be told from one row: that its text comes again, that it comes with another
 answer, that a test source has it too.  So every problem is counted first
-(:meth:`ProblemCensus.count`), and judged when all have been (:meth:`ProblemCensus.judge`).
-
-Digests of texts are remembered, not texts: some 400 bytes a problem, 0.4 GB for a million.
+(:meth:`Deduplicator.count`), and judged when all have been (:meth:`Deduplicator.judge`).  Rows wait
+on disk until then; of texts only digests are remembered: some 400 bytes a problem, 0.4 GB for a
+million.
 
 What is decided does not depend on the order of rows.  Of several problems of one text the one
 is kept whose source was named first and, within it, whose id has the smallest digest: a
@@ -15,21 +15,25 @@ texts the one that was read first is kept.
 from __future__ import annotations
 
 import os
-import pickle
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import IO
+from typing import Self
 
-from consensusbench.problems.sources import SourceInput, digest, read_source, rough_key, text_key
+from consensusbench.problems.sources import SourceInput, read_source
+from consensusbench.problems.texts import digest, rough_key, text_key
+from consensusbench.store import RowSpool
 from consensuspr.data import OnError, Problem, Row, open_writer, problem_to_row
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers import AnswerVerifier
 
+# Cases that are listed; all are counted.
+MAX_CASES = 10_000
+MAX_ANSWERS = 16
 
-class Fate(StrEnum):
+
+class ProblemStatus(StrEnum):
     """What becomes of a problem."""
 
     WRITTEN = "written"
@@ -40,7 +44,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ProblemKey:
     """What is looked at of one problem.
 
     Attributes:
@@ -59,24 +63,24 @@ class Sighting:
     ground_truth: str
     source: int
 
+    @classmethod
+    def of(cls, problem: Problem, source: int) -> Self:
+        """Return that of a problem with a text and a ground truth."""
+        assert problem.ground_truth is not None
+        key = text_key(problem.problem)
+        return cls(
+            digest(key),
+            digest(rough_key(key)),
+            problem.split == "test",
+            problem.problem_id,
+            problem.ground_truth,
+            source,
+        )
+
     @property
     def rank(self) -> tuple[int, bytes]:
         """Among problems of one text, the smallest is kept."""
         return self.source, digest(self.problem_id)
-
-
-def sighting(problem: Problem, source: int) -> Sighting:
-    """Return what the census looks at; the problem has a text and a ground truth."""
-    assert problem.ground_truth is not None
-    key = text_key(problem.problem)
-    return Sighting(
-        digest(key),
-        digest(rough_key(key)),
-        problem.split == "test",
-        problem.problem_id,
-        problem.ground_truth,
-        source,
-    )
 
 
 @dataclass(slots=True)
@@ -89,8 +93,8 @@ class _Text:
     written: bool = False
 
 
-class ProblemCensus:
-    """Counts problems, then judges them.
+class Deduplicator:
+    """Counts problems, then judges each.
 
     Args:
         same_answer: whether two ground truths, written differently, are equal.
@@ -104,59 +108,52 @@ class ProblemCensus:
         # Apart, so that a training copy's wrong answer takes no problem out of a benchmark.
         self._train: dict[bytes, _Text] = {}
         self._test: dict[bytes, _Text] = {}
-        self._rough_test: dict[bytes, Sighting] = {}
+        self._rough_test: dict[bytes, ProblemKey] = {}
         self._ids: set[bytes] = set()
         self.conflicting_texts = 0
 
-    def count(self, seen: Sighting) -> bool:
+    def count(self, key: ProblemKey) -> bool:
         """Take note of a problem.
 
         Returns:
             Whether it may be the one of its text that is kept; if not, its row need not be.
         """
-        side = self._test if seen.is_test else self._train
-        if seen.is_test:
-            self._rough_test.setdefault(seen.rough, seen)
-        rank = seen.rank
-        text = side.get(seen.text)
+        side = self._test if key.is_test else self._train
+        if key.is_test:
+            self._rough_test.setdefault(key.rough, key)
+        rank = key.rank
+        text = side.get(key.text)
         if text is None:
-            side[seen.text] = _Text(seen.ground_truth, rank)
+            side[key.text] = _Text(key.ground_truth, rank)
             return True
-        if not text.conflicting and text.ground_truth != seen.ground_truth:
-            text.conflicting = not self._same_answer(text.ground_truth, seen.ground_truth)
+        if not text.conflicting and text.ground_truth != key.ground_truth:
+            text.conflicting = not self._same_answer(text.ground_truth, key.ground_truth)
             self.conflicting_texts += text.conflicting
         if rank >= text.kept:
             return False
         text.kept = rank
         return True
 
-    def leaked(self, seen: Sighting) -> Sighting | None:
+    def leaked(self, key: ProblemKey) -> ProblemKey | None:
         """Return the test problem that a training problem is a copy of."""
-        return None if seen.is_test else self._rough_test.get(seen.rough)
+        return None if key.is_test else self._rough_test.get(key.rough)
 
-    def judge(self, seen: Sighting, keep_leaked: bool = False) -> Fate:
+    def judge(self, key: ProblemKey, keep_leaked: bool = False) -> ProblemStatus:
         """Say what becomes of a problem, once each has been counted; each is judged once."""
-        text = (self._test if seen.is_test else self._train)[seen.text]
+        text = (self._test if key.is_test else self._train)[key.text]
         if text.conflicting:
-            return Fate.CONFLICTING
-        if not keep_leaked and self.leaked(seen) is not None:
-            return Fate.LEAKED
-        if text.written or seen.rank != text.kept:
-            return Fate.REPEATED
+            return ProblemStatus.CONFLICTING
+        if not keep_leaked and self.leaked(key) is not None:
+            return ProblemStatus.LEAKED
+        if text.written or key.rank != text.kept:
+            return ProblemStatus.REPEATED
         # Another text under the same id: nobody could tell the two apart by it.
-        own_id = digest(seen.problem_id)
+        own_id = digest(key.problem_id)
         if own_id in self._ids:
-            return Fate.SAME_ID
+            return ProblemStatus.SAME_ID
         self._ids.add(own_id)
         text.written = True
-        return Fate.WRITTEN
-
-
-# MERGED What became of the problems of each source, in numbers, with the cases that need a look.
-
-# Cases that are listed; all are counted.
-MAX_CASES = 10_000
-MAX_ANSWERS = 16
+        return ProblemStatus.WRITTEN
 
 
 @dataclass(slots=True)
@@ -190,7 +187,7 @@ class SourcesReport:
 
     Attributes:
         inputs: the sources as they were named, with what was read of each.
-        fates: what became of the good rows of each.
+        statuses: what became of the good rows of each.
         conflicts: texts with several answers, by digest; the first 10,000.
         leaks: training problems that are in a test source; the first 10,000.
         leaked: how many, by training and test source.
@@ -201,7 +198,7 @@ class SourcesReport:
     """
 
     inputs: Sequence[SourceInput]
-    fates: list[Counter[Fate]] = field(init=False)
+    statuses: list[Counter[ProblemStatus]] = field(init=False)
     conflicts: dict[tuple[bool, bytes], Conflict] = field(default_factory=dict)
     leaks: list[Leak] = field(default_factory=list)
     leaked: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -211,40 +208,40 @@ class SourcesReport:
     written: int = 0
 
     def __post_init__(self) -> None:
-        self.fates = [Counter() for _ in self.inputs]
+        self.statuses = [Counter() for _ in self.inputs]
 
-    def note(self, seen: Sighting, fate: Fate, test_copy: Sighting | None) -> None:
+    def note(self, key: ProblemKey, status: ProblemStatus, test_copy: ProblemKey | None) -> None:
         """Count one judged problem.
 
         Args:
-            seen: the problem.
-            fate: what became of it.
+            key: the problem.
+            status: what became of it.
             test_copy: the test problem that it is a copy of, leaked or kept all the same.
         """
-        self.fates[seen.source][fate] += 1
-        self.written += fate is Fate.WRITTEN
-        if fate is Fate.CONFLICTING:
-            self._note_conflict(seen)
-        if test_copy is not None and fate in (Fate.LEAKED, Fate.WRITTEN):
-            self._note_leak(seen, test_copy)
+        self.statuses[key.source][status] += 1
+        self.written += status is ProblemStatus.WRITTEN
+        if status is ProblemStatus.CONFLICTING:
+            self._note_conflict(key)
+        if test_copy is not None and status in (ProblemStatus.LEAKED, ProblemStatus.WRITTEN):
+            self._note_leak(key, test_copy)
 
-    def _note_conflict(self, seen: Sighting) -> None:
-        key = (seen.is_test, seen.text)
-        conflict = self.conflicts.get(key)
+    def _note_conflict(self, key: ProblemKey) -> None:
+        place = (key.is_test, key.text)
+        conflict = self.conflicts.get(place)
         if conflict is None:
             if len(self.conflicts) >= MAX_CASES:
                 return
-            conflict = self.conflicts[key] = Conflict()
-        conflict.sources.add(self.inputs[seen.source].name)
+            conflict = self.conflicts[place] = Conflict()
+        conflict.sources.add(self.inputs[key.source].name)
         if len(conflict.answers) < MAX_ANSWERS:
-            conflict.answers.setdefault(seen.ground_truth, seen.problem_id)
+            conflict.answers.setdefault(key.ground_truth, key.problem_id)
 
-    def _note_leak(self, seen: Sighting, test_copy: Sighting) -> None:
-        source, test_source = (self.inputs[place].name for place in (seen.source, test_copy.source))
+    def _note_leak(self, key: ProblemKey, test_copy: ProblemKey) -> None:
+        source, test_source = (self.inputs[place].name for place in (key.source, test_copy.source))
         leak = Leak(
-            seen.problem_id,
+            key.problem_id,
             source,
-            seen.ground_truth,
+            key.ground_truth,
             test_copy.problem_id,
             test_source,
             test_copy.ground_truth,
@@ -270,9 +267,9 @@ class SourcesReport:
                     "limit": origin.limit,
                     "read": origin.read.rows,
                     "bad_rows": origin.read.skipped,
-                    **{fate.name.lower(): fates[fate] for fate in Fate},
+                    **{status.name.lower(): statuses[status] for status in ProblemStatus},
                 }
-                for origin, fates in zip(self.inputs, self.fates, strict=True)
+                for origin, statuses in zip(self.inputs, self.statuses, strict=True)
             ],
             "conflicting_texts": self.conflicting_texts,
             "conflicts": [
@@ -294,20 +291,12 @@ class SourcesReport:
                 }
                 for (source, test_source), count in self.leaked.items()
             ],
-            "leaks": [
-                {name: getattr(leak, name) for name in Leak.__slots__} for leak in self.leaks
-            ],
+            "leaks": [asdict(leak) for leak in self.leaks],
         }
 
 
-# MERGED Several sources made into one file of problems: read, judged, written.
-#
-# Rows wait on disk until the last has been seen; memory holds what the census remembers.  The
-# output appears complete or not at all.
-
-
 @dataclass(frozen=True, slots=True)
-class Collection:
+class ProblemCollection:
     """What to collect, and how.
 
     Attributes:
@@ -324,7 +313,7 @@ class Collection:
 
 
 def collect_problems(
-    collection: Collection, progress: Callable[[int], None] = lambda done: None
+    collection: ProblemCollection, progress: Callable[[int], None] = lambda done: None
 ) -> SourcesReport:
     """Read the sources and write the problems that are kept.
 
@@ -343,13 +332,20 @@ def collect_problems(
     if not collection.inputs:
         raise InputError("no source is named")
     report = SourcesReport(collection.inputs)
-    with AnswerVerifier() as verifier, tempfile.TemporaryFile(prefix="consensusbench-") as spool:
-        census = ProblemCensus(lambda one, other: _same_answer(verifier, one, other))
-        _spool(collection, census, spool, progress)
-        report.conflicting_texts = census.conflicting_texts
+    spool: RowSpool[tuple[ProblemKey, Problem | None]] = RowSpool()
+    with AnswerVerifier() as verifier, spool:
+        dedup = Deduplicator(lambda one, other: _same_answer(verifier, one, other))
+        for done, (key, problem) in enumerate(_read(collection), 1):
+            spool.add((key, problem if dedup.count(key) else None))
+            progress(done)
+        report.conflicting_texts = dedup.conflicting_texts
         with open_writer(collection.output) as out:
-            for problem in _judged(spool, census, report, collection.keep_leaked):
-                out.write(problem_to_row(problem))
+            for key, kept in spool:
+                status = dedup.judge(key, collection.keep_leaked)
+                report.note(key, status, dedup.leaked(key))
+                if status is ProblemStatus.WRITTEN:
+                    assert kept is not None
+                    out.write(problem_to_row(kept))
             if not report.written:
                 read = sum(origin.read.rows for origin in report.inputs)
                 raise InputError(f"of {read:,} problems read none is left to be written")
@@ -362,56 +358,20 @@ def _same_answer(verifier: AnswerVerifier, one: str, other: str) -> bool:
     return verifier.verify(one, boxed, rule="boxed").correct is True
 
 
-def _spool(
-    collection: Collection,
-    census: ProblemCensus,
-    spool: IO[bytes],
-    progress: Callable[[int], None],
-) -> None:
-    """Count every problem, and put on disk what judging and writing it takes."""
-    done = 0
+def _read(collection: ProblemCollection) -> Iterator[tuple[ProblemKey, Problem]]:
+    """Yield the problems of all sources.
+
+    Raises:
+        InputError: two of them name different answer rules.
+    """
     rule: tuple[str, str] | None = None
     for place, origin in enumerate(collection.inputs):
         for problem in read_source(origin, collection.on_error):
-            rule = _one_rule(rule, problem, origin)
-            seen = sighting(problem, place)
-            may_be_kept = census.count(seen)
-            # Pickle is quick, and nobody else sees this file.
-            pickle.dump((seen, problem if may_be_kept else None), spool, pickle.HIGHEST_PROTOCOL)
-            done += 1
-            progress(done)
-
-
-def _one_rule(
-    known: tuple[str, str] | None, problem: Problem, origin: SourceInput
-) -> tuple[str, str] | None:
-    """Return the answer rule that the problems name so far, and who named it."""
-    if problem.answer_rule is None:
-        return known
-    if known is None:
-        return problem.answer_rule, origin.name
-    if problem.answer_rule != known[0]:
-        raise InputError(
-            f"answer_rule {problem.answer_rule!r} of {origin.name} differs from {known[0]!r} "
-            f"of {known[1]}; a dataset has one rule"
-        )
-    return known
-
-
-def _judged(
-    spool: IO[bytes], census: ProblemCensus, report: SourcesReport, keep_leaked: bool
-) -> Iterator[Problem]:
-    """Yield the problems to be written, in the order in which they were read."""
-    spool.seek(0)
-    seen: Sighting
-    problem: Problem | None
-    while True:
-        try:
-            seen, problem = pickle.load(spool)
-        except EOFError:
-            return
-        fate = census.judge(seen, keep_leaked)
-        report.note(seen, fate, census.leaked(seen))
-        if fate is Fate.WRITTEN:
-            assert problem is not None
-            yield problem
+            if problem.answer_rule is not None:
+                rule = rule or (problem.answer_rule, origin.name)
+                if problem.answer_rule != rule[0]:
+                    raise InputError(
+                        f"answer_rule {problem.answer_rule!r} of {origin.name} differs from "
+                        f"{rule[0]!r} of {rule[1]}; a dataset has one rule"
+                    )
+            yield ProblemKey.of(problem, place), problem

@@ -1,24 +1,20 @@
-"""When two problem texts are the same problem.
+"""Problems of the public sets that the paper draws from (section 3.2), from the hub or from files.
 
-Public math sets hold one problem under many ids, typed by different hands: ``$x+1$`` here,
-``\\( x + 1 \\)`` there.  Two keys say that texts are the same.
+Four sets are its test split, DAPO-Math-17k is its training split.  Which hub dataset stands
+for each, its configuration, its split on the hub and its columns are written here once;
+hub id, configuration, split and revision can be given anew at run time.  No revision is
+pinned: the latest is read, and the report names what was asked for.
 
-:func:`text_key` ignores how a text is typeset and nothing that it says: white space (other
-than between two letters or digits), LaTeX's spacing commands, the delimiters of math
-(``$``, ``\\(``, ``\\[``), ``\\left`` and ``\right``, ``\\dfrac`` and ``\tfrac``, typographic
-quotation marks.  Equal keys are one problem: of two, one is dropped, and two answers are a
-conflict.
+A row is in the shape of the set on the hub, or in that of a dataset of this project
+(``problem_id`` is among its keys).  Of the latter everything is kept; what it leaves out
+(label, split) is filled in from the set.
 
-:func:`rough_key` ignores all but letters, digits and signs of operations and relations, and
-the case of letters.  It is used for leakage alone, where a problem too many that is kept from
-training costs little and one too few spoils a benchmark.
-
-Not covered: other wordings, other variable names, translations.
+Problem ids never come from a row's place: a set that is reordered, filtered or copied keeps
+its ids.  They are the set's own id behind a prefix, else a digest of the text.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -28,6 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from consensusbench.problems.texts import digest, without_prompt
 from consensusbench.require import require
 from consensuspr.data import (
     DataError,
@@ -42,100 +39,20 @@ from consensuspr.data import (
 from consensuspr.data.readers import check_rows
 from consensuspr.errors import HubUnavailable, InputError
 
-# Each pattern begins with one of few characters, so that it is looked for at those alone.  A line
-# break of LaTeX is read first, so that what follows it makes no spacing command of its second half.
-_TYPESETTING = re.compile(
-    r"""[$~]
-    | \\(?: (?P<kept>\\)
-        | (?P<frac>[dt]frac)(?![A-Za-z])
-        | (?:left|right|displaystyle|quad|qquad|thinspace)(?![A-Za-z])
-        | [,;:!>\s()\[\]$]
-    )""",
-    re.VERBOSE,
-)
-_QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
-_LOOSE_SPACE = re.compile(r" (?:(?<![^\W_] )|(?![^\W_]))")
-_NEITHER_WORD_NOR_SIGN = re.compile(r"(?:[^\w+\-*/=<>^!|%]|_)+")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.0{1,9})?")
+_NOT_IN_AN_ID = re.compile(r"[^\w.-]+")
 
-
-def text_key(text: str) -> str:
-    """Return what a problem says, without how it is typeset; linear in its length."""
-    plain = " ".join(_TYPESETTING.sub(_plainly, text.translate(_QUOTES)).split())
-    return _LOOSE_SPACE.sub("", plain)
-
-
-def rough_key(key: str) -> str:
-    """Return the coarser key of a :func:`text_key`; that key itself where nothing is left."""
-    return _NEITHER_WORD_NOR_SIGN.sub("", key).lower() or key
-
-
-def digest(text: str) -> bytes:
-    """Return 16 bytes that stand for a text."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _plainly(found: re.Match[str]) -> str:
-    if found["kept"]:
-        return r"\\"
-    return r"\frac" if found["frac"] else " "
-
-
-# MERGED The prompt that a problem is put to a policy with.
-#
-# Quoted from the paper's appendix, "Prompt for Question Answering", which took it from
-# DAPO-Math-17k.  The reward's answer rule ``dapo`` looks for exactly the ``Answer:`` line that
-# it asks for: another prompt needs another rule.
-
-BEFORE = (
-    "Solve the following math problem step by step. The last line of your response should be of "
-    "the form Answer: $Answer (without quotes) where $Answer is the answer to the problem."
-)
-AFTER = 'Remember to put your answer on its own line after "Answer:".'
-
-
-def with_prompt(problem: str) -> str:
-    """Return a problem's text inside the paper's prompt.
-
-    A text that stands in it already, as in copies of DAPO-Math-17k that were made for
-    training, is returned without a second one.
-
-    Args:
-        problem: the text of the problem; white space around it is dropped.
-    """
-    text = problem.strip()
-    if text.startswith(BEFORE) and text.endswith(AFTER):
-        return text
-    # Joined, not formatted: a problem is full of braces.
-    return f"{BEFORE}\n\n{text}\n\n{AFTER}"
-
-
-def without_prompt(text: str) -> str:
-    """Return the text of the problem that stands in the paper's prompt.
-
-    A text that does not stand in it is returned as it is, but for white space around it.
-    """
-    text = text.strip()
-    if text.startswith(BEFORE) and text.endswith(AFTER):
-        return text[len(BEFORE) : len(text) - len(AFTER)].strip()
-    return text
-
-
-# MERGED The public problem sets that the paper draws from (section 3.2), and how their rows read.
-#
-# Four sets are its test split, DAPO-Math-17k is its training split.  Which hub dataset stands
-# for each, its configuration, its split on the hub and its columns are written here once;
-# hub id, configuration, split and revision can be given anew at run time.  No revision is
-# pinned: the latest is read, and the report names what was asked for.
-#
-# ``data_source`` is the label that training rows of the same set carry elsewhere: the hub id,
-# and ``math_dapo`` for DAPO-Math-17k, whose own rows say so.
+# Of the set's own id in a problem id; the limit of the schema is 1,024.
+MAX_SOURCE_ID_CHARS = 200
+MAX_REASON_CHARS = 300
 
 Answer: TypeAlias = Literal["as written", "after ####", "whole number"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One problem set.
+class ProblemSet:
+    """One public set.
 
     A column is named with the names that copies of the set use, the hub's own first; ``a.b``
     is the key ``b`` of the object in column ``a``.
@@ -146,7 +63,8 @@ class Source:
         hub_config: its configuration, None for the only one.
         hub_split: its split on the hub, whatever the set is used for.
         split: what the set is used for.
-        data_source: label of its rows.
+        data_source: label that training rows of the same set carry elsewhere: the hub id, and
+            ``math_dapo`` for DAPO-Math-17k, whose own rows say so.
         id_prefix: beginning of its problem ids.
         problem: column of the text.
         ground_truth: column of the answer.
@@ -169,8 +87,8 @@ class Source:
     metadata: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _gsm8k(name: str, split: Literal["train", "test"]) -> Source:
-    return Source(
+def _gsm8k(name: str, split: Literal["train", "test"]) -> ProblemSet:
+    return ProblemSet(
         name=name,
         hub_id="openai/gsm8k",
         hub_config="main",
@@ -187,7 +105,7 @@ _ALL = (
     _gsm8k("gsm8k", "test"),
     # Not in the paper's training split; here for those who want more to train on.
     _gsm8k("gsm8k-train", "train"),
-    Source(
+    ProblemSet(
         name="math-500",
         hub_id="HuggingFaceH4/MATH-500",
         hub_split="test",
@@ -197,7 +115,7 @@ _ALL = (
         source_id=("unique_id",),
         metadata={"level": ("level",), "subject": ("subject", "type")},
     ),
-    Source(
+    ProblemSet(
         name="aime-2024",
         hub_id="HuggingFaceH4/aime_2024",
         # Its only split on the hub is called so; it is a benchmark all the same.
@@ -211,7 +129,7 @@ _ALL = (
         source_id=("id", "ID"),
         metadata={"url": ("url",), "year": ("year",)},
     ),
-    Source(
+    ProblemSet(
         name="aime-2025",
         hub_id="math-ai/aime25",
         hub_split="test",
@@ -223,7 +141,7 @@ _ALL = (
         source_id=("id",),
         metadata={"url": ("url",), "year": ("year",)},
     ),
-    Source(
+    ProblemSet(
         name="dapo-math-17k",
         hub_id="BytedTsinghua-SIA/DAPO-Math-17k",
         hub_split="train",
@@ -236,27 +154,10 @@ _ALL = (
     ),
 )
 
-SOURCES: dict[str, Source] = {source.name: source for source in _ALL}
+SOURCES: dict[str, ProblemSet] = {source.name: source for source in _ALL}
 
 
-# MERGED Rows of the public sets turned into problems.
-#
-# A row is in the shape of the set on the hub, or in that of a dataset of this project
-# (``problem_id`` is among its keys).  Of the latter everything is kept; what it leaves out
-# (label, split) is filled in from the source.
-#
-# Problem ids never come from a row's place: a set that is reordered, filtered or copied keeps
-# its ids.  They are the set's own id behind a prefix, else a digest of the text.
-
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.0{1,9})?")
-_NOT_IN_AN_ID = re.compile(r"[^\w.-]+")
-
-# Of the set's own id in a problem id; the limit of the schema is 1,024.
-MAX_SOURCE_ID_CHARS = 200
-
-
-def problem_of(row: Row, source: Source | None, path: str, line: int) -> Problem:
+def problem_of(row: Row, source: ProblemSet | None, path: str, line: int) -> Problem:
     """Return the problem that a row describes.
 
     Args:
@@ -284,7 +185,7 @@ def problem_of(row: Row, source: Source | None, path: str, line: int) -> Problem
     return problem
 
 
-def _from_hub_row(row: Row, source: Source, path: str, line: int) -> Problem:
+def _from_hub_row(row: Row, source: ProblemSet, path: str, line: int) -> Problem:
     try:
         text = _problem_text(_column(row, source.problem))
         answer = answer_of(_column(row, source.ground_truth), source.answer)
@@ -349,7 +250,7 @@ def answer_of(value: Any, how: Answer) -> str:
             return str(int(text.partition(".")[0]))
 
 
-def _problem_id(row: Row, source: Source, text: str) -> str:
+def _problem_id(row: Row, source: ProblemSet, text: str) -> str:
     own = _optional(row, source.source_id)
     if own is not None:
         part = _id_part(str(own))
@@ -388,16 +289,6 @@ def _keys(row: Row) -> str:
     return (", ".join(map(str, row))[:200]) or "none"
 
 
-# MERGED Rows of a dataset on the hub, or of a local folder of the same layout.
-#
-# Read through the ``datasets`` library, which keeps what it has downloaded and reads it from
-# there when told to stay offline (``HF_HUB_OFFLINE=1``).  Rows lie in a memory-mapped file, so
-# that the 1.8 million rows of DAPO-Math-17k take no more memory than thirty; only the first
-# rows of a set are streamed, without downloading the rest.
-
-MAX_REASON_CHARS = 300
-
-
 @dataclass(frozen=True, slots=True)
 class HubDataset:
     """Which rows of the hub.
@@ -422,6 +313,11 @@ class HubDataset:
 
 def hub_rows(dataset: HubDataset, first: int | None = None) -> Iterator[tuple[int, Row]]:
     """Yield row number, counted from 1, and row.
+
+    Read through the ``datasets`` library, which keeps what it has downloaded and reads it from
+    there when told to stay offline (``HF_HUB_OFFLINE=1``).  Rows lie in a memory-mapped file, so
+    that the 1.8 million rows of DAPO-Math-17k take no more memory than thirty; only the first
+    rows of a set are streamed, without downloading the rest.
 
     Args:
         dataset: which.
@@ -472,12 +368,6 @@ def _short(error: BaseException) -> str:
     return said if len(said) <= MAX_REASON_CHARS else said[: MAX_REASON_CHARS - 1] + "…"
 
 
-# MERGED The problems of one input, wherever it lies: on the hub, in a folder, in a file.
-#
-# Files are JSONL, gzip'd JSONL or Parquet, told apart by content, with rows in the shape of
-# the hub or in that of a dataset of this project.
-
-
 @dataclass(slots=True)
 class SourceInput:
     """One thing to read problems from.
@@ -492,7 +382,7 @@ class SourceInput:
     """
 
     name: str
-    source: Source | None
+    source: ProblemSet | None
     path: Path | None
     hub: HubDataset | None
     limit: int | None = None
@@ -501,11 +391,6 @@ class SourceInput:
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise InputError(f"the limit must be at least 1, got {self.limit}")
-
-    @property
-    def where(self) -> str:
-        """Path or hub dataset, for a person."""
-        return str(self.hub) if self.path is None else str(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,6 +450,8 @@ def source_input(
 
 def read_source(origin: SourceInput, on_error: OnError = "stop") -> Iterator[Problem]:
     """Yield the problems of an input in order; its ``read`` is filled meanwhile.
+
+    Files are JSONL, gzip'd JSONL or Parquet, told apart by content.
 
     Raises:
         DataError: a bad row with ``"stop"``; a bad file, or one without a good row, always.

@@ -29,7 +29,7 @@ from typing import Any, Self
 from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
 from consensusbench.llm.limits import most_tokens
 from consensusbench.outputs import check_outputs, check_row_outputs
-from consensusbench.problems.sources import with_prompt
+from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import SampleSettings
 from consensusbench.sampling.sampler import (
     CUT,

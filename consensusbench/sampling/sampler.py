@@ -35,7 +35,7 @@ from consensusbench.llm import (
     ask_key,
     spent_on,
 )
-from consensusbench.problems.sources import with_prompt
+from consensusbench.problems.texts import with_prompt
 from consensusbench.sampling.plan import Draw, DrawResult, ProblemPlan, SampleSettings
 from consensusbench.store import Journal, digest, write_down
 from consensuspr.data import Problem, Row

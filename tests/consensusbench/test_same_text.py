@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.problems.sources import rough_key, text_key
+from consensusbench.problems.texts import rough_key, text_key
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.problems import Collection, Fate, SourcesReport, collect_problems, source_input
+from consensusbench.problems import (
+    ProblemCollection,
+    ProblemStatus,
+    SourcesReport,
+    collect_problems,
+    source_input,
+)
 from consensuspr.data import read_problems
 
 FILES = {
@@ -37,13 +43,18 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(folder: Path, output: Path) -> SourcesReport:
     inputs = [source_input(name, folder / f"{file}.jsonl.gz") for name, file in FILES.items()]
-    return collect_problems(Collection(inputs, output))
+    return collect_problems(ProblemCollection(inputs, output))
 
 
 def test_all_are_read(report: SourcesReport) -> None:
     read = [origin.read.rows for origin in report.inputs]
     assert read == [1319, 7473, 500, 30, 17917]
-    assert [fates[Fate.WRITTEN] for fates in report.fates[:4]] == [1319, 7473, 500, 30]
+    assert [statuses[ProblemStatus.WRITTEN] for statuses in report.statuses[:4]] == [
+        1319,
+        7473,
+        500,
+        30,
+    ]
 
 
 def test_dapo_repeats_and_conflicts(report: SourcesReport, folder: Path, output: Path) -> None:
@@ -56,12 +67,12 @@ def test_dapo_repeats_and_conflicts(report: SourcesReport, folder: Path, output:
     conflicting = {text for text, answers in by_text.items() if len(answers) > 1}
     assert (17917 - len(by_text), len(conflicting)) == (627, 11)
     # … is found, and the copies that are typeset otherwise besides.
-    fates = report.fates[4]
-    assert fates[Fate.REPEATED] >= 627
+    statuses = report.statuses[4]
+    assert statuses[ProblemStatus.REPEATED] >= 627
     assert report.conflicting_texts == 20
     written = [p.problem for p in read_problems(output) if p.data_source == "math_dapo"]
     assert not conflicting & set(written)
-    assert len(written) == len(set(written)) == fates[Fate.WRITTEN]
+    assert len(written) == len(set(written)) == statuses[ProblemStatus.WRITTEN]
 
 
 def test_dapo_shares_problems_with_math_500_and_none_with_aime_2024(report: SourcesReport) -> None:
