@@ -1,13 +1,25 @@
-"""Which format a file is in: decided by its first bytes, since names lie.
+"""Datasets and rollouts files read row by row, with faults named or skipped.
 
-A ``.jsonl`` that is gzip'd and a ``.gz`` that is not both read well.  A compression that
-is not supported is named, which helps more than a complaint about broken text.  A name is
-looked at for that alone: what is called ``*.index`` and holds no text was a prepared dataset.
+**Formats** are decided by the first bytes, since names lie: a ``.jsonl`` that is gzip'd and a
+``.gz`` that is not both read well.  A compression that is not supported is named, which helps more
+than a complaint about broken text.  A name is looked at for that alone: what is called ``*.index``
+and holds no text was a prepared dataset.
+
+**Faults.** ``on_error="stop"`` raises at the first bad row.  ``"skip"`` counts it, logs its reason
+up to a bound and goes on; damage of the file as a whole (a gzip stream that ends early) always
+raises, because nobody can tell how many rows are lost with it, and so does a file in which no row
+is good.  So a row that cannot be read travels as its error.  NaN and the infinities are refused
+although Python's parser takes them: they are not JSON, and a number that is not one must not travel
+on unnoticed.
+
+**Memory** stays that of one row (one batch of rows for Parquet), and for a dataset the set of its
+ids.  Reading lines (or pages of Parquet) is quick, and has to be done in order where a file is
+compressed; parsing and checking what they hold is most of the work.  Whoever spreads a file over
+processes cuts it with :func:`read_unparsed` and hands the parts to :func:`parse_rollouts`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import json
@@ -26,6 +38,21 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
+OnError: TypeAlias = Literal["stop", "skip"]
+# Line or row number from 1, and a line of JSON, a row of Parquet, or why it is neither.
+Unparsed: TypeAlias = tuple[int, bytes | Row | DataError]
+
+# What Parquet must have.
+PROBLEM_COLUMNS = ("problem_id", "nodes")
+ROLLOUT_COLUMNS = ("problem_id", "response")
+# Faults of skipped rows that are kept and logged.
+MAX_REASONS = 20
+# One row is held in memory; 100 MB responses exist, gzip bombs of one endless line too.
+MAX_LINE_BYTES = 256 << 20
+# A batch of rollouts of 1 MB each is 256 MB of Python strings; of the usual 10 KB, 2.5 MB.
+BATCH_ROWS = 256
+# Field metadata of a Parquet column whose values are JSON text because Arrow has no type for them.
+JSON_MARK = {b"consensuspr": b"json"}
 # A prepared dataset is no format that is read here, but one that a caller may name by mistake.
 PREPARED_MAGIC = b"CPRINDEX"
 PREPARED_SUFFIX = ".index"
@@ -40,258 +67,12 @@ _UNSUPPORTED = (
     (b"\xff\xfe", "is UTF-16 text"),
     (b"\xfe\xff", "is UTF-16 text"),
 )
-
-
-class Format(Enum):
-    """The formats that are read."""
-
-    JSONL = "JSONL"
-    GZIP = "gzip'd JSONL"
-    PARQUET = "Parquet"
-
-
-def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
-    """Open a data file for reading and tell its format; nothing is consumed.
-
-    Raises:
-        DataError: no such file, a directory, unreadable, empty, or of an unsupported kind.
-    """
-    name = os.fspath(path)
-    try:
-        stream = io.BufferedReader(io.FileIO(name), 1 << 18)
-    except FileNotFoundError:
-        raise DataError(name, None, "no such file") from None
-    except IsADirectoryError:
-        raise DataError(name, None, "is a directory, not a file") from None
-    except OSError as error:
-        raise DataError(name, None, f"cannot be read: {error.strerror}") from error
-    try:
-        return stream, _format(name, stream.peek(8)[:8])
-    except BaseException:
-        stream.close()
-        raise
-
-
-def _format(name: str, head: bytes) -> Format:
-    if not head:
-        raise DataError(name, None, "is empty")
-    if head.startswith(b"\x1f\x8b"):
-        return Format.GZIP
-    if head.startswith(b"PAR1"):
-        return Format.PARQUET
-    for magic, reason in _UNSUPPORTED:
-        if head.startswith(magic):
-            raise DataError(name, None, f"{reason}; JSONL, gzip'd JSONL and Parquet are read")
-    if _was_prepared(name, head):
-        reason = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
-        raise DataError(name, None, reason)
-    return Format.JSONL
-
-
-def _was_prepared(name: str, head: bytes) -> bool:
-    """Say whether bytes of no known kind are more likely a damaged prepared dataset than JSON."""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    named = os.path.splitext(name)[1].lower() == PREPARED_SUFFIX
-    return PREPARED_MAGIC.startswith(head) or (named and bool(text) and not text.startswith(b"{"))
-
-
-# MERGED JSON Lines, plain or gzip'd, one row at a time.
-#
-# A row that cannot be read is yielded as its error rather than raised, so that the caller
-# may skip it and go on; damage of the file as a whole (a gzip stream that ends early) is
-# raised, because nobody can tell how many rows are lost with it.
-#
-# NaN and the infinities are refused although Python's parser takes them: they are not JSON,
-# and a number that is not one must not travel on unnoticed.
-
-# One row is held in memory; 100 MB responses exist, gzip bombs of one endless line too.
-MAX_LINE_BYTES = 256 << 20
-
 _BOM = b"\xef\xbb\xbf"
+_BUFFER_BYTES = 1 << 18
 
-
-def read_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | DataError]]:
-    """Yield ``(line, row)`` or ``(line, error)``; blank lines and a leading BOM are skipped."""
-    for line, raw in read_lines(stream, path):
-        yield line, raw if isinstance(raw, DataError) else parse_line(raw, path, line)
-
-
-def read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
-    """Do as :func:`read_jsonl`, and leave the lines as they are."""
-    for line, raw in _lines(stream, path):
-        if isinstance(raw, DataError):
-            yield line, raw
-            continue
-        if line == 1 and raw.startswith(_BOM):
-            raw = raw[len(_BOM) :]
-        if raw and not raw.isspace():
-            yield line, raw
-
-
-def parse_line(raw: bytes, path: str, line: int) -> Row | DataError:
-    """Return the row that a line holds, or why it holds none."""
-    try:
-        return _row(raw)
-    except ValueError as error:
-        return DataError(path, line, str(error))
-
-
-def read_gzip_jsonl(stream: BinaryIO, path: str) -> Iterator[tuple[int, Row | DataError]]:
-    """Do as :func:`read_jsonl` on a gzip'd stream.
-
-    Raises:
-        DataError: the compressed stream ends early or is damaged.
-    """
-    with unpacked(stream) as plain:
-        yield from read_jsonl(plain, path)
-
-
-@contextlib.contextmanager
-def unpacked(stream: BinaryIO) -> Iterator[BinaryIO]:
-    """Open what a gzip'd stream holds."""
-    with gzip.GzipFile(fileobj=stream) as plain:
-        yield io.BufferedReader(plain, 1 << 18)
-
-
-def _lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
-    line = 0
-    while True:
-        try:
-            raw = stream.readline(MAX_LINE_BYTES + 1)
-            line += 1
-            if len(raw) > MAX_LINE_BYTES:
-                while raw and not raw.endswith(b"\n"):
-                    raw = stream.readline(1 << 20)
-                yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
-                continue
-        except EOFError:
-            raise DataError(path, line + 1, "the gzip data ends before its end mark") from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(path, line + 1, f"the gzip data is damaged: {error}") from None
-        except OSError as error:
-            raise DataError(path, line + 1, f"cannot be read: {error.strerror}") from error
-        if not raw:
-            return
-        yield line, raw
-
-
-def _row(raw: bytes) -> Row:
-    """Return the object on one line, or raise ValueError with the reason."""
-    try:
-        value = _DECODER.decode(raw.decode("utf-8").rstrip())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 (byte {error.start + 1} of the line)") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"is not JSON: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    if type(value) is not dict:
-        raise ValueError(f"holds {_NAMES[type(value)]}, not an object")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"is not JSON: {name} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"is not JSON: the number {text[:40]} is too large")
-    return value
-
-
-def _whole(text: str) -> int:
-    # Python refuses to parse more digits than this, in words that help nobody here.
-    if len(text) > 4300:
-        raise ValueError(f"is not JSON: a number of {len(text)} digits is too long")
-    return int(text)
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
-_NAMES = {
-    list: "a list",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a truth value",
-    type(None): "null",
-}
-
-
-# MERGED Rows of a Parquet file, in bounded memory, through pyarrow (imported on first use).
-#
-# Row groups written by dataframe libraries hold a whole data set, so that pages are read as
-# they are needed and rows turn into Python objects a batch at a time.
-
-# A batch of rollouts of 1 MB each is 256 MB of Python strings; of the usual 10 KB, 2.5 MB.
-BATCH_ROWS = 256
-
-# Field metadata of a column whose values are JSON text because Arrow has no type for them.
-JSON_MARK = {b"consensuspr": b"json"}
-
-
-def read_parquet(
-    stream: BinaryIO, path: str, required: Sequence[str]
-) -> Iterator[tuple[int, Row | DataError]]:
-    """Yield ``(row number counted from 1, row)``.
-
-    Raises:
-        DataError: pyarrow is missing, the file is damaged or lacks a required column.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(path, None, "is Parquet, and pyarrow is not installed") from None
-    number = 0
-    try:
-        with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:
-            _check_columns(file, path, required)
-            encoded = [f.name for f in file.schema_arrow if f.metadata and _is_json(f.metadata)]
-            # Threads would each keep memory of their own, for columns that decode in no time.
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                for row in batch.to_pylist():
-                    number += 1
-                    for name in encoded:
-                        if row[name] is not None:
-                            row[name] = json.loads(row[name])
-                    yield number, row
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise DataError(path, None, f"is not readable Parquet: {reason}") from error
-    finally:
-        # Arrow keeps what it has freed, several times the size of a batch.
-        pa.default_memory_pool().release_unused()
-
-
-def _check_columns(file: pq.ParquetFile, path: str, required: Sequence[str]) -> None:
-    columns: list[str] = file.schema_arrow.names
-    for name in required:
-        if name not in columns:
-            shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
-            raise DataError(path, None, f"has no column {name!r}; its columns are {shown}")
-
-
-def _is_json(metadata: dict[Any, Any]) -> bool:
-    return all(metadata.get(key) == value for key, value in JSON_MARK.items())
-
-
-# MERGED Datasets and rollouts files read row by row, with faults named or skipped.
-#
-# ``on_error="stop"`` raises at the first bad row.  ``"skip"`` counts it, logs its reason up
-# to a bound and goes on; damage of the file as a whole always raises, and so does a file in
-# which no row is good.  Memory stays that of one row (one batch of rows for Parquet), and
-# for a dataset the set of its ids.
-
-OnError: TypeAlias = Literal["stop", "skip"]
-
-_log = logging.getLogger(__name__)
 _Parsed = TypeVar("_Parsed")
 
-MAX_REASONS = 20
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -352,7 +133,7 @@ def read_problem_rows(
         whole.check(problem, name, line)
         return problem, row
 
-    return _checked(path, check, ("problem_id", "nodes"), on_error, report)
+    return _checked(path, check, PROBLEM_COLUMNS, on_error, report)
 
 
 def read_rollouts(
@@ -364,7 +145,7 @@ def read_rollouts(
 
     Arguments and errors are those of :func:`read_problems`; a problem id may repeat.
     """
-    return _checked(path, check_rollout, ("problem_id", "response"), on_error, report)
+    return _checked(path, check_rollout, ROLLOUT_COLUMNS, on_error, report)
 
 
 def scan_rollouts(path: str | os.PathLike[str], on_error: OnError = "stop") -> ReadReport:
@@ -462,30 +243,18 @@ def read_rows(name: str, columns: Sequence[str]) -> Iterator[tuple[int, Row | Da
     Raises:
         DataError: the file as a whole is bad.
     """
-    stream, form = open_data(name)
-    with stream:
-        match form:
-            case Format.JSONL:
-                yield from read_jsonl(stream, name)
-            case Format.GZIP:
-                yield from read_gzip_jsonl(stream, name)
-            case Format.PARQUET:
-                yield from read_parquet(stream, name, columns)
+    for line, content in read_unparsed(name, columns):
+        yield line, _parse(content, name, line)
 
 
-# MERGED A rollouts file whose rows are read in one place and parsed and checked in others.
-#
-# Reading lines (or pages of Parquet) is quick, and has to be done in order where a file is
-# compressed; parsing and checking what they hold is most of the work.  Whoever spreads a file
-# over processes cuts it with :func:`read_unparsed` and hands the parts to :func:`parse_rollouts`.
-# Rows, faults and their order are those of :func:`consensuspr.data.read_rollouts`.
+def read_unparsed(
+    path: str | os.PathLike[str], columns: Sequence[str] = ROLLOUT_COLUMNS
+) -> Iterator[Unparsed]:
+    """Yield the rows of a file in order, in bounded memory.
 
-# Line or row number from 1, and a line of JSON, a row of Parquet, or why it is neither.
-Unparsed: TypeAlias = tuple[int, bytes | Row | DataError]
-
-
-def read_unparsed(path: str | os.PathLike[str]) -> Iterator[Unparsed]:
-    """Yield the rows of a rollouts file in order, in bounded memory.
+    Args:
+        path: the file; of rollouts, where nothing else is said.
+        columns: what Parquet must have.
 
     Raises:
         DataError: the file cannot be read, or is damaged from here on.
@@ -495,12 +264,12 @@ def read_unparsed(path: str | os.PathLike[str]) -> Iterator[Unparsed]:
     with stream:
         match form:
             case Format.JSONL:
-                yield from read_lines(stream, name)
+                yield from _read_lines(stream, name)
             case Format.GZIP:
-                with unpacked(stream) as plain:
-                    yield from read_lines(plain, name)
+                with gzip.GzipFile(fileobj=stream) as packed:
+                    yield from _read_lines(io.BufferedReader(packed, _BUFFER_BYTES), name)
             case Format.PARQUET:
-                yield from read_parquet(stream, name, ("problem_id", "response"))
+                yield from _read_parquet(stream, name, columns)
 
 
 def size_of(row: Unparsed) -> int:
@@ -526,13 +295,198 @@ def parse_rollouts(
     Raises:
         DataError: a bad row with ``"stop"``.
     """
-    parsed = ((line, _parsed(content, path, line)) for line, content in rows)
+    parsed = ((line, _parse(content, path, line)) for line, content in rows)
     yield from check_rows(parsed, path, check_rollout, on_error, report)
 
 
-def _parsed(content: bytes | Row | DataError, path: str, line: int) -> Row | DataError:
+class Format(Enum):
+    """The formats that are read."""
+
+    JSONL = "JSONL"
+    GZIP = "gzip'd JSONL"
+    PARQUET = "Parquet"
+
+
+def open_data(path: str | os.PathLike[str]) -> tuple[BinaryIO, Format]:
+    """Open a data file for reading and tell its format; nothing is consumed.
+
+    Raises:
+        DataError: no such file, a directory, unreadable, empty, or of an unsupported kind.
+    """
+    name = os.fspath(path)
+    try:
+        stream = io.BufferedReader(io.FileIO(name), _BUFFER_BYTES)
+    except FileNotFoundError:
+        raise DataError(name, None, "no such file") from None
+    except IsADirectoryError:
+        raise DataError(name, None, "is a directory, not a file") from None
+    except OSError as error:
+        raise DataError(name, None, f"cannot be read: {error.strerror}") from error
+    try:
+        return stream, _format(name, stream.peek(8)[:8])
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _format(name: str, head: bytes) -> Format:
+    if not head:
+        raise DataError(name, None, "is empty")
+    if head.startswith(b"\x1f\x8b"):
+        return Format.GZIP
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    for magic, reason in _UNSUPPORTED:
+        if head.startswith(magic):
+            raise DataError(name, None, f"{reason}; JSONL, gzip'd JSONL and Parquet are read")
+    if _was_prepared(name, head):
+        reason = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
+        raise DataError(name, None, reason)
+    return Format.JSONL
+
+
+def _was_prepared(name: str, head: bytes) -> bool:
+    """Say whether bytes of no known kind are more likely a damaged prepared dataset than JSON."""
+    text = head.removeprefix(_BOM).lstrip()
+    named = os.path.splitext(name)[1].lower() == PREPARED_SUFFIX
+    return PREPARED_MAGIC.startswith(head) or (named and bool(text) and not text.startswith(b"{"))
+
+
+def _parse(content: bytes | Row | DataError, path: str, line: int) -> Row | DataError:
     if isinstance(content, bytes):
-        return parse_line(content, path, line)
+        try:
+            return _row(content)
+        except ValueError as error:
+            return DataError(path, line, str(error))
     if isinstance(content, DataError):  # whoever read it may know the file by another path
         return DataError(path, line, content.reason)
     return content
+
+
+def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
+    """Yield the lines but blank ones, without a leading byte order mark."""
+    for line, raw in _lines(stream, path):
+        if isinstance(raw, DataError):
+            yield line, raw
+            continue
+        if line == 1 and raw.startswith(_BOM):
+            raw = raw[len(_BOM) :]
+        if raw and not raw.isspace():
+            yield line, raw
+
+
+def _lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
+    line = 0
+    while True:
+        try:
+            raw = stream.readline(MAX_LINE_BYTES + 1)
+            line += 1
+            if len(raw) > MAX_LINE_BYTES:
+                while raw and not raw.endswith(b"\n"):
+                    raw = stream.readline(1 << 20)
+                yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
+                continue
+        except EOFError:
+            raise DataError(path, line + 1, "the gzip data ends before its end mark") from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(path, line + 1, f"the gzip data is damaged: {error}") from None
+        except OSError as error:
+            raise DataError(path, line + 1, f"cannot be read: {error.strerror}") from error
+        if not raw:
+            return
+        yield line, raw
+
+
+def _row(raw: bytes) -> Row:
+    """Return the object on one line, or raise ValueError with the reason."""
+    try:
+        value = _DECODER.decode(raw.decode("utf-8").rstrip())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start + 1} of the line)") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if type(value) is not dict:
+        raise ValueError(f"holds {_NAMES[type(value)]}, not an object")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"is not JSON: {name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"is not JSON: the number {text[:40]} is too large")
+    return value
+
+
+def _whole(text: str) -> int:
+    # Python refuses to parse more digits than this, in words that help nobody here.
+    if len(text) > 4300:
+        raise ValueError(f"is not JSON: a number of {len(text)} digits is too long")
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole)
+_NAMES = {
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a truth value",
+    type(None): "null",
+}
+
+
+def _read_parquet(
+    stream: BinaryIO, path: str, required: Sequence[str]
+) -> Iterator[tuple[int, Row | DataError]]:
+    """Yield rows in bounded memory, through pyarrow (imported on first use).
+
+    Row groups written by dataframe libraries hold a whole data set, so that pages are read as
+    they are needed and rows turn into Python objects a batch at a time.
+
+    Raises:
+        DataError: pyarrow is missing, the file is damaged or lacks a required column.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise DataError(path, None, "is Parquet, and pyarrow is not installed") from None
+    number = 0
+    try:
+        with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as file:
+            _check_columns(file, path, required)
+            encoded = [f.name for f in file.schema_arrow if f.metadata and _is_json(f.metadata)]
+            # Threads would each keep memory of their own, for columns that decode in no time.
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                for row in batch.to_pylist():
+                    number += 1
+                    for name in encoded:
+                        if row[name] is not None:
+                            row[name] = json.loads(row[name])
+                    yield number, row
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(path, None, f"is not readable Parquet: {reason}") from error
+    finally:
+        # Arrow keeps what it has freed, several times the size of a batch.
+        pa.default_memory_pool().release_unused()
+
+
+def _check_columns(file: pq.ParquetFile, path: str, required: Sequence[str]) -> None:
+    columns: list[str] = file.schema_arrow.names
+    for name in required:
+        if name not in columns:
+            shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
+            raise DataError(path, None, f"has no column {name!r}; its columns are {shown}")
+
+
+def _is_json(metadata: dict[Any, Any]) -> bool:
+    return all(metadata.get(key) == value for key, value in JSON_MARK.items())

@@ -1,8 +1,13 @@
-"""The rows of a dataset: problems and their consensus nodes.
+"""The rows of datasets and rollouts files: what they hold, and when one is refused.
 
-Plain slotted dataclasses that hold what a file said, unknown keys included, so that
-a row that is read and written again loses nothing.  Whether a row is acceptable is
-decided in :mod:`consensuspr.data.schema`; nothing here checks.
+:class:`Problem` and :class:`Node` are plain slotted dataclasses that hold what a file said, unknown
+keys included, so that a row that is read and written again loses nothing.
+
+Checks are written by hand: a dataset is read whenever a server starts, and a validation library
+would cost its import alone more than this takes for a benchmark of 5,577 problems.  Only the shape
+is checked, each fault named in one clause.  What an expression is worth (an empty or a single-digit
+normal form) takes the normal form, which this package does not know; the dataset index
+counts it (:mod:`consensuspr.scoring.dataset_index`).
 """
 
 from __future__ import annotations
@@ -21,6 +26,22 @@ SPLITS = ("train", "test")
 
 # The rules of docs/answers.md; a dataset that names none leaves the choice to the request.
 ANSWER_RULES = ("auto", "dapo", "boxed", "gsm8k")
+
+# What compiling one problem may cost; far above any curated set (the paper: 6.8 nodes).
+MAX_NODES = 1024
+MAX_EXPRESSIONS = 4096  # of one node, as written or derived
+MAX_EXPRESSION_CHARS = 65_536
+MAX_ID_CHARS = 1024
+
+_PROBLEM_KEYS = frozenset(
+    ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
+     "answer_rule")
+)  # fmt: skip
+_NODE_KEYS = frozenset(
+    ("node_id", "label", "type", "expressions", "derived", "support", "is_final")
+)
+_ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
+_ROLLOUT_TEXTS = ("rollout_id", "data_source", "problem", "ground_truth", "model")
 
 
 @dataclass(slots=True)
@@ -105,32 +126,6 @@ def _node_to_row(node: Node) -> Row:
         row["support"] = node.support
     row["is_final"] = node.is_final
     return row | node.extra
-
-
-# MERGED Rows checked against the schema, each fault named in one clause.
-#
-# Written by hand: a dataset is read whenever a server starts, and a validation library
-# would cost its import alone more than this takes for a benchmark of 5,577 problems.
-#
-# Only the shape is checked.  What an expression is worth (an empty or a single-digit
-# normal form) takes the normal form, which this package does not know; the dataset index
-# counts it (:mod:`consensuspr.scoring.dataset_index`).
-
-# What compiling one problem may cost; far above any curated set (the paper: 6.8 nodes).
-MAX_NODES = 1024
-MAX_EXPRESSIONS = 4096  # of one node, as written or derived
-MAX_EXPRESSION_CHARS = 65_536
-MAX_ID_CHARS = 1024
-
-_PROBLEM_KEYS = frozenset(
-    ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
-     "answer_rule")
-)  # fmt: skip
-_NODE_KEYS = frozenset(
-    ("node_id", "label", "type", "expressions", "derived", "support", "is_final")
-)
-_ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
-_ROLLOUT_TEXTS = ("rollout_id", "data_source", "problem", "ground_truth", "model")
 
 
 class _RowError(Exception):

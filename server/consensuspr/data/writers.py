@@ -1,7 +1,18 @@
-"""JSON text of any row value.
+"""Rows written to JSONL, gzip'd JSONL or Parquet, by the suffix of the output's name.
 
-What JSON cannot say is written as what it can: NaN and the infinities (which only Parquet
+**The output appears when all rows are written, or not at all**: the content goes to a temporary
+file in the target's directory, which takes the target's name only once all of it is on disk.  A
+crash or an error leaves the old file, if any, as it was.
+
+**What JSON cannot say** is written as what it can: NaN and the infinities (which only Parquet
 input brings) as null, bytes as text, dates as ISO 8601, all else as its ``str``.
+
+**Parquet out of rows whose columns are known only at the end.** Rollouts carry columns that nobody
+declared, and a type seen in the first thousand rows (null, whole numbers) may not be that of the
+rest.  So rows are spooled to disk while the narrowest type that fits each column is worked out, and
+written once it is known.  A column that no type fits (mixed types, empty objects) becomes JSON text
+and is marked as such; the reader of this package turns it back.  Objects of one column share their
+keys in Parquet: a key that one of them lacks is null there.
 """
 
 from __future__ import annotations
@@ -27,85 +38,64 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from _typeshed import ReadableBuffer
 
-
-def dump_json(value: object, ensure_ascii: bool = False) -> str:
-    """Return ``value`` as one line of JSON."""
-    try:
-        return json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, default=_as_json)
-    except ValueError:
-        plain = _finite(value)
-        return json.dumps(plain, ensure_ascii=ensure_ascii, allow_nan=False, default=_as_json)
+PARQUET_SUFFIXES = (".parquet", ".pq")
+# Of Parquet, held before they go to disk.
+CHUNK_ROWS = 2048
+CHUNK_CHARS = 16 << 20  # of strings, which make nearly all of a row's size
 
 
-def dump_json_line(value: object) -> bytes:
-    """Return ``value`` as UTF-8 with a line end; a lone surrogate is escaped and survives."""
-    try:
-        return dump_json(value).encode("utf-8") + b"\n"
-    except UnicodeEncodeError:
-        return dump_json(value, ensure_ascii=True).encode("ascii") + b"\n"
+def is_parquet_output(path: str | os.PathLike[str]) -> bool:
+    """Say whether :func:`open_writer` writes Parquet to a path of this name."""
+    return os.path.splitext(os.fspath(path))[1].lower() in PARQUET_SUFFIXES
 
 
-def _as_json(value: Any) -> object:
-    if isinstance(value, (bytes, bytearray)):
-        return value.decode("utf-8", "replace")
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return str(value)
+class RowWriter(Protocol):
+    """Takes rows one by one."""
 
-
-def _finite(value: object) -> object:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
-
-
-# MERGED Nameless files in the temporary directory, for what does not fit in memory.
+    def write(self, row: Row) -> None:
+        """Write one row.  It may be held until the writer closes: do not change it after."""
 
 
 @contextlib.contextmanager
-def on_disk(what: str) -> Iterator[None]:
-    """Name the temporary directory where it refuses a write or a read.
+def open_writer(
+    path: str | os.PathLike[str], types: Mapping[str, str] | None = None
+) -> Iterator[RowWriter]:
+    """Open ``path`` for rows; it is replaced when the block ends without an error.
 
     Args:
-        what: lies there.
+        path: ``*.parquet`` or ``*.pq`` is Parquet, ``*.gz`` gzip'd JSONL, all else JSONL.
+        types: Arrow types of columns that are known beforehand, such as ``"double"`` or
+            ``"list<bool>"``; looked at for Parquet only.
 
     Raises:
-        InputError: in place of an OSError of the block.
+        InputError: the output cannot be written.
+        DataError: Parquet is asked for and pyarrow is not installed.
     """
-    try:
-        yield
-    except OSError as error:
-        # Where it is None no directory took a single byte, and to ask again would fail again.
-        folder = tempfile.tempdir or "the temporary directory"
-        raise InputError(f"{folder}: cannot hold {what}: {error.strerror}") from error
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    with atomic_file(path) as stream:
+        if suffix in PARQUET_SUFFIXES:
+            with ParquetRows(stream, os.fspath(path), types or {}) as rows:
+                yield rows
+        elif suffix == ".gz":
+            # Neither name nor time inside: equal rows give equal files.
+            with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+                yield JsonRows(packed)
+        else:
+            yield JsonRows(stream)
 
 
-class Closable(Protocol):
-    """A temporary file of any kind."""
+class JsonRows:
+    """Writes each row as one line of JSON."""
 
-    def close(self) -> None:
-        """Close it."""
+    def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
+        self._stream = stream
 
+    def write_lines(self, lines: bytes) -> None:
+        """Write rows that are lines of JSON already."""
+        self._stream.write(lines)
 
-def discard(file: Closable) -> None:
-    """Close a temporary file whose content nobody wants any more.
-
-    One that could not take a write tries it again when it closes: that it failed is said already,
-    and a second error would hide the first.
-    """
-    with contextlib.suppress(OSError):
-        file.close()
-
-
-# MERGED Files that appear complete or not at all.
-#
-# The content goes to a temporary file in the target's directory, which takes the target's
-# name only once all of it is on disk.  A crash or an error leaves the old file, if any, as
-# it was.
+    def write(self, row: Row) -> None:
+        self._stream.write(dump_json_line(row))
 
 
 @contextlib.contextmanager
@@ -173,17 +163,67 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-# MERGED Parquet out of rows whose columns are known only at the end.
-#
-# Rollouts carry columns that nobody declared, and a type seen in the first thousand rows
-# (null, whole numbers) may not be that of the rest.  So rows are spooled to disk while the
-# narrowest type that fits each column is worked out, and written once it is known.  A column
-# that no type fits (mixed types, empty objects) becomes JSON text and is marked as such; the
-# reader of this package turns it back.  Objects of one column share their keys in Parquet: a
-# key that one of them lacks is null there.
+def dump_json(value: object, ensure_ascii: bool = False) -> str:
+    """Return ``value`` as one line of JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=ensure_ascii, allow_nan=False, default=_as_json)
+    except ValueError:
+        plain = _finite(value)
+        return json.dumps(plain, ensure_ascii=ensure_ascii, allow_nan=False, default=_as_json)
 
-CHUNK_ROWS = 2048
-CHUNK_CHARS = 16 << 20  # of strings, which make nearly all of a row's size
+
+def dump_json_line(value: object) -> bytes:
+    """Return ``value`` as UTF-8 with a line end; a lone surrogate is escaped and survives."""
+    try:
+        return dump_json(value).encode("utf-8") + b"\n"
+    except UnicodeEncodeError:
+        return dump_json(value, ensure_ascii=True).encode("ascii") + b"\n"
+
+
+def _as_json(value: Any) -> object:
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return str(value)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+@contextlib.contextmanager
+def on_disk(what: str) -> Iterator[None]:
+    """Name the temporary directory where it refuses a write or a read.
+
+    Args:
+        what: lies there.
+
+    Raises:
+        InputError: in place of an OSError of the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        # Where it is None no directory took a single byte, and to ask again would fail again.
+        folder = tempfile.tempdir or "the temporary directory"
+        raise InputError(f"{folder}: cannot hold {what}: {error.strerror}") from error
+
+
+def discard(file: IO[bytes]) -> None:
+    """Close a temporary file whose content nobody wants any more.
+
+    One that could not take a write tries it again when it closes: that it failed is said already,
+    and a second error would hide the first.
+    """
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 class ParquetRows:
@@ -352,64 +392,3 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_surrogates(item) for item in value]
     return value
-
-
-# MERGED Rows written to JSONL, gzip'd JSONL or Parquet, by the suffix of the output's name.
-#
-# The output appears when all rows are written, or not at all.
-
-PARQUET_SUFFIXES = (".parquet", ".pq")
-
-
-def is_parquet_output(path: str | os.PathLike[str]) -> bool:
-    """Say whether :func:`open_writer` writes Parquet to a path of this name."""
-    return os.path.splitext(os.fspath(path))[1].lower() in PARQUET_SUFFIXES
-
-
-class RowWriter(Protocol):
-    """Takes rows one by one."""
-
-    def write(self, row: Row) -> None:
-        """Write one row.  It may be held until the writer closes: do not change it after."""
-
-
-@contextlib.contextmanager
-def open_writer(
-    path: str | os.PathLike[str], types: Mapping[str, str] | None = None
-) -> Iterator[RowWriter]:
-    """Open ``path`` for rows; it is replaced when the block ends without an error.
-
-    Args:
-        path: ``*.parquet`` or ``*.pq`` is Parquet, ``*.gz`` gzip'd JSONL, all else JSONL.
-        types: Arrow types of columns that are known beforehand, such as ``"double"`` or
-            ``"list<bool>"``; looked at for Parquet only.
-
-    Raises:
-        InputError: the output cannot be written.
-        DataError: Parquet is asked for and pyarrow is not installed.
-    """
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
-    with atomic_file(path) as stream:
-        if suffix in PARQUET_SUFFIXES:
-            with ParquetRows(stream, os.fspath(path), types or {}) as rows:
-                yield rows
-        elif suffix == ".gz":
-            # Neither name nor time inside: equal rows give equal files.
-            with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
-                yield JsonRows(packed)
-        else:
-            yield JsonRows(stream)
-
-
-class JsonRows:
-    """Writes each row as one line of JSON."""
-
-    def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
-        self._stream = stream
-
-    def write_lines(self, lines: bytes) -> None:
-        """Write rows that are lines of JSON already."""
-        self._stream.write(lines)
-
-    def write(self, row: Row) -> None:
-        self._stream.write(dump_json_line(row))
