@@ -1,4 +1,4 @@
-"""What reaches the terminal: two consoles, colour by choice, model text made harmless.
+"""What reaches the terminal: two consoles, colour by choice, progress, model text made harmless.
 
 Results go to standard output; progress, warnings and errors go to standard error, so that
 output can be piped.  Text written by a model passes through :func:`printable` first: a
@@ -23,6 +23,8 @@ from rich.text import Text
 
 # Of tables in a pipe or a file, where nothing says how wide a line may be.
 PIPED_WIDTH = 160
+
+NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar.")]
 
 
 class ColorMode(StrEnum):
@@ -91,11 +93,6 @@ def one_line(text: str, limit: int = 60) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-# MERGED Progress on standard error: how many, how fast, how long still.
-
-NoProgress: TypeAlias = Annotated[bool, typer.Option("--no-progress", help="Show no progress bar.")]
-
-
 class _Rate(ProgressColumn):
     """Things per second since the beginning."""
 
@@ -146,13 +143,13 @@ def count_progress(
         yield lambda done: progress.update(task, completed=done)
 
 
-# A missing C compiler must not stop an install, and pip shows nothing of a build that succeeded;
-# so whoever is about to score slowly is told when the work starts, once for all processes of it.
 def load_core() -> str:
     """Import the core, say on standard error if it is the slow one, and return its backend.
 
-    The core warns in every process that imports it.  Worker processes inherit the answer to
-    that warning, so that it appears here and nowhere else.
+    A missing C compiler must not stop an install, and pip shows nothing of a build that succeeded;
+    so whoever is about to score slowly is told when the work starts.  The core warns in every
+    process that imports it.  Worker processes inherit the answer to that warning, so that it
+    appears here and nowhere else.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -7,22 +7,22 @@ import time
 import grpc
 import pytest
 
-from consensuspr.server.service import Abort, Call
+from consensuspr.server.service import Abort, RunningCall
 
 
 def test_work_goes_on_while_somebody_waits() -> None:
-    Call().check()
-    Call(time.monotonic() + 60).check()
+    RunningCall().check()
+    RunningCall(time.monotonic() + 60).check()
 
 
 def test_work_stops_at_the_deadline() -> None:
     with pytest.raises(Abort) as caught:
-        Call(time.monotonic()).check()
+        RunningCall(time.monotonic()).check()
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def test_work_stops_when_the_caller_leaves() -> None:
-    call = Call(time.monotonic() + 60)
+    call = RunningCall(time.monotonic() + 60)
     call.abandon()
     with pytest.raises(Abort) as caught:
         call.check()

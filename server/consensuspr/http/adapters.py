@@ -45,7 +45,7 @@ from consensuspr.scoring.types import (
     Status,
 )
 from consensuspr.server.metrics import MeteredScorer
-from consensuspr.server.service import Abort, Call
+from consensuspr.server.service import Abort, RunningCall
 from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, cut, encode_response
 
 # The one way to fail that gRPC does not know: there, a response is its own field.
@@ -244,7 +244,7 @@ class Batches:
         return Item(rollout, naming.reason)
 
     def score(
-        self, items: Iterable[Item], number: int, settings: RequestSettings, call: Call
+        self, items: Iterable[Item], number: int, settings: RequestSettings, call: RunningCall
     ) -> list[RolloutOutcome]:
         """Score the rollouts of a request.
 
@@ -274,7 +274,9 @@ class Batches:
             _check_scorable(outcomes)
         return outcomes
 
-    def _decided(self, rollouts: list[Rollout], options: ScoreOptions, call: Call) -> list[Score]:
+    def _decided(
+        self, rollouts: list[Rollout], options: ScoreOptions, call: RunningCall
+    ) -> list[Score]:
         """Score one piece.
 
         An answer that stayed undecided for the load of others would count as wrong through
@@ -449,7 +451,7 @@ class Dialect:
     reply: Callable[[Sequence[RolloutOutcome], RequestSettings], object]
 
     def answer(
-        self, body: bytes, call: Call, settings: RequestSettings, batches: Batches
+        self, body: bytes, call: RunningCall, settings: RequestSettings, batches: Batches
     ) -> object:
         """Answer one request with what is to be sent as JSON.
 

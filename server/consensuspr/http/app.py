@@ -45,7 +45,7 @@ from consensuspr.http.json_body import BodyTooLarge, Receiver
 from consensuspr.server.config import Address
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import SHUTTING_DOWN, Abort, Call, ScoringService, internal
+from consensuspr.server.service import SHUTTING_DOWN, Abort, RunningCall, ScoringService, internal
 
 T = TypeVar("T")
 End = Callable[[], Coroutine[Any, Any, object]]
@@ -182,7 +182,7 @@ class HttpFront:
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
         body = await _unless(self._receiver.receive(request), closing)
 
-        def work(raw: bytes, call: Call) -> object:
+        def work(raw: bytes, call: RunningCall) -> object:
             return dialect.answer(raw, call, settings, self._batches)
 
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"

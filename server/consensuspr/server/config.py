@@ -1,12 +1,9 @@
-"""Where a server listens: parsing, resolving and reserving ``HOST:PORT``.
+"""The settings of a server: their names, defaults, limits, how they fit together, and where it
+listens.
 
-Workers share one port with SO_REUSEPORT, which would let a second server join in
-silence and take a share of the traffic.  So the supervisor claims the port first: it
-binds exclusively, which fails where anybody else has the port, and only then opens the
-socket to sharing.  The claim never listens (the kernel hands it no connection) and is
-held for as long as the server lives, so that the port stays ours while a worker restarts.
-
-Unix sockets are not covered: worker processes cannot share one.
+Where their values come from (file, environment, command line) is :mod:`consensuspr.settings`.
+Every limit is per worker process unless its description says otherwise.  Unix sockets are not
+covered: worker processes cannot share one.
 """
 
 from __future__ import annotations
@@ -29,7 +26,20 @@ from pydantic import (
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.settings import Settings, load_settings
 
+ENVIRONMENT_PREFIX = "CONSENSUSPR"
+DEFAULT_DATASET = "default"
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
 MAX_PORT = 65535
+MAX_UINT32 = (1 << 32) - 1  # what the protocol can say of these limits
+
+Bytes = Annotated[ByteSize, Field(ge=1)]
+SmallBytes = Annotated[ByteSize, Field(ge=1, le=MAX_UINT32)]
+Count = Annotated[int, Field(ge=1, le=MAX_UINT32)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,70 +72,6 @@ class Address:
         if int(port) > MAX_PORT:
             raise InputError(f"port must be at most {MAX_PORT}, got {port} in {text!r}")
         return cls(host, int(port))
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A port that is ours; ``address`` has a numeric host and the real port."""
-
-    address: Address
-    socket: socket.socket
-
-    def close(self) -> None:
-        """Give the port up."""
-        self.socket.close()
-
-
-def claim(address: Address) -> Claim:
-    """Resolve ``address`` and claim it for the workers of this server alone.
-
-    Raises:
-        InputError: the host cannot be resolved or is not one of this machine's, or the
-            port needs rights that this process lacks.
-        ConsensusPRError: another process has the port.
-    """
-    try:
-        family, _, _, _, target = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (socket.gaierror, UnicodeError) as error:
-        raise InputError(f"cannot resolve host {address.host!r} of {address}: {error}") from None
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(target)
-        # Without it from here on, so that another exclusive bind fails although the claim
-        # does not listen; with SO_REUSEPORT, so that the workers' binds succeed.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ConsensusPRError(f"{address} is in use by another process") from None
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot listen on {address}: {reason.lower()}") from None
-    host, port = sock.getsockname()[:2]
-    return Claim(Address(host, port), sock)
-
-
-# MERGED The settings of a server: their names, defaults, limits, and how they fit together.
-#
-# Where their values come from (file, environment, command line) is ``settings.py``.
-# Every limit is per worker process unless its description says otherwise.
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
-
-DEFAULT_DATASET = "default"
-
-MAX_UINT32 = (1 << 32) - 1  # what the protocol can say of these limits
-
-Bytes = Annotated[ByteSize, Field(ge=1)]
-SmallBytes = Annotated[ByteSize, Field(ge=1, le=MAX_UINT32)]
-Count = Annotated[int, Field(ge=1, le=MAX_UINT32)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _default_workers() -> int:
@@ -236,30 +182,24 @@ class ServerConfig(Settings):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
-        if self.max_message_bytes < self.max_response_bytes:
-            raise ValueError(
-                f"max_message_bytes ({int(self.max_message_bytes)}) must be at least"
-                f" max_response_bytes ({int(self.max_response_bytes)})"
-            )
-        if self.queue_limit_bytes < self.max_message_bytes:
-            raise ValueError(
-                f"queue_limit_bytes ({int(self.queue_limit_bytes)}) must be at least"
-                f" max_message_bytes ({int(self.max_message_bytes)})"
-            )
-        if self.http_address is not None and self.queue_limit_bytes < self.http_max_body_bytes:
-            raise ValueError(
-                f"queue_limit_bytes ({int(self.queue_limit_bytes)}) must be at least"
-                f" http_max_body_bytes ({int(self.http_max_body_bytes)})"
-            )
+        pairs = [
+            ("max_message_bytes", "max_response_bytes"),
+            ("queue_limit_bytes", "max_message_bytes"),
+        ]
+        if self.http_address is not None:
+            pairs.append(("queue_limit_bytes", "http_max_body_bytes"))
+        for larger, smaller in pairs:
+            if getattr(self, larger) < getattr(self, smaller):
+                raise ValueError(
+                    f"{larger} ({int(getattr(self, larger))}) must be at least"
+                    f" {smaller} ({int(getattr(self, smaller))})"
+                )
         return self
 
     @property
     def match_threads(self) -> int:
         """Threads of one batch's matching in one worker, at least 1."""
         return self.threads or max(1, (os.cpu_count() or 1) // self.workers)
-
-
-ENVIRONMENT_PREFIX = "CONSENSUSPR"
 
 
 def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
@@ -309,3 +249,54 @@ def load_config(
         overrides=overrides,
         read_text={"datasets": lambda text: parse_datasets(text.split(","))},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A port that is ours; ``address`` has a numeric host and the real port."""
+
+    address: Address
+    socket: socket.socket
+
+    def close(self) -> None:
+        """Give the port up."""
+        self.socket.close()
+
+
+def claim(address: Address) -> Claim:
+    """Resolve ``address`` and claim it for the workers of this server alone.
+
+    Workers share one port with SO_REUSEPORT, which would let a second server join in
+    silence and take a share of the traffic.  So the supervisor claims the port first: it
+    binds exclusively, which fails where anybody else has the port, and only then opens the
+    socket to sharing.  The claim never listens (the kernel hands it no connection) and is
+    held for as long as the server lives, so that the port stays ours while a worker restarts.
+
+    Raises:
+        InputError: the host cannot be resolved or is not one of this machine's, or the
+            port needs rights that this process lacks.
+        ConsensusPRError: another process has the port.
+    """
+    try:
+        family, _, _, _, target = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise InputError(f"cannot resolve host {address.host!r} of {address}: {error}") from None
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(target)
+        # Without it from here on, so that another exclusive bind fails although the claim
+        # does not listen; with SO_REUSEPORT, so that the workers' binds succeed.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConsensusPRError(f"{address} is in use by another process") from None
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot listen on {address}: {reason.lower()}") from None
+    host, port = sock.getsockname()[:2]
+    return Claim(Address(host, port), sock)

@@ -1,9 +1,9 @@
-"""What a worker counts, as Prometheus metrics.
+"""What a worker counts, as Prometheus metrics, and the scorer that counts it.
 
 Always counted, shown only where ``metrics_address`` is set: a second, silent way through
 the code would be the one without tests.  The supervisor sets ``PROMETHEUS_MULTIPROC_DIR``
-for its workers, which makes prometheus-client keep the numbers in files that the endpoint
-(``metrics_endpoint.py``) adds up over all workers, those that died included.
+for its workers, which makes prometheus-client keep the numbers in files that the supervisor's
+endpoint adds up over all workers, those that died included.
 
 Means are quotients of two counters, for example
 ``rate(consensuspr_ncr_sum_total[5m]) / rate(consensuspr_ncr_rollouts_total[5m])``.
@@ -36,9 +36,12 @@ UNKNOWN = "unknown"
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
-
 # More than there can be: looking one up in prometheus-client takes a lock and microseconds.
 _REMEMBERED_CHILDREN = 2048
+# Data sources are looked up for the labels of metrics; a training step returns to few
+# problems, and an id that is longer than any sensible one is not worth remembering.
+_REMEMBERED_SOURCES = 16_384
+_MAX_ID_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +210,6 @@ def _labelled(metric: Counter | Histogram, *labels: str) -> Any:
     return metric.labels(*labels)
 
 
-# MERGED The scorer as the service uses it: every batch is timed by stage and counted.
-
-# Data sources are looked up for the labels of metrics; a training step returns to few
-# problems, and an id that is longer than any sensible one is not worth remembering.
-_REMEMBERED_SOURCES = 16_384
-_MAX_ID_CHARS = 256
-
-
 class TimedVerifier(AnswerVerifier):
     """An answer verifier that knows how long the calling thread has waited for it.
 
@@ -246,7 +241,7 @@ class TimedVerifier(AnswerVerifier):
 
 
 class MeteredScorer:
-    """A scorer that counts what it does.
+    """A scorer that counts what it does, every batch timed by stage.
 
     Args:
         scorer: does the work, with ``verifier``.

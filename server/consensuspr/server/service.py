@@ -106,7 +106,7 @@ class Abort(Exception):
         super().__init__(message)
 
 
-class Call:
+class RunningCall:
     """The part of an RPC that work depends on; set on the event loop, read by a thread.
 
     Args:
@@ -136,7 +136,7 @@ class Call:
             )
 
 
-Work = Callable[[bytes, Call], R]
+Work = Callable[[bytes, RunningCall], R]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -153,7 +153,7 @@ class Handlers:
         self._info = info
         self._info_reply = encode_server_info(info).SerializeToString()
 
-    def score(self, raw: bytes, call: Call) -> bytes:
+    def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``.
 
         Raises:
@@ -179,7 +179,7 @@ class Handlers:
         call.check()
         return encode_score_response(scores, identity).SerializeToString()
 
-    def explain(self, raw: bytes, call: Call) -> bytes:
+    def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``.
 
         Raises:
@@ -195,7 +195,7 @@ class Handlers:
         call.check()
         return encode_explain_response(explanation).SerializeToString()
 
-    def server_info(self, raw: bytes, call: Call) -> bytes:
+    def server_info(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``ServerInfo``; asked by clients of any protocol version.
 
         Raises:
@@ -336,7 +336,7 @@ class ScoringService:
         self._check_open()
         if method == "ServerInfo":
             # At once: a client that asks what the server takes must not wait behind others.
-            return self._server_info(raw, Call())
+            return self._server_info(raw, RunningCall())
         remaining_s = context.time_remaining()
         deadline = None if remaining_s is None else time.monotonic() + remaining_s
         return await self.submit(self._work[method], raw, deadline, context.peer())
@@ -363,7 +363,7 @@ class ScoringService:
         refusal = self._admission.admit(num_bytes, sender)
         if refusal is not None:
             raise _refused(refusal)
-        call = Call(deadline)
+        call = RunningCall(deadline)
         # Emptied as soon as the request is done with: the threads' queue keeps what was
         # cancelled before its turn, and must not keep its bytes.
         request = [raw]
