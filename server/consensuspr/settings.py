@@ -291,7 +291,8 @@ def settings_template(model: type[Settings], *, prefix: str) -> str:
         f"# Each can also be an environment variable, its name in capitals after {prefix}_.",
     ]
     table = ""
-    for name, setting in all_settings(model).items():
+    # Tables last: what stood behind one would belong to it.
+    for name, setting in sorted(all_settings(model).items(), key=lambda item: "." in item[0]):
         group, dot, leaf = name.rpartition(".")
         if dot and group != table:
             table = group
@@ -304,19 +305,29 @@ def settings_template(model: type[Settings], *, prefix: str) -> str:
 
 
 def _toml(setting: Setting) -> str:
-    """Return a default as TOML, or what kind of value there could be."""
+    """Return a default as TOML; where nothing is set, a value's place and what kind there could be.
+
+    Either is TOML once the # in front is taken away.
+    """
     value = setting.default
     if value is None:
-        return f"({_kind(setting.field.annotation)}; not set)"
-    if isinstance(value, bool):
-        return str(value).lower()
+        return f'""  # not set; {_kind(setting.field.annotation)}'
+    return _toml_value(value)
+
+
+def _toml_value(value: Any) -> str:
     if isinstance(value, Enum):
         value = value.value
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
-    if isinstance(value, dict):
-        return json.dumps(value) if not value else "(table)"
-    return json.dumps(list(value) if isinstance(value, tuple | set | frozenset) else str(value))
+    if isinstance(value, Mapping):
+        pairs = (f"{json.dumps(str(key))} = {_toml_value(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return json.dumps(str(value))
 
 
 def _kind(annotation: Any) -> str:
