@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consensuspr.cli import curves, derive, doctor, explain, info, launch, loadtest, score, serve
+from consensuspr.cli import (
+    curves,
+    derive,
+    doctor,
+    explain,
+    health,
+    info,
+    launch,
+    loadtest,
+    score,
+    serve,
+)
 from consensuspr.cli.boundary import make_app, run_app
 
 PROGRAM = "consensuspr"
@@ -22,7 +33,7 @@ app = make_app(
         "doctor": doctor.doctor,
         "curves": curves.curves,
         "info": info.info,
-        "health": info.health,
+        "health": health.health,
         "loadtest": loadtest.loadtest,
     },
 )

@@ -10,14 +10,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from consensuspr.cli.options import Address, Json, Timeout
+from consensuspr.cli.options import Address, Json
 from consensuspr.client.files import CONNECT_TIMEOUT_S
 from consensuspr.console import make_console, one_line
-from consensuspr.errors import Unavailable
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 
-def info(address: Address = None, timeout: Timeout = None, as_json: Json = False) -> None:
+def info(
+    address: Address = None,
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server."),
+    ] = CONNECT_TIMEOUT_S,
+    as_json: Json = False,
+) -> None:
     """Say which versions score here, or what a server is and serves.
 
     ```text
@@ -30,7 +36,7 @@ def info(address: Address = None, timeout: Timeout = None, as_json: Json = False
         return
     from consensuspr.client import RewardClient
 
-    with RewardClient(address, timeout_s=timeout or CONNECT_TIMEOUT_S) as client:
+    with RewardClient(address, timeout_s=timeout) as client:
         server = client.server_info()
     if as_json:
         print(json.dumps(asdict(server)))
@@ -89,41 +95,3 @@ def _dataset_table(datasets: tuple[DatasetInfo, ...]) -> Table:
             Text(one_line(dataset.name)), *(f"{count:,}" for count in counts), dataset.digest[:19]
         )
     return table
-
-
-# MERGED ``consensuspr health``: ask a server whether it takes work, for probes and scripts.
-
-
-def health(
-    address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Server to ask.")
-    ] = "127.0.0.1:50051",
-    timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait.")
-    ] = 3.0,
-) -> None:
-    """Ask a server for its health: exit code 0 while it is SERVING, else 1.
-
-    A server that drains answers NOT_SERVING, so that no new work is sent to it.
-
-    ```text
-    consensuspr health --address 127.0.0.1:50051
-    ```
-    """
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    from consensuspr.client.transport import check_target
-
-    with grpc.insecure_channel(check_target(address)) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            reply = stub.Check(
-                health_pb2.HealthCheckRequest(), timeout=timeout, wait_for_ready=False
-            )
-        except grpc.RpcError as error:
-            raise Unavailable(f"{address}: {error.details()} ({error.code().name})") from None
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
-    if reply.status != health_pb2.HealthCheckResponse.SERVING:
-        raise Unavailable(f"{address}: {status}")
-    typer.echo(f"{address}: {status}")

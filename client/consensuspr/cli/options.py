@@ -55,37 +55,9 @@ DatasetChoice: TypeAlias = Annotated[
         "content, or the name of one there.",
     ),
 ]
-Reward: TypeAlias = Annotated[
-    RewardKind, typer.Option(help="How accuracy and node coverage are combined.")
-]
-Alpha: TypeAlias = Annotated[
-    float, typer.Option(help="Weight of accuracy in the linear reward, from 0 to 1.")
-]
-Epoch: TypeAlias = Annotated[
-    int, typer.Option(min=0, help="Training epoch counted from 0, for the curriculum.")
-]
-SwitchEpoch: TypeAlias = Annotated[
-    int, typer.Option(min=0, help="First epoch in which the curriculum rewards the answer.")
-]
-AnswerRuleChoice: TypeAlias = Annotated[
-    AnswerRule | None,
-    typer.Option(
-        show_default="the dataset's own, else auto", help="How the final answer is found."
-    ),
-]
-OnUndecidedChoice: TypeAlias = Annotated[
-    OnUndecided,
-    typer.Option(help="Reward where the answer check ran out of time: as wrong, or none."),
-]
 OnErrorOption: TypeAlias = Annotated[
     OnErrorChoice,
     typer.Option(help="At a bad row: stop before anything is written, or skip and count it."),
-]
-Timeout: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS", min=0.001, show_default=False, help="Limit for each call to the server."
-    ),
 ]
 ConfigFile: TypeAlias = Annotated[
     Path | None,
@@ -100,18 +72,6 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instea
 Color: TypeAlias = Annotated[
     ColorMode, typer.Option(help="When to colour; auto: on a terminal only.")
 ]
-
-
-def reward_spec(kind: RewardKind, alpha: float, switch_epoch: int) -> RewardSpec:
-    """Return the reward that the options name.
-
-    Raises:
-        InputError: alpha is outside [0, 1].
-    """
-    try:
-        return RewardSpec(kind, alpha=alpha, switch_epoch=switch_epoch)
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def list_settings(model: Callable[[], type[Settings]], prefix: str) -> Any:
@@ -167,8 +127,12 @@ class HowToScore(Settings):
         Raises:
             InputError: alpha is outside [0, 1], or an epoch does not fit the protocol.
         """
+        try:
+            reward = RewardSpec(self.reward, alpha=self.alpha, switch_epoch=self.switch_epoch)
+        except ValueError as error:
+            raise InputError(str(error)) from None
         return ScoreOptions.checked(
-            reward_spec(self.reward, self.alpha, self.switch_epoch),
+            reward,
             self.epoch,
             answer_rule=self.answer_rule,
             on_undecided=self.on_undecided,
@@ -268,15 +232,15 @@ def _option(name: str, setting: Setting, metavar: str | None, *, hidden: bool) -
     """Return the annotation of a setting's option; None is "not given"."""
     kind, default = _option_type(setting.field), setting.default
     flag = "--" + name.replace("_", "-")
-    if get_origin(kind) is list:  # given one at a time
-        flag = flag.removesuffix("s")
-    declared = f"{flag}/--no-{flag[2:]}" if kind is bool and default is True else flag
+    flags = [f"{flag}/--no-{flag[2:]}" if kind is bool and default is True else flag]
+    if get_origin(kind) is list and flag.endswith("s"):
+        flags.append(flag.removesuffix("s"))  # given one at a time
     if isinstance(default, tuple | list):
         default = ", ".join(str(item) for item in default)
     if isinstance(default, Enum):
         default = default.value
     described = typer.Option(
-        declared,
+        *flags,
         metavar=metavar,
         hidden=hidden,
         help=setting.field.description,

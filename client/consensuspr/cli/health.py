@@ -1,0 +1,44 @@
+"""``consensuspr health``: ask a server whether it takes work, for probes and scripts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from consensuspr.errors import Unavailable
+
+
+def health(
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Server to ask.")
+    ] = "127.0.0.1:50051",
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait.")
+    ] = 3.0,
+) -> None:
+    """Ask a server for its health: exit code 0 while it is SERVING, else 1.
+
+    A server that drains answers NOT_SERVING, so that no new work is sent to it.
+
+    ```text
+    consensuspr health --address 127.0.0.1:50051
+    ```
+    """
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    from consensuspr.client.transport import check_target
+
+    with grpc.insecure_channel(check_target(address)) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            reply = stub.Check(
+                health_pb2.HealthCheckRequest(), timeout=timeout, wait_for_ready=False
+            )
+        except grpc.RpcError as error:
+            raise Unavailable(f"{address}: {error.details()} ({error.code().name})") from None
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+    if reply.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Unavailable(f"{address}: {status}")
+    typer.echo(f"{address}: {status}")
