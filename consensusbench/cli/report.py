@@ -97,7 +97,7 @@ def report(
     console = make_console(settings.color)
     console.print(
         f"{written.path}: {written.size_bytes / 1e6:.1f} MB, {written.rollouts:,} rollouts, "
-        f"{written.shown:,} of them with their text",
+        f"{written.rollouts_shown:,} of them with their text",
         markup=False,
         soft_wrap=True,
     )

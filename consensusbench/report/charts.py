@@ -1,4 +1,4 @@
-"""Charts as inline SVG: a small kit, and one module for each chart.
+"""The report's charts: what each is made of, and inline SVG that shows it.
 
 Every colour and font comes from the page's style sheet by class, so that a chart follows the
 reader's light or dark theme and the printer, and needs neither a script nor an inline style.
@@ -10,37 +10,56 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from markupsafe import Markup
 
 from consensusbench.report.data import (
     COMPARED,
     Curve,
+    Outcome,
     ProblemSummary,
     RewardFigures,
     RewardStudy,
-    Side,
     alpha_sweep,
-    by_side,
+    by_outcome,
     coverage_by_position,
     fixed_rewards,
     reached_by_order,
 )
-from consensusbench.report.markup import Column, Table, count, element, number, percent, text
+from consensusbench.report.markup import element
+from consensusbench.tables import Table, number, percent, words
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
 
+Rollouts: TypeAlias = "Sequence[ScoredRollout]"
 
-# MERGED What a chart is to the page: a picture, what it says, its legend and its figures.
+# Of every picture, in its own units; the style sheet scales it to its column.
+WIDTH, HEIGHT = 480.0, 290.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 456.0, 12.0, 242.0
+
+# Of a logarithmic axis: as fine as some hundred rollouts can fill.
+BINS_A_DECADE = 5
+
+# More dots hide each other and make the page heavy; a share that spreads over all is shown.
+MAX_DOTS = 1500
+
+# Problems with few rollouts share a handful of places: dots are moved by up to this much so
+# that they can be told apart. Tips and tables carry the exact figures.
+_JITTER = 0.012
+
+# Height of a bar of shares with its name, of the bar, and of the name above it.
+_ROW, _BAR, _NAME = 44.0, 18.0, 14.0
+# Narrower segments carry no letter; their tips and the tables tell what they are.
+_LETTER_WIDTH = 13.0
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LegendKey:
     """One entry of a legend.
 
     Attributes:
@@ -55,7 +74,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class ReportChart:
     """One chart.
 
     Attributes:
@@ -66,23 +85,27 @@ class Chart:
         keys: the legend.
         figures: what was drawn, as numbers.
         empty: one sentence in place of the picture.
+        notes: lines below the picture.
     """
 
     name: str
     title: str
     about: str
     svg: Markup | None = None
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendKey, ...] = ()
     figures: Table | None = None
     empty: str = ""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
-
-# MERGED Axes: from values to places in the picture, with round ticks.
-
-# Of every picture, in its own units; the style sheet scales it to its column.
-WIDTH, HEIGHT = 480.0, 290.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 456.0, 12.0, 242.0
+    def drawn(
+        self,
+        svg: Markup,
+        keys: Sequence[LegendKey] = (),
+        figures: Table | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> ReportChart:
+        """Return the chart with its picture."""
+        return replace(self, svg=svg, keys=tuple(keys), figures=figures, empty="", notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +158,14 @@ def log_axis(label: str, low: float, high: float) -> Axis:
     return Axis(label, start, end, tuple((v, f"{v:,g}") for v in inside), log=True)
 
 
+# Fifths of the whole, for axes from 0 to 1.
+_PERCENT_FIFTHS = tuple((i / 5, f"{20 * i} %") for i in range(6))
+_PLAIN_FIFTHS = tuple((i / 5, f"{i / 5:g}") for i in range(6))
+_ALPHA = Axis("α, weight of Acc", 0.0, 1.0, _PLAIN_FIFTHS)
+
+
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Plot:
     """The rectangle between two axes."""
 
     x: Axis
@@ -149,6 +178,26 @@ class Frame:
             BOTTOM - self.y.share(y) * (BOTTOM - TOP),
         )
 
+    def line(self, look: str, begin: tuple[float, float], end: tuple[float, float]) -> Markup:
+        """Return a straight line between two points."""
+        (x1, y1), (x2, y2) = self.at(*begin), self.at(*end)
+        return element("line", class_=look, x1=x1, y1=y1, x2=x2, y2=y2)
+
+    def curve(
+        self,
+        look: str,
+        points: Sequence[tuple[float, float]],
+        tips: Sequence[str],
+    ) -> list[Markup]:
+        """Return a curve with a dot for each of its points, and what each dot says."""
+        places = [self.at(x, y) for x, y in points]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        dots = [
+            element("circle", class_=f"dot {look}", cx=x, cy=y, r=3.5, data_tip=tip)
+            for (x, y), tip in zip(places, tips, strict=True)
+        ]
+        return [element("polyline", points=path, class_=f"curve {look}"), *dots]
+
     def draw(self, title: str, marks: Sequence[Markup]) -> Markup:
         """Return the picture: grid, ticks and labels below the marks.
 
@@ -156,76 +205,29 @@ class Frame:
             title: what a screen reader says of the picture.
             marks: what is drawn, the first lowest.
         """
-        middle = (TOP + BOTTOM) / 2
-        labels = (
-            element("text", self.x.label, class_="label", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8.0),
-            element(
-                "text",
-                self.y.label,
-                class_="label",
-                x=0.0,
-                y=0.0,
-                transform=f"translate(14 {middle:g}) rotate(-90)",
-            ),
-        )
-        return element(
-            "svg",
-            *(self._tick_x(value, text) for value, text in self.x.ticks),
-            *(self._tick_y(value, text) for value, text in self.y.ticks),
-            *marks,
-            *labels,
-            viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
-            role="img",
-            aria_label=title,
-        )
+        drawn: list[Markup] = []
+        for value, text in self.x.ticks:
+            drawn.append(self.line("grid", (value, self.y.low), (value, self.y.high)))
+            x, y = self.at(value, self.y.low)
+            drawn.append(element("text", text, class_="tick middle", x=x, y=y + 17.0))
+        for value, text in self.y.ticks:
+            drawn.append(self.line("grid", (self.x.low, value), (self.x.high, value)))
+            x, y = self.at(self.x.low, value)
+            drawn.append(element("text", text, class_="tick end", x=x - 6.0, y=y + 4.0))
+        middle = (LEFT + RIGHT) / 2
+        across = element("text", self.x.label, class_="label", x=middle, y=HEIGHT - 8.0)
+        turned = f"translate(14 {(TOP + BOTTOM) / 2:g}) rotate(-90)"
+        upwards = element("text", self.y.label, class_="label", x=0.0, y=0.0, transform=turned)
+        return _picture(title, HEIGHT, *drawn, *marks, across, upwards)
 
-    def _tick_x(self, value: float, text: str) -> Markup:
-        x, _ = self.at(value, self.y.low)
-        line = element("line", class_="grid", x1=x, y1=TOP, x2=x, y2=BOTTOM)
-        return line + element("text", text, class_="tick middle", x=x, y=BOTTOM + 17.0)
 
-    def _tick_y(self, value: float, text: str) -> Markup:
-        _, y = self.at(self.x.low, value)
-        line = element("line", class_="grid", x1=LEFT, y1=y, x2=RIGHT, y2=y)
-        return line + element("text", text, class_="tick end", x=LEFT - 6.0, y=y + 4.0)
+def _picture(title: str, height: float, *marks: Markup) -> Markup:
+    box = f"0 0 {WIDTH:g} {height:g}"
+    return element("svg", *marks, viewBox=box, role="img", aria_label=title)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A curve: its points in order, how it looks, and what a point is called."""
-
-    look: str
-    points: tuple[tuple[float, float], ...]
-    tip: Callable[[float, float], str]
-    dots: bool = True
-
-    def draw(self, frame: Frame) -> list[Markup]:
-        """Return the curve and, where wanted, a dot for each of its points."""
-        places = [frame.at(x, y) for x, y in self.points]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        marks = [element("polyline", points=path, class_=f"curve {self.look}")]
-        for (x, y), (cx, cy) in zip(self.points, places, strict=True):
-            marks.append(
-                element(
-                    "circle",
-                    class_=f"dot {self.look}" + ("" if self.dots else " quiet"),
-                    cx=cx,
-                    cy=cy,
-                    r=3.5,
-                    data_tip=self.tip(x, y),
-                )
-            )
-        return marks
-
-
-# MERGED Two distributions side by side: right rollouts filled, wrong ones outlined.
-
-# Of a logarithmic axis: as fine as some hundred rollouts can fill.
-BINS_A_DECADE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
+class _Bin:
     """A bin of the axis from ``low`` to ``high``, drawn there, and what it is called."""
 
     low: float
@@ -233,17 +235,18 @@ class Bin:
     name: str
 
 
-def log_bins(values: Sequence[float], unit: str) -> list[Bin]:
+def log_bins(values: Sequence[float], unit: str) -> list[_Bin]:
     """Return bins of equal width on a logarithmic axis that hold all values (above 0)."""
     first = math.floor(math.log10(min(values)) * BINS_A_DECADE + 1e-9)
     last = math.floor(math.log10(max(values)) * BINS_A_DECADE + 1e-9) + 1
     edges = [10 ** (i / BINS_A_DECADE) for i in range(first, last + 1)]
     return [
-        Bin(low, high, f"{_short(low)} to {_short(high)} {unit}") for low, high in pairwise(edges)
+        _Bin(low, high, f"{_rounded(low)} to {_rounded(high)} {unit}")
+        for low, high in pairwise(edges)
     ]
 
 
-def counted(values: Sequence[float], bins: Sequence[Bin]) -> list[int]:
+def counted(values: Sequence[float], bins: Sequence[_Bin]) -> list[int]:
     """Return how many values fall into each bin; the outermost take what lies beyond them."""
     counts = [0] * len(bins)
     edges = [b.low for b in bins]
@@ -252,171 +255,119 @@ def counted(values: Sequence[float], bins: Sequence[Bin]) -> list[int]:
     return counts
 
 
-def log_histogram(
-    name: str,
-    title: str,
-    about: str,
-    unit: str,
-    values: Mapping[Side, Sequence[float]],
-    empty: str,
-) -> Chart:
-    """Return the distributions of values that spread over orders of magnitude.
-
-    Args:
-        name: the chart's name.
-        title: its heading.
-        about: how to read it.
-        unit: of the values, in plural.
-        values: of each side, all above 0.
-        empty: one sentence where there are none.
-    """
-    known = [value for side in COMPARED for value in values[side]]
-    if not known:
-        return Chart(name, title, about, empty=empty)
-    bins = log_bins(known, unit)
-    axis = log_axis(unit, bins[0].low, bins[-1].high)
-    return histogram(name, title, about, axis, bins, values)
-
-
-def histogram(
-    name: str,
-    title: str,
-    about: str,
-    axis: Axis,
-    bins: Sequence[Bin],
-    values: Mapping[Side, Sequence[float]],
-) -> Chart:
-    """Return the share of each side's values in every bin, as bars and as a table."""
-    counts = {side: counted(values[side], bins) for side in COMPARED}
-    shares = {side: _shares(counts[side]) for side in COMPARED}
-    frame = Frame(axis, percent_axis("share of the rollouts", max(max(shares[s]) for s in shares)))
-    bars = [
-        _bar(frame, each, side, shares[side][at], counts[side][at])
-        for side in COMPARED
-        for at, each in enumerate(bins)
-        if counts[side][at]
-    ]
-    keys = tuple(
-        Key(f"answer {side.value} ({len(values[side]):,})", side.value) for side in COMPARED
-    )
-    return Chart(name, title, about, frame.draw(title, bars), keys, _table(title, bins, counts))
-
-
-def _shares(counts: Sequence[int]) -> list[float]:
-    total = sum(counts)
-    return [n / total if total else 0.0 for n in counts]
-
-
-def _bar(frame: Frame, each: Bin, side: Side, share: float, n: int) -> Markup:
-    left, top = frame.at(each.low, share)
-    right, _ = frame.at(each.high, share)
-    width = (right - left) / 2 - 1.5
-    return element(
-        "rect",
-        class_=f"bar {side.value}",
-        x=left + 1 if side is Side.RIGHT else left + 1.5 + width,
-        y=top,
-        width=width,
-        height=BOTTOM - top,
-        data_tip=f"{each.name}: {100 * share:.1f} % of the rollouts whose answer is "
-        f"{side.value} ({n:,})",
-    )
-
-
-def _table(title: str, bins: Sequence[Bin], counts: Mapping[Side, Sequence[int]]) -> Table:
-    shares = {side: _shares(counts[side]) for side in COMPARED}
-    rows = tuple(
-        (
-            text(each.name),
-            *(
-                cell
-                for side in COMPARED
-                for cell in (count(counts[side][at]), percent(shares[side][at]))
-            ),
-        )
-        for at, each in enumerate(bins)
-    )
-    columns = (
-        Column("bin", numeric=False),
-        *(Column(name) for side in COMPARED for name in (side.value, f"% of {side.value}")),
-    )
-    return Table(title, columns, rows)
-
-
-def _short(value: float) -> str:
+def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-# MERGED Distributions of NCR, of TPN and of the response's length, right against wrong.
+def log_histogram(
+    chart: ReportChart, unit: str, values: Mapping[Outcome, Sequence[float]]
+) -> ReportChart:
+    """Return the distributions of values that spread over orders of magnitude.
 
-# NCR is a quotient of small whole numbers with many rollouts at 0 and at 1: bins centred on
-# tenths keep those two apart from their neighbours.
-_TENTHS = 10
+    Args:
+        chart: its name, its texts, and why it may be empty.
+        unit: of the values, in plural.
+        values: of right and of wrong rollouts, all above 0.
+    """
+    known = [value for side in COMPARED for value in values[side]]
+    if not known:
+        return chart
+    bins = log_bins(known, unit)
+    return histogram(chart, log_axis(unit, bins[0].low, bins[-1].high), bins, values)
 
 
-def ncr_distribution(rollouts: Sequence[ScoredRollout]) -> Chart:
-    """Return how NCR (equation 1 of the paper) is distributed."""
-    title = "Node coverage, right and wrong"
-    about = (
-        "NCR rounded to tenths. Good nodes pull the two apart: right rollouts to the right, "
-        "wrong ones to the left."
+def histogram(
+    chart: ReportChart,
+    axis: Axis,
+    bins: Sequence[_Bin],
+    values: Mapping[Outcome, Sequence[float]],
+) -> ReportChart:
+    """Return the share of right and of wrong rollouts in every bin, as bars and as a table."""
+    counts = {side: counted(values[side], bins) for side in COMPARED}
+    totals = {side: sum(counts[side]) for side in COMPARED}
+    shares = {side: [n / (totals[side] or 1) for n in counts[side]] for side in COMPARED}
+    plot = Plot(axis, percent_axis("share of the rollouts", max(max(shares[s]) for s in shares)))
+    bars = []
+    for side in COMPARED:
+        for one, n, share in zip(bins, counts[side], shares[side], strict=True):
+            (left, top), (right, _) = plot.at(one.low, share), plot.at(one.high, share)
+            width = (right - left) / 2 - 1.5
+            of = f"of the rollouts whose answer is {side.value}"
+            bar = element(
+                "rect",
+                class_=f"bar {side.value}",
+                x=left + 1 if side is Outcome.RIGHT else left + 1.5 + width,
+                y=top,
+                width=width,
+                height=BOTTOM - top,
+                data_tip=f"{one.name}: {100 * share:.1f} % {of} ({n:,})",
+            )
+            bars += [bar] if n else []
+    columns = [words("bin")]
+    for side in COMPARED:
+        columns += [number(side.value), percent(f"of {side.value}")]
+    rows = [
+        [one.name, *(cell for s in COMPARED for cell in (counts[s][at], shares[s][at]))]
+        for at, one in enumerate(bins)
+    ]
+    return chart.drawn(
+        plot.draw(chart.title, bars),
+        [LegendKey(f"answer {s.value} ({len(values[s]):,})", s.value) for s in COMPARED],
+        Table(chart.title, columns, [rows]),
     )
-    sides = by_side(rollouts)
+
+
+def ncr_distribution(rollouts: Rollouts) -> ReportChart:
+    """Return how NCR (equation 1 of the paper) is distributed."""
+    chart = ReportChart(
+        "ncr",
+        "Node coverage, right and wrong",
+        "NCR rounded to tenths. Good nodes pull the two apart: right rollouts to the right, "
+        "wrong ones to the left.",
+        empty="No rollout has both an accuracy and an NCR.",
+    )
+    sides = by_outcome(rollouts)
     values = {s: [r.ncr for r in sides[s] if r.ncr is not None] for s in COMPARED}
     if not any(values.values()):
-        return Chart("ncr", title, about, empty="No rollout has both an accuracy and an NCR.")
-    bins = [
-        Bin((i - 0.5) / _TENTHS, (i + 0.5) / _TENTHS, f"NCR {100 * i // _TENTHS} %")
-        for i in range(_TENTHS + 1)
-    ]
-    ticks = tuple((i / 5, f"{20 * i} %") for i in range(6))
-    axis = Axis("NCR", bins[0].low, bins[-1].high, ticks)
-    return histogram("ncr", title, about, axis, bins, values)
+        return chart
+    # NCR is a quotient of small whole numbers with many rollouts at 0 and at 1: bins centred on
+    # tenths keep those two apart from their neighbours.
+    bins = [_Bin((i - 0.5) / 10, (i + 0.5) / 10, f"NCR {10 * i} %") for i in range(11)]
+    axis = Axis("NCR", bins[0].low, bins[-1].high, _PERCENT_FIFTHS)
+    return histogram(chart, axis, bins, values)
 
 
-def tpn_distribution(rollouts: Sequence[ScoredRollout]) -> Chart:
+def tpn_distribution(rollouts: Rollouts) -> ReportChart:
     """Return how TPN (equation 2 of the paper) is distributed; no node met is no TPN."""
-    sides = by_side(rollouts)
+    sides = by_outcome(rollouts)
     values = {s: [r.tpn for r in sides[s] if r.tpn is not None] for s in COMPARED}
-    return log_histogram(
+    chart = ReportChart(
         "tpn",
         "Tokens per node",
         "TPN on a logarithmic axis: how many tokens a rollout spends for each node that it "
         "reaches. Rollouts that reach none have no TPN.",
-        "tokens per matched node",
-        values,
-        "No rollout has both a length in tokens and a matched node.",
+        empty="No rollout has both a length in tokens and a matched node.",
     )
+    return log_histogram(chart, "tokens per matched node", values)
 
 
-def length_distribution(rollouts: Sequence[ScoredRollout]) -> Chart:
+def length_distribution(rollouts: Rollouts) -> ReportChart:
     """Return how long responses are: in tokens where all have them, else in characters."""
-    sides = by_side(rollouts)
+    sides = by_outcome(rollouts)
     in_tokens = all(r.num_tokens for s in COMPARED for r in sides[s])
     unit = "tokens" if in_tokens else "characters"
-    lengths = {
-        s: [
-            float(length)
-            for r in sides[s]
-            if (length := r.num_tokens if in_tokens else r.num_chars)
-        ]
-        for s in COMPARED
-    }
-    about = f"Length in {unit}, on a logarithmic axis."
-    empty = "No rollout has both an accuracy and a length above 0."
-    return log_histogram("length", "Response length", about, unit, lengths, empty)
-
-
-# MERGED Shares of a whole: one bar for each group, cut into its parts.
-
-_ROW, _BAR, _NAME = 44.0, 18.0, 14.0
-
-# Narrower segments carry no letter; their tips and the tables tell what they are.
-_LETTER_WIDTH = 13.0
+    lengths = {s: [r.num_tokens if in_tokens else r.num_chars for r in sides[s]] for s in COMPARED}
+    chart = ReportChart(
+        "length",
+        "Response length",
+        f"Length in {unit}, on a logarithmic axis.",
+        empty="No rollout has both an accuracy and a length above 0.",
+    )
+    return log_histogram(chart, unit, {s: [float(n) for n in lengths[s] if n] for s in COMPARED})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharePart:
     """A class that a whole is made of: its name, its letter, its class of the style sheet."""
 
     name: str
@@ -428,9 +379,9 @@ def share_bars(
     name: str,
     title: str,
     about: str,
-    parts: Sequence[Part],
+    parts: Sequence[SharePart],
     groups: Sequence[tuple[str, Sequence[int]]],
-) -> Chart:
+) -> ReportChart:
     """Return one bar for each group, cut into the shares of its parts.
 
     Args:
@@ -441,307 +392,205 @@ def share_bars(
         groups: name of each group and the count of each part.
     """
     marks: list[Markup] = []
+    left, whole = LEFT - 50.0, RIGHT + 20.0 - LEFT + 50.0
     for row, (group, counts) in enumerate(groups):
-        marks += _shares_bar(TOP + row * _ROW, group, parts, counts)
-    svg = element(
-        "svg",
-        *marks,
-        viewBox=f"0 0 {WIDTH:g} {TOP + len(groups) * _ROW:g}",
-        role="img",
-        aria_label=title,
-    )
-    keys = tuple(Key(f"{part.letter}: {part.name}", f"part {part.look}") for part in parts)
-    return Chart(name, title, about, svg, keys)
+        top, total, x = TOP + row * _ROW + _NAME, sum(counts), left
+        marks.append(element("text", f"{group} ({total:,})", x=x, y=top - 3))
+        for part, amount in zip(parts, counts, strict=True):
+            if amount:
+                width = whole * amount / total
+                size = {"x": x, "y": top, "width": width, "height": _BAR}
+                pieces = [element("rect", class_=f"bar part {part.look}", **size)]
+                if width >= _LETTER_WIDTH:
+                    place = {"x": x + width / 2, "y": top + 13}
+                    pieces.append(element("text", part.letter, class_="letter", **place))
+                tip = f"{group}: {100 * amount / total:.1f} % {part.name} ({amount:,})"
+                marks.append(element("g", *pieces, data_tip=tip))
+                x += width
+    keys = [LegendKey(f"{part.letter}: {part.name}", f"part {part.look}") for part in parts]
+    picture = _picture(title, TOP + len(groups) * _ROW, *marks)
+    return ReportChart(name, title, about).drawn(picture, keys)
 
 
-def _shares_bar(
-    top: float, group: str, parts: Sequence[Part], counts: Sequence[int]
-) -> list[Markup]:
-    total = sum(counts)
-    left = LEFT - 50.0
-    marks = [element("text", f"{group} ({total:,})", x=left, y=top + _NAME - 3)]
-    for part, amount in zip(parts, counts, strict=True):
-        if not amount:
-            continue
-        width = (RIGHT + 20.0 - LEFT + 50.0) * amount / total
-        tip = f"{group}: {100 * amount / total:.1f} % {part.name} ({amount:,})"
-        pieces = [
-            element(
-                "rect",
-                class_=f"bar part {part.look}",
-                x=left,
-                y=top + _NAME,
-                width=width,
-                height=_BAR,
-            )
-        ]
-        if width >= _LETTER_WIDTH:
-            middle = left + width / 2
-            pieces.append(
-                element("text", part.letter, class_="letter", x=middle, y=top + _NAME + 13)
-            )
-        marks.append(element("g", *pieces, data_tip=tip))
-        left += width
-    return marks
-
-
-# MERGED NCR against Acc: one dot for each problem.
-
-# More dots hide each other and make the page heavy; a share that spreads over all is shown.
-MAX_DOTS = 1500
-
-# Problems with few rollouts share a handful of places: dots are moved by up to this much so
-# that they can be told apart. Tips and tables carry the exact figures.
-_JITTER = 0.012
-
-
-def accuracy_scatter(problems: Sequence[ProblemSummary]) -> Chart:
-    """Return mean NCR against mean accuracy by problem."""
-    title = "NCR against Acc, by problem"
-    about = (
+def accuracy_scatter(problems: Sequence[ProblemSummary]) -> ReportChart:
+    """Return mean NCR against mean accuracy, one dot for each problem."""
+    chart = ReportChart(
+        "scatter",
+        "NCR against Acc, by problem",
         "Each dot is a problem: how many of its rollouts are right, and how much of its nodes "
         "they cover. Far below the diagonal: right without the nodes, so that the nodes may be "
-        "poor. Far above it: the nodes are reached and the answer is missed."
+        "poor. Far above it: the nodes are reached and the answer is missed.",
+        empty="No problem has both an accuracy and an NCR.",
     )
-    known = [p for p in problems if p.acc is not None and p.ncr is not None]
+    known = [(p, p.acc, p.ncr) for p in problems if p.acc is not None and p.ncr is not None]
     if not known:
-        return Chart("scatter", title, about, empty="No problem has both an accuracy and an NCR.")
-    shown = sorted(known, key=_shuffled)[:MAX_DOTS]
-    notes = (
-        (f"{len(shown):,} of {len(known):,} problems are drawn, chosen evenly.",)
-        if len(shown) < len(known)
-        else ()
-    )
-    ticks = tuple((i / 5, f"{20 * i} %") for i in range(6))
-    frame = Frame(Axis("Acc", -0.04, 1.04, ticks), Axis("NCR", -0.04, 1.04, ticks))
-    (x1, y1), (x2, y2) = frame.at(0.0, 0.0), frame.at(1.0, 1.0)
-    diagonal = element("line", class_="reference", x1=x1, y1=y1, x2=x2, y2=y2)
-    marks = [diagonal, *(_dot(frame, problem) for problem in shown)]
-    return Chart("scatter", title, about, frame.draw(title, marks), notes=notes)
+        return chart
+    shown = sorted(known, key=lambda one: _digest(one[0]))[:MAX_DOTS]
+    axes = [Axis(label, -0.04, 1.04, _PERCENT_FIFTHS) for label in ("Acc", "NCR")]
+    plot = Plot(*axes)
+    marks = [plot.line("reference", (0.0, 0.0), (1.0, 1.0))]
+    for problem, acc, ncr in shown:
+        dx, dy = (_JITTER * (byte / 127.5 - 1) for byte in _digest(problem)[:2])
+        x, y = plot.at(acc + dx, ncr + dy)
+        tip = (
+            f"{problem.problem_id}: Acc {100 * acc:.1f} %, NCR {100 * ncr:.1f} % over "
+            f"{problem.rollouts:,} rollouts"
+        )
+        marks.append(element("circle", class_="dot plain", cx=x, cy=y, r=4, data_tip=tip))
+    some = f"{len(shown):,} of {len(known):,} problems are drawn, chosen evenly."
+    notes = (some,) if len(shown) < len(known) else ()
+    return chart.drawn(plot.draw(chart.title, marks), notes=notes)
 
 
-def _shuffled(problem: ProblemSummary) -> bytes:
+def _digest(problem: ProblemSummary) -> bytes:
     return sha256(problem.problem_id.encode("utf-8", "surrogatepass")).digest()
 
 
-def _dot(frame: Frame, problem: ProblemSummary) -> Markup:
-    assert problem.acc is not None and problem.ncr is not None
-    noise = _shuffled(problem)
-    dx, dy = (_JITTER * (byte / 127.5 - 1) for byte in noise[:2])
-    x, y = frame.at(problem.acc + dx, problem.ncr + dy)
-    return element(
-        "circle",
-        class_="dot plain",
-        cx=x,
-        cy=y,
-        r=4,
-        data_tip=f"{problem.problem_id}: Acc {100 * problem.acc:.1f} %, "
-        f"NCR {100 * problem.ncr:.1f} % over {problem.rollouts:,} rollouts",
-    )
+# Name, look and values of a curve over the weights of the linear reward.
+_RewardCurve: TypeAlias = tuple[str, str, Callable[[RewardFigures], float | None]]
 
 
-# MERGED Alpha-sensitivity of the linear reward, beside max and outcome.
+def alpha_charts(rollouts: Rollouts) -> tuple[ReportChart, ReportChart]:
+    """Return the mean rewards, and what a group-based trainer would get of them.
 
-_ALPHA = Axis("α, weight of Acc", 0.0, 1.0, tuple((i / 5, f"{i / 5:g}") for i in range(6)))
-_PART = Callable[[RewardFigures], float | None]
-
-
-def alpha_charts(rollouts: Sequence[ScoredRollout]) -> tuple[Chart, Chart]:
-    """Return the mean rewards, and what a group-based trainer would get of them."""
+    The linear reward for each of its weights, beside max and outcome.
+    """
     study = RewardStudy(rollouts)
     sweep, fixed = alpha_sweep(study), fixed_rewards(study)
-    return _means(study, sweep, fixed), _signal(study, sweep, fixed)
-
-
-def _means(
-    study: RewardStudy, sweep: Sequence[RewardFigures], fixed: Sequence[RewardFigures]
-) -> Chart:
-    title = "Mean linear reward, right and wrong"
-    about = (
-        "α · Acc + (1 − α) · NCR. At α = 1 it is the outcome alone; the lower α, the more a wrong "
-        "rollout is paid for the nodes that it reaches."
-    )
-    if not study.rollouts:
-        return Chart("reward", title, about, empty="No rollout has both an accuracy and an NCR.")
-    parts: list[tuple[str, str, _PART]] = [
-        ("mean of right rollouts", "right", lambda f: f.right),
-        ("mean of wrong rollouts", "wrong", lambda f: f.wrong),
-        ("gap", "third", lambda f: f.gap),
-    ]
-    frame = Frame(_ALPHA, Axis("reward", 0.0, 1.0, tuple((i / 5, f"{i / 5:g}") for i in range(6))))
-    marks, keys = _lines(frame, parts, sweep, lambda value: f"{value:.3f}")
-    return Chart(
+    means = ReportChart(
         "reward",
-        title,
-        about,
-        frame.draw(title, marks),
-        keys,
-        _alpha_sensitivity_table(sweep, fixed),
+        "Mean linear reward, right and wrong",
+        "α · Acc + (1 − α) · NCR. At α = 1 it is the outcome alone; the lower α, the more a wrong "
+        "rollout is paid for the nodes that it reaches.",
+        empty="No rollout has both an accuracy and an NCR.",
     )
-
-
-def _signal(
-    study: RewardStudy, sweep: Sequence[RewardFigures], fixed: Sequence[RewardFigures]
-) -> Chart:
-    title = "Signal inside groups"
-    about = (
+    signal = ReportChart(
+        "signal",
+        "Signal inside groups",
         f"Over {study.groups:,} groups (rollouts of one model for one problem, at least two): how "
         "many have rewards that differ, without which GRPO has no gradient, and in how many pairs "
         "of one group the wrong rollout is rewarded as much as the right one, or more. "
-        "Dashed: the same for max(Acc, NCR) and dotted for the outcome alone."
+        "Dashed: the same for max(Acc, NCR) and dotted for the outcome alone.",
+        empty="No model has two scored rollouts for one problem: there are no groups.",
     )
-    if not study.groups:
-        empty = "No model has two scored rollouts for one problem: there are no groups."
-        return Chart("signal", title, about, empty=empty)
-    parts: list[tuple[str, str, _PART]] = [
-        ("groups whose rewards differ", "right", lambda f: f.signal),
-        ("pairs in the wrong order", "wrong", lambda f: f.misordered),
-    ]
-    frame = Frame(_ALPHA, percent_axis("share"))
-    marks, keys = _lines(frame, parts, sweep, lambda value: f"{100 * value:.1f} %")
-    for figures, style in zip(fixed, ("dashed", "dotted"), strict=True):
-        for name, look, part in parts:
-            value = part(figures)
-            if value is not None:
-                marks.append(_level(frame, value, f"{look} {style}", f"{figures.name}: {name}"))
-    return Chart(
-        "signal",
-        title,
-        about,
-        frame.draw(title, marks),
-        keys,
-        _alpha_sensitivity_table(sweep, fixed),
-    )
+    if study.rollouts:
+        curves: list[_RewardCurve] = [
+            ("mean of right rollouts", "right", lambda f: f.right),
+            ("mean of wrong rollouts", "wrong", lambda f: f.wrong),
+            ("gap", "third", lambda f: f.gap),
+        ]
+        axis = Axis("reward", 0.0, 1.0, _PLAIN_FIFTHS)
+        means = _swept(means, axis, curves, sweep, fixed, lambda value: f"{value:.3f}", ())
+    if study.groups:
+        curves = [
+            ("groups whose rewards differ", "right", lambda f: f.signal),
+            ("pairs in the wrong order", "wrong", lambda f: f.misordered),
+        ]
+        levels = list(zip(fixed, ("dashed", "dotted"), strict=True))
+        axis = percent_axis("share")
+        signal = _swept(signal, axis, curves, sweep, fixed, lambda v: f"{100 * v:.1f} %", levels)
+    return means, signal
 
 
-def _lines(
-    frame: Frame,
-    parts: Sequence[tuple[str, str, _PART]],
+def _swept(
+    chart: ReportChart,
+    axis: Axis,
+    curves: Sequence[_RewardCurve],
     sweep: Sequence[RewardFigures],
+    fixed: Sequence[RewardFigures],
     write: Callable[[float], str],
-) -> tuple[list[Markup], tuple[Key, ...]]:
+    levels: Sequence[tuple[RewardFigures, str]],
+) -> ReportChart:
+    """Return a chart of curves over alpha, and of levels for rewards that have no alpha."""
+    plot = Plot(_ALPHA, axis)
     marks: list[Markup] = []
-    keys: list[Key] = []
-    for name, look, part in parts:
-        points = tuple(
+    keys: list[LegendKey] = []
+    for name, look, value_of in curves:
+        points = [
             (figures.alpha, value)
             for figures in sweep
-            if figures.alpha is not None and (value := part(figures)) is not None
-        )
+            if figures.alpha is not None and (value := value_of(figures)) is not None
+        ]
         if points:
-            tip = _tip(name, write)
-            marks += Line(look, points, tip).draw(frame)
-            keys.append(Key(name, look, "line"))
-    return marks, tuple(keys)
-
-
-def _tip(name: str, write: Callable[[float], str]) -> Callable[[float, float], str]:
-    return lambda x, y: f"α = {x:g}: {name} {write(y)}"
-
-
-def _level(frame: Frame, value: float, look: str, name: str) -> Markup:
-    (x1, y), (x2, _) = frame.at(0.0, value), frame.at(1.0, value)
-    tip = f"{name} {100 * value:.1f} %"
-    return element("line", class_=f"curve {look}", x1=x1, y1=y, x2=x2, y2=y, data_tip=tip)
-
-
-def _alpha_sensitivity_table(
-    sweep: Sequence[RewardFigures], fixed: Sequence[RewardFigures]
-) -> Table:
+            told = [f"α = {x:g}: {name} {write(y)}" for x, y in points]
+            marks += plot.curve(look, points, told)
+            keys.append(LegendKey(name, look, "line"))
+    for figures, style in levels:
+        for name, look, value_of in curves:
+            if (level := value_of(figures)) is not None:
+                (x1, y), (x2, _) = plot.at(0.0, level), plot.at(1.0, level)
+                place = {"x1": x1, "y1": y, "x2": x2, "y2": y}
+                tip_of = f"{figures.name}: {name} {write(level)}"
+                marks.append(
+                    element("line", class_=f"curve {look} {style}", **place, data_tip=tip_of)
+                )
     shown = [f for f in sweep if f.alpha is not None and round(f.alpha * 20) % 2 == 0]
-    rows = tuple(
-        (
-            text(figures.name),
-            number(figures.right, 3),
-            number(figures.wrong, 3),
-            number(figures.gap, 3),
-            percent(figures.signal),
-            percent(figures.misordered),
-        )
-        for figures in [*shown, *fixed]
-    )
-    columns = (
-        Column("reward", numeric=False),
-        Column("mean right"),
-        Column("mean wrong"),
-        Column("gap"),
-        Column("groups with signal, %"),
-        Column("pairs in wrong order, %"),
-    )
-    return Table("Rewards over the scored rollouts", columns, rows)
+    rows = [[f.name, f.right, f.wrong, f.gap, f.signal, f.misordered] for f in [*shown, *fixed]]
+    columns = [
+        words("reward"),
+        *(number(name, decimals=3) for name in ("mean right", "mean wrong", "gap")),
+        percent("groups with signal,"),
+        percent("pairs in wrong order,"),
+    ]
+    table = Table("Rewards over the scored rollouts", columns, [rows])
+    return chart.drawn(plot.draw(chart.title, marks), keys, table)
 
 
-# MERGED Position curves: which nodes are reached, and when.
-
-_FIFTHS = ("first", "second", "third", "fourth", "last")
-
-
-def node_order(rollouts: Sequence[ScoredRollout]) -> Chart:
+def node_order(rollouts: Rollouts) -> ReportChart:
     """Return the share of nodes reached by their place in the problem's order."""
-    sides = by_side(rollouts)
-    return _chart(
+    fifths = ("first", "second", "third", "fourth", "last")
+    chart = ReportChart(
         "order",
         "Nodes reached, by their order",
         "Nodes of all problems by their place in the problem's order, in fifths. Where wrong "
         "rollouts fall behind is where they go astray.",
-        "fifth of the problem's nodes",
-        {side: reached_by_order(sides[side]) for side in COMPARED},
-        tuple(((2 * i + 1) / 10, name) for i, name in enumerate(_FIFTHS)),
         empty="No rollout has nodes.",
     )
+    ticks = tuple(((2 * i + 1) / 10, name) for i, name in enumerate(fifths))
+    axis = Axis("fifth of the problem's nodes", 0.0, 1.0, ticks)
+    return _positions(chart, axis, rollouts, reached_by_order)
 
 
-def text_position(rollouts: Sequence[ScoredRollout]) -> Chart:
+def text_position(rollouts: Rollouts) -> ReportChart:
     """Return mean coverage as a function of how much of the response has been read."""
-    sides = by_side(rollouts)
-    return _chart(
+    chart = ReportChart(
         "position",
         "Coverage along the response",
         "Mean share of the nodes met after reading so much of the response. A step at the very "
         "end is a response that only states results; an early plateau followed by a long tail "
         "is redundant text.",
-        "share of the response read",
-        {side: coverage_by_position(sides[side]) for side in COMPARED},
-        tuple((i / 5, f"{20 * i} %") for i in range(6)),
         empty="No rollout has positions of its hits (spans).",
     )
+    axis = Axis("share of the response read", 0.0, 1.0, _PERCENT_FIFTHS)
+    return _positions(chart, axis, rollouts, coverage_by_position)
 
 
-def _chart(
-    name: str,
-    title: str,
-    about: str,
-    x_label: str,
-    curves: dict[Side, Curve],
-    ticks: tuple[tuple[float, str], ...],
-    empty: str,
-) -> Chart:
-    drawn = {side: curve for side, curve in curves.items() if curve.points}
-    if not drawn:
-        return Chart(name, title, about, empty=empty)
-    frame = Frame(Axis(x_label, 0.0, 1.0, ticks), percent_axis("share of the nodes"))
-    lines = [
-        mark
-        for side, curve in drawn.items()
-        for mark in Line(side.value, curve.points, _position_curves_tip(side)).draw(frame)
-    ]
-    keys = tuple(
-        Key(f"answer {side.value} ({curve.rollouts:,})", side.value, "line")
-        for side, curve in drawn.items()
-    )
-    return Chart(
-        name, title, about, frame.draw(title, lines), keys, _position_curves_table(title, drawn)
-    )
-
-
-def _position_curves_tip(side: Side) -> Callable[[float, float], str]:
-    return lambda x, y: f"at {100 * x:.0f} %: {100 * y:.1f} % of the nodes, answer {side.value}"
-
-
-def _position_curves_table(title: str, curves: dict[Side, Curve]) -> Table:
+def _positions(
+    chart: ReportChart, axis: Axis, rollouts: Rollouts, curve_of: Callable[[Rollouts], Curve]
+) -> ReportChart:
+    """Return a curve for right and one for wrong rollouts."""
+    sides = by_outcome(rollouts)
+    curves = {side: curve for side in COMPARED if (curve := curve_of(sides[side])).points}
+    if not curves:
+        return chart
+    plot = Plot(axis, percent_axis("share of the nodes"))
+    marks: list[Markup] = []
+    for side, curve in curves.items():
+        marks += plot.curve(
+            side.value,
+            curve.points,
+            [
+                f"at {100 * x:.0f} %: {100 * y:.1f} % of the nodes, answer {side.value}"
+                for x, y in curve.points
+            ],
+        )
     places = sorted({x for curve in curves.values() for x, _ in curve.points})
-    values = {side: dict(curve.points) for side, curve in curves.items()}
-    rows = tuple((percent(x), *(percent(values[side].get(x)) for side in curves)) for x in places)
-    return Table(
-        title, (Column("position, %"), *(Column(f"{s.value}, % of nodes") for s in curves)), rows
-    )
+    values = [dict(curve.points) for curve in curves.values()]
+    columns = [percent("position,"), *(percent(f"of nodes, {s.value},") for s in curves)]
+    rows = [[x, *(one.get(x) for one in values)] for x in places]
+    keys = [
+        LegendKey(f"answer {side.value} ({curve.rollouts:,})", side.value, "line")
+        for side, curve in curves.items()
+    ]
+    picture = plot.draw(chart.title, marks)
+    return chart.drawn(picture, keys, Table(chart.title, columns, [rows]))

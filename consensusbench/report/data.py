@@ -1,30 +1,60 @@
-"""Right and wrong rollouts, the two sides that most charts compare."""
+"""What the report says, computed from scored rollouts: figures for its charts, and its rollouts.
+
+Right and wrong rollouts are the two that most charts compare; where they reach their nodes, how
+each problem fared, and what rewards would tell a trainer (:class:`RewardStudy`).  Of the rollouts
+themselves, :func:`choose` takes some of every kind, and :func:`view_rollouts` reads their texts
+again and cuts them at their hits.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 
 from consensusbench.report.markup import element
 from consensuspr.data import Node, OnError, ReadReport, read_problems
+from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import Status
 
 if TYPE_CHECKING:
-    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
+    from consensusbench.evaluation.scored import Floats, ProblemFacts, ScoredRollout, ScoredSet
     from consensusbench.quality.diagnose import Diagnosed
 
+# A rollout's place among the files that were read: (file, row).
+Place: TypeAlias = tuple[int, int]
 
-class Side(StrEnum):
+# Fifths of a problem's nodes: problems have between 2 and 12 of them.
+ORDER_BINS = 5
+TEXT_STEPS = 20
+
+ALPHAS = tuple(i / 20 for i in range(21))
+# Rewards are sums of quotients of small numbers: closer than this is equal.
+_EQUAL = 1e-9
+
+# Of rollouts that could not be scored, and of one status and model, one is much like another.
+OF_A_STATUS = 10
+# Part of the page that rollouts without nodes may take from those that have some.
+_KEPT_FOR_NODELESS = 10
+
+# Of a node that was missed, so that a reader sees what was looked for.
+SHOWN_EXPRESSIONS = 3
+MAX_EXPRESSION_CHARS = 120
+MAX_PROBLEM_CHARS = 4000
+MAX_ANSWER_CHARS = 1000
+# The style sheet has so many colours for nodes; from there on they come again, underlined.
+NODE_COLORS = 14
+
+
+class Outcome(StrEnum):
     """Whether the final answer is right; the value is also a class of the style sheet."""
 
     RIGHT = "right"
@@ -32,29 +62,23 @@ class Side(StrEnum):
     UNKNOWN = "unknown"
 
 
-COMPARED = (Side.RIGHT, Side.WRONG)
+# What most charts compare.
+COMPARED = (Outcome.RIGHT, Outcome.WRONG)
 
 
-def side_of(rollout: ScoredRollout) -> Side:
+def outcome_of(rollout: ScoredRollout) -> Outcome:
     """Return the side of a rollout; without an accuracy it is unknown, never wrong."""
     if rollout.acc is None:
-        return Side.UNKNOWN
-    return Side.RIGHT if rollout.acc >= 0.5 else Side.WRONG
+        return Outcome.UNKNOWN
+    return Outcome.RIGHT if rollout.acc >= 0.5 else Outcome.WRONG
 
 
-def by_side(rollouts: Iterable[ScoredRollout]) -> dict[Side, list[ScoredRollout]]:
+def by_outcome(rollouts: Iterable[ScoredRollout]) -> dict[Outcome, list[ScoredRollout]]:
     """Return the rollouts of each side, all sides present."""
-    sides: dict[Side, list[ScoredRollout]] = {side: [] for side in Side}
+    sides: dict[Outcome, list[ScoredRollout]] = {side: [] for side in Outcome}
     for rollout in rollouts:
-        sides[side_of(rollout)].append(rollout)
+        sides[outcome_of(rollout)].append(rollout)
     return sides
-
-
-# MERGED Where in the order of nodes, and where in the text, rollouts reach their nodes.
-
-# Fifths of a problem's nodes: problems have between 2 and 12 of them.
-ORDER_BINS = 5
-TEXT_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +135,6 @@ def coverage_by_position(rollouts: Iterable[ScoredRollout], steps: int = TEXT_ST
         total += share
         points.append((slot / steps, total / used))
     return Curve(tuple(points), used)
-
-
-# MERGED Rollouts summed up by problem, for the scatter and for the table of problems.
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,50 +198,32 @@ def _summarize(
         ncr_wrong=_mean([ncr for acc, ncr in scored if acc == 0.0]),
         labels=() if facts is None else facts.labels,
         is_final=() if facts is None else facts.is_final,
-        node_rates=_node_rates([r.matched for r in rollouts if r.matched]),
+        node_rates=tuple(
+            sum(hits) / len(hits)
+            for hits in zip(*(r.matched for r in rollouts if r.matched), strict=True)
+        ),
     )
-
-
-def _node_rates(matched: Sequence[tuple[bool, ...]]) -> tuple[float, ...]:
-    return tuple(sum(hits) / len(hits) for hits in zip(*matched, strict=True))
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-# MERGED What a reward would tell a trainer: alpha-sensitivity, computed from scored rollouts.
-#
-# Nothing is trained here.  Three figures say what a reward does to rollouts that exist:
-#
-# - its mean over right and over wrong rollouts, and the gap between the two;
-# - the share of groups (rollouts of one model for one problem) whose rewards differ: GRPO takes
-#   its gradient from differences inside a group, and a group of equal rewards gives none;
-# - the share of pairs of a right and a wrong rollout in one group in which the wrong one is
-#   rewarded as much or more: what the process part costs in honesty.
-#
-# Rollouts whose Acc or NCR is unknown are left out; a group needs two that are left.
-
-Floats: TypeAlias = npt.NDArray[np.float64]
-
-ALPHAS = tuple(i / 20 for i in range(21))
-
-# Rewards are sums of quotients of small numbers: closer than this is equal.
-_EQUAL = 1e-9
-
-
 @dataclass(frozen=True, slots=True)
 class RewardFigures:
-    """What one reward does.
+    """What one reward does to rollouts that exist; nothing is trained.
 
     Attributes:
         name: of the reward, for a person.
         alpha: of the linear reward, None for the others.
         right: mean over right rollouts; None where there is none.
         wrong: mean over wrong rollouts; None where there is none.
-        signal: share of groups whose rewards differ; None without a group of two.
-        misordered: share of pairs in which the wrong rollout gets as much as the right one, or
-            more; None without such a pair.
+        signal: share of groups (rollouts of one model for one problem) whose rewards differ:
+            GRPO takes its gradient from differences inside a group, and a group of equal rewards
+            gives none; None without a group of two.
+        misordered: share of pairs of a right and a wrong rollout in one group in which the wrong
+            one gets as much or more, which is what the process part costs in honesty; None
+            without such a pair.
     """
 
     name: str
@@ -237,7 +240,10 @@ class RewardFigures:
 
 
 class RewardStudy:
-    """Acc and NCR of rollouts in their groups, ready for any reward."""
+    """Acc and NCR of rollouts in their groups, ready for any reward.
+
+    Rollouts whose Acc or NCR is unknown are left out; a group needs two that are left.
+    """
 
     def __init__(self, rollouts: Iterable[ScoredRollout]) -> None:
         """Take the rollouts; only numbers are kept."""
@@ -262,8 +268,8 @@ class RewardStudy:
         return RewardFigures(
             name,
             alpha,
-            _rewards_mean(rewards[right]),
-            _rewards_mean(rewards[~right]),
+            _mean_of(rewards[right]),
+            _mean_of(rewards[~right]),
             self._signal(rewards),
             self._misordered(spec),
         )
@@ -289,27 +295,19 @@ class RewardStudy:
 
 def _pair_counts(
     groups: Iterable[Sequence[tuple[float, float]]],
-) -> dict[tuple[float, float], int]:
+) -> Counter[tuple[float, float]]:
     """Return how many pairs of (NCR of a right, NCR of a wrong rollout of its group) there are."""
-    counts: dict[tuple[float, float], int] = {}
+    counts: Counter[tuple[float, float]] = Counter()
     for group in groups:
-        right, wrong = (_tally(group, side) for side in (True, False))
+        right = Counter(ncr for acc, ncr in group if acc >= 0.5)
+        wrong = Counter(ncr for acc, ncr in group if acc < 0.5)
         for of_right, n in right.items():
             for of_wrong, m in wrong.items():
-                key = (of_right, of_wrong)
-                counts[key] = counts.get(key, 0) + n * m
+                counts[of_right, of_wrong] += n * m
     return counts
 
 
-def _tally(group: Sequence[tuple[float, float]], right: bool) -> dict[float, int]:
-    tally: dict[float, int] = {}
-    for acc, ncr in group:
-        if (acc >= 0.5) is right:
-            tally[ncr] = tally.get(ncr, 0) + 1
-    return tally
-
-
-def _rewards_mean(values: Floats) -> float | None:
+def _mean_of(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
@@ -326,31 +324,20 @@ def fixed_rewards(study: RewardStudy) -> list[RewardFigures]:
     ]
 
 
-# MERGED Which rollouts stand in the page: some of every kind, the telling ones first.
-#
-# Rollouts are sorted into strata by model and by kind (their diagnosis where there is one, else
-# right or wrong; a status other than OK is a kind of its own), and the strata take turns.  Inside a
-# stratum the first are those in which accuracy and coverage disagree most, and after them, one for
-# one, rollouts that a digest of their names picks: the typical beside the extreme.  Equal input
-# gives an equal choice.
-#
-# Rollouts with nodes come first, in the choice and in its order: of those without, which show no
-# hits, a tenth of the page is kept for a few of each status, or what the others leave free.
-
-# Of rollouts that could not be scored, and of one status and model, one is much like another.
-OF_A_STATUS = 10
-
-# Part of the page that rollouts without nodes may take from those that have some.
-_KEPT_FOR_NODELESS = 10
-
-# A rollout's place among the files that were read: (file, row).
-Place: TypeAlias = tuple[int, int]
-
-
 def choose(
     rollouts: Sequence[ScoredRollout], diagnoses: Mapping[Place, Diagnosed], limit: int
 ) -> list[ScoredRollout]:
-    """Return at most ``limit`` rollouts in the order of the files, those with nodes first."""
+    """Return at most ``limit`` rollouts in the order of the files, those with nodes first.
+
+    Rollouts are sorted into strata by model and by kind (their diagnosis where there is one, else
+    right or wrong; a status other than OK is a kind of its own), and the strata take turns.
+    Inside a stratum the first are those in which accuracy and coverage disagree most, and after
+    them, one for one, rollouts that a digest of their names picks: the typical beside the extreme.
+    Equal input gives an equal choice.
+
+    Of rollouts without nodes, which show no hits, a tenth of the page is kept for a few of each
+    status, or what the others leave free.
+    """
     chosen = list(rollouts)
     if len(rollouts) > limit:
         nodeless = _in_turns([r for r in rollouts if not r.matched], diagnoses, limit)
@@ -384,7 +371,7 @@ def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Diagnosed]) -> str
     if rollout.status is not Status.OK:
         return rollout.status.value
     found = diagnoses.get((rollout.file, rollout.row))
-    return side_of(rollout).value if found is None else found.diagnosis.words
+    return outcome_of(rollout).value if found is None else found.diagnosis.words
 
 
 def _telling_first(rollouts: Sequence[ScoredRollout]) -> list[ScoredRollout]:
@@ -403,48 +390,7 @@ def _shuffled(rollout: ScoredRollout) -> bytes:
     return sha256(f"{rollout.file}:{rollout.row}:{rollout.rollout_id!r}".encode()).digest()
 
 
-# MERGED A response cut into pieces: marked hits, plain text, and what is folded away or left out.
-#
-# Pure: positions in, pieces out.  Short responses are whole.  Of a long one the beginning, the end
-# and the neighbourhood of every hit are shown; what lies between is folded away, and beyond a bound
-# it is left out of the page and counted.
-
-# A response up to this long is shown whole; of a longer one this much around each hit.
-WHOLE_CHARS = 3000
-CONTEXT_CHARS = 200
-
-# A part begins and ends between words where one ends within so many characters.
-_WORD_CHARS = 30
-
-# Gaps shorter than this are shown: to unfold them would cost more than to read them.
-SHORTEST_GAP = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """Code points ``[start, end)`` of the response, and the number of the node, from 1."""
-
-    start: int
-    end: int
-    node: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of text inside the same hits.
-
-    Attributes:
-        text: as the model wrote it.
-        node: the innermost of the hits around it, 0 for none.
-        ends: nodes whose hit ends with this piece.
-    """
-
-    text: str
-    node: int = 0
-    ends: tuple[int, ...] = ()
-
-
-class Kind(StrEnum):
+class BlockKind(StrEnum):
     """What the page does with a block."""
 
     SHOWN = "shown"
@@ -456,105 +402,45 @@ class Kind(StrEnum):
 class Block:
     """A part of the response: ``pieces`` are empty where it is left out."""
 
-    kind: Kind
+    kind: BlockKind
     chars: int
     pieces: tuple[Piece, ...] = ()
 
 
-def cut(response: str, hits: Sequence[Hit], max_chars: int) -> list[Block]:
+def cut(response: str, marks: Sequence[Mark], max_chars: int) -> list[Block]:
     """Return the blocks of a response in order; together they are as long as it is.
+
+    Short responses are whole.  Of a long one the beginning, the end and the neighbourhood of every
+    hit are shown; what lies between is folded away, and beyond the bound it is left out.
 
     Args:
         response: the text.
-        hits: inside the response, in any order; they may overlap.
+        marks: hits inside the response, in any order; they may overlap.
         max_chars: code points that may stand in the page, shown or folded.
     """
-    length = len(response)
-    hits = [hit for hit in hits if 0 <= hit.start < hit.end <= length]
-    shown = _shown_parts(response, hits)
-    left = max_chars
-    kinds = []
-    for start, end in shown:
-        kinds.append(Kind.SHOWN if end - start <= left else Kind.LEFT_OUT)
-        left -= end - start if end - start <= left else 0
-    blocks: list[Block] = []
+    marks = [mark for mark in marks if 0 <= mark.start < mark.end <= len(response)]
+    wanted: list[tuple[int, int, BlockKind]] = []
     at = 0
-    for (start, end), kind in zip(shown, kinds, strict=True):
-        gap = start - at
-        fits = gap <= left
-        left -= gap if fits else 0
-        _append(blocks, response, hits, at, start, Kind.FOLDED if fits else Kind.LEFT_OUT)
-        _append(blocks, response, hits, start, end, kind)
+    for start, end in parts_to_show(response, marks):
+        wanted += [(at, start, BlockKind.FOLDED), (start, end, BlockKind.SHOWN)]
         at = end
+    wanted = [part for part in wanted if part[0] < part[1]]
+    # What is shown goes before what is folded away.
+    fits: set[int] = set()
+    for kind in (BlockKind.SHOWN, BlockKind.FOLDED):
+        for start, end, of in wanted:
+            if of is kind and end - start <= max_chars:
+                max_chars -= end - start
+                fits.add(start)
+    blocks: list[Block] = []
+    for start, end, kind in wanted:
+        if start in fits:
+            blocks.append(Block(kind, end - start, cut_at_marks(response, marks, start, end)))
+        elif blocks and blocks[-1].kind is BlockKind.LEFT_OUT:
+            blocks[-1] = Block(BlockKind.LEFT_OUT, blocks[-1].chars + end - start)
+        else:
+            blocks.append(Block(BlockKind.LEFT_OUT, end - start))
     return blocks
-
-
-def _append(
-    blocks: list[Block], response: str, hits: Sequence[Hit], start: int, end: int, kind: Kind
-) -> None:
-    if start == end:
-        return
-    if kind is Kind.LEFT_OUT:
-        if blocks and blocks[-1].kind is kind:
-            blocks[-1] = Block(kind, blocks[-1].chars + end - start)
-        else:
-            blocks.append(Block(kind, end - start))
-        return
-    blocks.append(Block(kind, end - start, _pieces(response, hits, start, end)))
-
-
-def _shown_parts(response: str, hits: Sequence[Hit]) -> list[tuple[int, int]]:
-    """Return the half-open parts to show, in order, apart from each other; the last ends it."""
-    length = len(response)
-    if length <= WHOLE_CHARS:
-        return [(0, length)]
-    wanted = [(0, CONTEXT_CHARS), (length - CONTEXT_CHARS, length)]
-    wanted += [(hit.start - CONTEXT_CHARS, hit.end + CONTEXT_CHARS) for hit in hits]
-    parts: list[tuple[int, int]] = []
-    for start, end in sorted(wanted):
-        start, end = _between_words(response, max(start, 0), min(end, length))
-        if parts and start <= parts[-1][1] + SHORTEST_GAP:
-            parts[-1] = (parts[-1][0], max(end, parts[-1][1]))
-        else:
-            parts.append((start, end))
-    return parts
-
-
-def _between_words(response: str, start: int, end: int) -> tuple[int, int]:
-    """Return a part without the torn word at either end; the text's own ends stay."""
-    if start > 0:
-        head = response[start : start + _WORD_CHARS]
-        start += next((at + 1 for at, sign in enumerate(head) if sign.isspace()), 0)
-    if end < len(response):
-        tail = response[end - _WORD_CHARS : end]
-        end -= next((at for at, sign in enumerate(reversed(tail)) if sign.isspace()), 0)
-    return start, end
-
-
-def _pieces(response: str, hits: Sequence[Hit], start: int, end: int) -> tuple[Piece, ...]:
-    inside = [hit for hit in hits if hit.start < end and start < hit.end]
-    edges = {start, end}
-    for hit in inside:
-        edges |= {max(hit.start, start), min(hit.end, end)}
-    pieces = []
-    for left, right in pairwise(sorted(edges)):
-        around = [hit for hit in inside if hit.start <= left and right <= hit.end]
-        innermost = min(around, key=lambda hit: (hit.end - hit.start, hit.node), default=None)
-        ends = tuple(sorted(hit.node for hit in around if hit.end == right))
-        pieces.append(Piece(response[left:right], 0 if innermost is None else innermost.node, ends))
-    return tuple(pieces)
-
-
-# MERGED The rollouts of the page, with their texts, their hits and their nodes.
-
-# Of a node that was missed, so that a reader sees what was looked for.
-SHOWN_EXPRESSIONS = 3
-MAX_EXPRESSION_CHARS = 120
-MAX_PROBLEM_CHARS = 4000
-MAX_ANSWER_CHARS = 1000
-
-# The style sheet has so many colours for nodes; from there on they come again, underlined.
-NODE_COLORS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,7 +475,7 @@ class RolloutView:
 
     anchor: str
     rollout: ScoredRollout
-    side: Side
+    side: Outcome
     diagnosis: str
     reason: str
     problem: str
@@ -633,7 +519,7 @@ class RolloutView:
         """What is known of the right answer, one sentence or two."""
         if self.ground_truth:
             return element("span", "Ground truth: ", element("strong", self.ground_truth), ".")
-        if self.side is Side.UNKNOWN:
+        if self.side is Outcome.UNKNOWN:
             return element("span", "Nothing says which answer is right.")
         return element(
             "span",
@@ -727,14 +613,14 @@ def _view(
     max_chars: int,
 ) -> RolloutView:
     spans = rollout.spans or ()
-    hits = [Hit(*span, number) for number, span in enumerate(spans, start=1) if span is not None]
-    blocks = tuple(cut(response, hits, max_chars))
+    marks = [Mark(*span, number) for number, span in enumerate(spans, start=1) if span is not None]
+    blocks = tuple(cut(response, marks, max_chars))
     facts = scored.facts(rollout)
     text = "" if facts is None else facts.problem
     return RolloutView(
         anchor=anchor,
         rollout=rollout,
-        side=side_of(rollout),
+        side=outcome_of(rollout),
         diagnosis="" if found is None else found.diagnosis.words,
         reason="" if found is None else found.reason,
         problem=_short(text, MAX_PROBLEM_CHARS),
@@ -749,7 +635,7 @@ def _view(
             )
         ),
         blocks=blocks,
-        left_out=sum(block.chars for block in blocks if block.kind is Kind.LEFT_OUT),
+        left_out=sum(block.chars for block in blocks if block.kind is BlockKind.LEFT_OUT),
     )
 
 

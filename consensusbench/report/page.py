@@ -1,9 +1,12 @@
-"""The page as values, and the values as one HTML file that runs nothing but its own script.
+"""The report: one self-contained HTML file about scored rollouts, which runs only its own script.
 
 Everything in the page that came from a model or a file passes :func:`safe`, once, at the
 template's edge: control characters are written out, markup is escaped, and nothing is put into a
 script.  A Content-Security-Policy names the digests of the one style sheet and the one script, so
 that even a hole in the escaping could load and run nothing.
+
+:func:`write_report` measures, diagnoses, probes and chooses; each section of the page is a function
+of what was found; ``assets`` has template, style sheet and script.
 """
 
 from __future__ import annotations
@@ -11,31 +14,60 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from consensusbench.evaluation.metrics import EvaluationSettings, evaluate
+from consensusbench.evaluation.metrics import (
+    Evaluation,
+    EvaluationSettings,
+    GroupMetrics,
+    evaluate,
+)
 from consensusbench.evaluation.scored import UNKNOWN, ScoredSet, label_order
+from consensusbench.evaluation.tables import (
+    ACC,
+    ALL,
+    CHARS,
+    NCR,
+    NCR_WITHOUT_FINAL,
+    SIZES,
+    TOKENS,
+    TPN,
+    TPN_MEDIAN,
+    WITH_ACC,
+    WITH_NCR,
+    Figure,
+    pass_figures,
+    table_of_groups,
+)
 from consensusbench.quality.diagnose import (
     Diagnosis,
     DiagnosisReport,
+    Thresholds,
     diagnose,
     read_answers,
     read_leniently,
     share,
 )
-from consensusbench.quality.probes import ProbeReport, ProbeSettings, probe_dataset
+from consensusbench.quality.probes import (
+    ProbeReport,
+    ProbeSettings,
+    attacks_by_source_table,
+    attacks_table,
+    density_table,
+    probe_dataset,
+)
 from consensusbench.report.charts import (
-    Chart,
-    Part,
+    ReportChart,
+    SharePart,
     accuracy_scatter,
     alpha_charts,
     length_distribution,
@@ -53,16 +85,17 @@ from consensusbench.report.data import (
     summarize_problems,
     view_rollouts,
 )
-from consensusbench.report.markup import (
+from consensusbench.report.markup import element, safe
+from consensusbench.tables import (
     Cell,
-    Column,
+    JsonResult,
+    Row,
     Table,
-    count,
-    element,
+    Value,
+    cell_of,
     number,
     percent,
-    safe,
-    text,
+    words,
 )
 from consensuspr.data import atomic_file
 from consensuspr.errors import InputError
@@ -71,24 +104,77 @@ from consensuspr.scoring.types import AnswerRule, Status
 from consensuspr.version import VERSION
 
 if TYPE_CHECKING:
-    from consensusbench.evaluation.estimates import Estimate
-    from consensusbench.evaluation.metrics import Evaluation, GroupMetrics
-    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout, ScoredSet
-    from consensusbench.quality.diagnose import DiagnosisReport, Thresholds
-    from consensusbench.quality.probes import AttackFigures, AttackReport, ProbeReport
+    from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
 
+Rollouts: TypeAlias = "Sequence[ScoredRollout]"
 
 # Longer tables scroll in a box of their own; shorter ones stand whole.
 WHOLE_ROWS = 60
+# A column's name past this takes several lines in a narrow window.
+_LONG_NAME = 14
+# Code points of responses in a page, over all rollouts: what a browser opens at once.
+MAX_PAGE_CHARS = 4_000_000
+# Models that get charts of their own: those with the most rollouts.
+MAX_MODELS = 12
+# More bars than this are longer than a page that anyone scrolls through.
+MAX_BARS = 60
+# Of the table of problems: a row takes about a kilobyte of the page.
+MAX_ROWS = 700
+# A picture of rates: its height, the width of a bar, and from bar to bar.
+_HEIGHT, _BAR, _STEP = 22.0, 9.0, 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ReportSettings:
+    """What the page holds.
+
+    Attributes:
+        title: of the page; empty for one made of the dataset's name.
+        max_rollouts: rollouts whose text stands in the page.
+        max_chars: code points of one response in the page.
+        max_page_chars: code points of all responses in the page.
+        probes: probe the dataset for reward hacking, which reads the rollouts once more.
+        answer_rule: the answer rule that was asked of the rollouts, for format errors; None for
+            the one that they are scored by.
+        evaluation: how the figures are made.
+
+    Raises:
+        InputError: a number is below its limit.
+    """
+
+    title: str = ""
+    max_rollouts: int = 200
+    max_chars: int = 20_000
+    max_page_chars: int = MAX_PAGE_CHARS
+    probes: bool = True
+    answer_rule: AnswerRule | None = None
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+
+    def __post_init__(self) -> None:
+        if self.max_rollouts < 0:
+            raise InputError(f"a page holds 0 rollouts or more, not {self.max_rollouts}")
+        if self.max_chars < 1:
+            raise InputError(f"a response has 1 character or more, not {self.max_chars}")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReport(JsonResult):
+    """What was written, in numbers."""
+
+    path: str
+    size_bytes: int
+    rollouts: int
+    rollouts_shown: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartScope:
     """The same charts for all rollouts, or for those of one model; a note is a line below them."""
 
     name: str
     title: str
-    charts: tuple[Chart, ...]
+    charts: tuple[ReportChart, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -108,7 +194,7 @@ class Section:
     name: str
     title: str
     about: tuple[str, ...] = ()
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[ChartScope, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -142,18 +228,34 @@ class Page:
 
     def values(self, name: str) -> Sequence[str]:
         """Return the distinct values that the rollouts can be filtered by, in the tables' order."""
-        match name:
-            case "model":
-                found = {view.rollout.model for view in self.views}
-            case "source":
-                found = {view.rollout.data_source for view in self.views}
-            case "side":
-                found = {view.side.value for view in self.views}
-            case "kind":
-                found = {view.kind for view in self.views}
-            case _:
-                raise ValueError(f"rollouts are not filtered by {name!r}")
+        read: dict[str, Callable[[RolloutView], str]] = {
+            "model": lambda view: view.rollout.model,
+            "source": lambda view: view.rollout.data_source,
+            "side": lambda view: view.side.value,
+            "kind": lambda view: view.kind,
+        }
+        found = {read[name](view) for view in self.views}
         return sorted(found, key=lambda value: label_order(value or UNKNOWN))
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlCell:
+    """A cell as the template writes it; ``sort_key`` is what the page's script compares."""
+
+    text: str
+    sort_key: str
+    note: str
+    href: str
+    picture: Markup | None
+
+
+def html_cells(table: Table, row: Row) -> Iterator[HtmlCell]:
+    """Yield the cells of a row: numbers sort exactly, text as it is, nothing last."""
+    for column, cell in zip(table.columns, map(cell_of, row), strict=True):
+        key = "" if cell.value is None else str(cell.value)
+        picture = None if cell.picture is None else Markup(cell.picture)
+        text = column.show(cell.value) if picture is None else ""
+        yield HtmlCell(text, key, column.note(cell), cell.href, picture)
 
 
 def render(page: Page) -> bytes:
@@ -169,13 +271,17 @@ def render(page: Page) -> bytes:
         style=Markup(style),
         script=Markup(script),
         look=node_look,
+        cells=html_cells,
         whole_rows=WHOLE_ROWS,
+        long_name=_LONG_NAME,
     )
     return text.encode("utf-8")
 
 
 def _asset(name: str) -> str:
-    return files("consensusbench.report.assets").joinpath(name).read_text(encoding="utf-8")
+    return (
+        resources.files("consensusbench.report.assets").joinpath(name).read_text(encoding="utf-8")
+    )
 
 
 def _digest(text: str) -> str:
@@ -189,8 +295,6 @@ def _template() -> Template:
     )
     return environment.from_string(_asset("page.html.j2"))
 
-
-# MERGED What was evaluated, and what a reader must know before any number.
 
 # What each status other than OK means for the figures; docs/evaluate.md says more.
 _MEANING = {
@@ -212,12 +316,16 @@ def facts_of(
     Folders are left out of paths: a page travels, and they are nobody else's concern.
     """
     models = sorted({rollout.model or "(none named)" for rollout in scored.rollouts})
+    files = _listed([Path(path).name for path in scored.files])
     sources = sorted({rollout.data_source or "(none)" for rollout in scored.rollouts})
     facts = [
         ("Dataset", f"{Path(dataset).name}, {digest}"),
         ("Problems of the dataset", f"{len(scored.problems):,}"),
         *_answered(scored),
-        ("Rollouts", f"{len(scored.rollouts):,} of {_files(scored)}"),
+        (
+            "Rollouts",
+            f"{len(scored.rollouts):,} of {_listed([Path(path).name for path in scored.files])}",
+        ),
         ("Models", _listed(models)),
         ("Sources", _listed(sources)),
         ("Statuses", _statuses(scored)),
@@ -298,10 +406,6 @@ def _statuses(scored: ScoredSet) -> str:
     return ", ".join(f"{status.value} {counts[status]:,}" for status in told)
 
 
-def _files(scored: ScoredSet) -> str:
-    return _listed([Path(path).name for path in scored.files])
-
-
 def _tokenizer_name(tokenizer: str) -> str:
     """Return a tokenizer's name on the hub, or that of its file or folder."""
     path = Path(tokenizer)
@@ -314,12 +418,104 @@ def _listed(names: list[str], most: int = 12) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-# MERGED Distributions, positions and rewards, for all rollouts and for each model.
+def results_section(evaluation: Evaluation) -> Section:
+    """Return the headline table, the breakdowns and how NCR and Acc go together."""
+    models = evaluation.breakdown("model")
+    groups = list(models.groups) if models else []
+    if len(groups) != 1:
+        groups.append(evaluation.overall)
+    tables = [_results("model", ("model",), groups, evaluation), _consistency(groups)]
+    for dimension in ("source", "difficulty"):
+        for by in ((dimension,), ("model", dimension)):
+            breakdown = evaluation.breakdown(*by)
+            if breakdown and len({group.key[dimension] for group in breakdown.groups}) > 1:
+                tables.append(_results(" and ".join(by), by, breakdown.groups, evaluation))
+    confidence = f"{100 * evaluation.settings.confidence:g} %"
+    populations = (
+        " Acc is over the rollouts with Acc, those whose answer could be judged; NCR over those "
+        "with NCR, whose problem has nodes."
+        if evaluation.overall.has_populations
+        else ""
+    )
+    tpn = (
+        "TPN: mean number of tokens for each node reached, over rollouts that reach one. "
+        if evaluation.overall.nodes.tpn.value is not None
+        else ""
+    )
+    return Section(
+        "results",
+        "Results",
+        (
+            f"Small figures are {confidence} confidence intervals, clustered by problem; "
+            f"a dash is a value that nothing is known of.{populations}",
+        ),
+        tables=tuple(tables),
+        notes=(
+            "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
+            f"reaches; w/o final: without the nodes that state the answer. {tpn}D_NCR: mean NCR "
+            "of right minus that of wrong rollouts. AUROC: how often a right rollout has the "
+            "higher NCR of a right and a wrong one (50 % is chance). AUCPR: average precision "
+            "(chance: the prevalence, which is the share of right rollouts).",
+        ),
+    )
 
-Rollouts: TypeAlias = "Sequence[ScoredRollout]"
 
-# Models that get charts of their own: those with the most rollouts.
-MAX_MODELS = 12
+def _results(
+    name: str, by: Sequence[str], groups: Sequence[GroupMetrics], evaluation: Evaluation
+) -> Table:
+    apart = evaluation.overall.has_populations
+    figures = [
+        *SIZES,
+        *((WITH_ACC,) if apart else ()),
+        ACC,
+        *pass_figures(evaluation.settings.ks),
+        *((WITH_NCR,) if apart else ()),
+        NCR,
+        NCR_WITHOUT_FINAL,
+        TPN,
+        TPN_MEDIAN,
+        TOKENS,
+        CHARS,
+    ]
+    keys = [Figure(words(one.capitalize()), _key(one)) for one in by]
+    caption, sortable = f"Results by {name}", len(groups) > 2
+    return table_of_groups(
+        caption, keys, [groups], figures, sortable=sortable
+    ).without_empty_columns()
+
+
+def _key(dimension: str) -> Callable[[GroupMetrics], Value]:
+    return lambda group: group.key.get(dimension, ALL)
+
+
+def _consistency(groups: Sequence[GroupMetrics]) -> Table:
+    columns = [
+        words("Model"),
+        words("Nodes"),
+        number("Right"),
+        number("Wrong"),
+        *map(percent, ("NCR right", "NCR wrong", "D_NCR", "AUROC", "AUCPR", "Prevalence")),
+    ]
+    rows = [
+        [
+            group.key.get("model", ALL),
+            nodes,
+            found.num_right,
+            found.num_wrong,
+            found.ncr_right,
+            found.ncr_wrong,
+            found.d_ncr,
+            found.auroc,
+            found.aucpr,
+            found.prevalence,
+        ]
+        for group in groups
+        for nodes, found in (
+            ("all", group.nodes.consistency),
+            ("without final", group.nodes_without_final.consistency),
+        )
+    ]
+    return Table("Does NCR tell right rollouts from wrong ones?", columns, [rows])
 
 
 def scopes_of(rollouts: Rollouts) -> list[tuple[str, str, Rollouts]]:
@@ -338,7 +534,7 @@ def scopes_of(rollouts: Rollouts) -> list[tuple[str, str, Rollouts]]:
 def distribution_section(rollouts: Rollouts, problems: Mapping[str, ProblemFacts]) -> Section:
     """Return NCR against Acc, and how NCR, positions, TPN and lengths are distributed."""
 
-    def charts(own: Rollouts) -> tuple[Chart, ...]:
+    def charts(own: Rollouts) -> tuple[ReportChart, ...]:
         return (
             ncr_distribution(own),
             accuracy_scatter(summarize_problems(own, problems)),
@@ -374,7 +570,7 @@ def _section(
     title: str,
     about: str,
     rollouts: Rollouts,
-    charts: Callable[[Rollouts], tuple[Chart, ...]],
+    charts: Callable[[Rollouts], tuple[ReportChart, ...]],
 ) -> Section:
     scopes = tuple(
         _scope(scope, scope_title, charts(own)) for scope, scope_title, own in scopes_of(rollouts)
@@ -388,9 +584,9 @@ def _section(
     return Section(name, title, (about,), scopes, notes=notes)
 
 
-def _scope(name: str, title: str, charts: Sequence[Chart]) -> Scope:
+def _scope(name: str, title: str, charts: Sequence[ReportChart]) -> ChartScope:
     """Return the charts that show something, and a line about each of the others."""
-    return Scope(
+    return ChartScope(
         name,
         title,
         tuple(chart for chart in charts if chart.svg is not None),
@@ -398,7 +594,23 @@ def _scope(name: str, title: str, charts: Sequence[Chart]) -> Scope:
     )
 
 
-# MERGED The classes of the paper's figure 1, counted by model and source.
+def probe_section(report: ProbeReport) -> Section:
+    """Return the attacks with what they earn, and how densely real rollouts hit their nodes."""
+    tables = [attacks_table(report)]
+    if any(len(attack.by_source) > 1 for attack in report.attacks):
+        tables.append(attacks_by_source_table(report))
+    if report.density:
+        tables.append(density_table(report))
+    return Section(
+        "probes",
+        "Reward hacking",
+        (
+            "Texts that solve nothing, scored against every problem: what they earn, a policy "
+            "could earn without reasoning.",
+        ),
+        tables=tuple(tables),
+    )
+
 
 _HINTS = {
     Diagnosis.ALMOST_CORRECT: "a wrong answer after nearly all of the nodes",
@@ -410,38 +622,31 @@ _HINTS = {
     Diagnosis.UNSCORED: "no score to judge by; its share is of all rollouts",
 }
 
-# More bars than this are longer than a page that anyone scrolls through.
-MAX_BARS = 60
-
 _PARTS = {
-    Diagnosis.SOUND: Part("sound", "S", "c-sound"),
-    Diagnosis.REDUNDANT_THINKING: Part("redundant thinking", "R", "c-redundant"),
-    Diagnosis.DIRECT_ANSWER: Part("direct answer", "D", "c-direct"),
-    Diagnosis.FORMAT_ERROR: Part("format error", "F", "c-format"),
-    Diagnosis.ALMOST_CORRECT: Part("almost correct", "A", "c-almost"),
-    Diagnosis.WRONG: Part("wrong", "W", "c-wrong"),
-    Diagnosis.UNSCORED: Part("unscored", "U", "c-unscored"),
+    Diagnosis.SOUND: SharePart("sound", "S", "c-sound"),
+    Diagnosis.REDUNDANT_THINKING: SharePart("redundant thinking", "R", "c-redundant"),
+    Diagnosis.DIRECT_ANSWER: SharePart("direct answer", "D", "c-direct"),
+    Diagnosis.FORMAT_ERROR: SharePart("format error", "F", "c-format"),
+    Diagnosis.ALMOST_CORRECT: SharePart("almost correct", "A", "c-almost"),
+    Diagnosis.WRONG: SharePart("wrong", "W", "c-wrong"),
+    Diagnosis.UNSCORED: SharePart("unscored", "U", "c-unscored"),
 }
 
 
 def diagnosis_section(report: DiagnosisReport) -> Section:
-    """Return the share and the number of each class."""
+    """Return the share and the number of each class of the paper's figure 1."""
     shown = [one for one in Diagnosis if one is not Diagnosis.UNSCORED or report.total[one]]
     by_model: dict[str, Counter[Diagnosis]] = {}
     for (model, _), counts in report.groups.items():
-        by_model.setdefault(model, Counter()).update(counts)
-    rows = [((model or UNKNOWN,), by_model[model]) for model in sorted(by_model, key=_order)]
+        by_model.setdefault(model or UNKNOWN, Counter()).update(counts)
+    rows = [((model,), by_model[model]) for model in sorted(by_model, key=label_order)]
     if len(rows) > 1:
-        rows.append((("all",), report.total))
-    tables = [_table("Classes by model", ("model",), rows, shown)]
+        rows.append(((ALL,), report.total))
+    tables = [_classes("Classes by model", ("Model",), rows, shown)]
     if len({source for _, source in report.groups}) > 1:
-        both = [
-            ((model or UNKNOWN, source or UNKNOWN), counts)
-            for (model, source), counts in sorted(
-                report.groups.items(), key=lambda one: tuple(map(_order, one[0]))
-            )
-        ]
-        tables.append(_table("Classes by model and source", ("model", "source"), both, shown))
+        named = [((m or UNKNOWN, s or UNKNOWN), n) for (m, s), n in report.groups.items()]
+        both = sorted(named, key=lambda one: tuple(map(label_order, one[0])))
+        tables.append(_classes("Classes by model and source", ("Model", "Source"), both, shown))
     return Section(
         "diagnosis",
         "Diagnosis",
@@ -449,17 +654,13 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
             "What an outcome reward misjudges, each rollout in one class (figure 1 of the paper). "
             "Small: the number of rollouts. The rollouts below can be filtered by these classes.",
         ),
-        scopes=(Scope("all", "All models", (_bars(rows, shown),)),),
+        scopes=(ChartScope("all", "All models", (_class_bars(rows, shown),)),),
         tables=tuple(tables),
         notes=(
             *(_meanings(report.thresholds)[one] for one in shown),
             "These NCRs are without final nodes, where a problem has others.",
         ),
     )
-
-
-def _order(label: str) -> tuple[int, int, str]:
-    return label_order(label or UNKNOWN)
 
 
 def _meanings(limits: Thresholds) -> dict[Diagnosis, str]:
@@ -482,9 +683,11 @@ def _meanings(limits: Thresholds) -> dict[Diagnosis, str]:
     }
 
 
-def _bars(
-    groups: Sequence[tuple[tuple[str, ...], Counter[Diagnosis]]], shown: Sequence[Diagnosis]
-) -> Chart:
+# Labels of a row, and how many rollouts are in which class.
+_ClassCounts: TypeAlias = tuple[tuple[str, ...], Counter[Diagnosis]]
+
+
+def _class_bars(groups: Sequence[_ClassCounts], shown: Sequence[Diagnosis]) -> ReportChart:
     largest = sorted(groups, key=lambda group: -group[1].total())[:MAX_BARS]
     drawn = [group for group in groups if group in largest]
     parts = {one: part for one, part in _PARTS.items() if one in shown}
@@ -495,153 +698,42 @@ def _bars(
         tuple(parts.values()),
         [(key[0], [counts[one] for one in parts]) for key, counts in drawn],
     )
-    left_out = len(groups) - len(drawn)
-    if not left_out:
+    if not (left_out := len(groups) - len(drawn)):
         return chart
-    return replace(
-        chart,
-        notes=(
-            f"{left_out:,} models with fewer rollouts are left out here; the table below has all.",
-        ),
-    )
+    note = f"{left_out:,} models with fewer rollouts are left out here; the table below has all."
+    return replace(chart, notes=(note,))
 
 
-def _table(
+def _classes(
     caption: str,
     names: Sequence[str],
-    groups: Sequence[tuple[tuple[str, ...], Counter[Diagnosis]]],
+    groups: Sequence[_ClassCounts],
     shown: Sequence[Diagnosis],
 ) -> Table:
-    columns = (
-        *(Column(name, numeric=False) for name in names),
-        Column("rollouts"),
-        *(Column(f"{one.words}, %", hint=_HINTS[one]) for one in shown),
-    )
-    rows = tuple(
-        (
-            *(text(part) for part in key),
-            count(counts.total()),
-            *(percent(share(counts, one), f"{counts[one]:,}") for one in shown),
-        )
+    columns = [*map(words, names), number("Rollouts")]
+    columns += [percent(one.words.capitalize(), hint=_HINTS[one]) for one in shown]
+    rows: list[Row] = [
+        [
+            *key,
+            counts.total(),
+            *(Cell(share(counts, one), note=f"{counts[one]:,}") for one in shown),
+        ]
         for key, counts in groups
-    )
-    return Table(caption, columns, rows, sortable=len(rows) > 2)
+    ]
+    return Table(caption, columns, [rows], sortable=len(rows) > 2)
 
 
-# MERGED Reward hacking: what is had of the nodes without solving a problem.
-
-
-def probe_section(report: ProbeReport) -> Section:
-    """Return the attacks with what they earn, and how densely real rollouts hit their nodes."""
-    tables = [_attacks(report)]
-    if any(len(attack.by_source) > 1 for attack in report.attacks):
-        tables.append(_attacks_by_source(report))
-    if report.density:
-        tables.append(_density(report))
-    return Section(
-        "probes",
-        "Reward hacking",
-        (
-            "Texts that solve nothing, scored against every problem: what they earn, a policy "
-            "could earn without reasoning.",
-        ),
-        tables=tuple(tables),
-    )
-
-
-_FIGURES = (
-    Column("problems"),
-    Column("NCR, %"),
-    Column("without final nodes, %"),
-    Column("problems with NCR ≥ 50 %, %"),
-    Column("characters"),
-    Column("hits per 1,000 characters"),
-)
-
-
-def _attacks(report: ProbeReport) -> Table:
-    rows = tuple(
-        (
-            Cell(_name(attack), note=attack.description),
-            *_figures(attack.overall),
-            text(", ".join(f"{w.problem_id} ({100 * w.ncr:.0f} %)" for w in attack.worst[:3])),
-        )
-        for attack in report.attacks
-    )
-    columns = (Column("attack", numeric=False), *_FIGURES, Column("earns most on", numeric=False))
-    return Table("What attacks earn", columns, rows)
-
-
-def _attacks_by_source(report: ProbeReport) -> Table:
-    rows = tuple(
-        (text(_name(attack)), text(source or "(none)"), *_figures(figures))
-        for attack in report.attacks
-        for source, figures in attack.by_source.items()
-    )
-    columns = (Column("attack", numeric=False), Column("source", numeric=False), *_FIGURES)
-    return Table("What attacks earn, by source", columns, rows, sortable=True)
-
-
-def _name(attack: AttackReport) -> str:
-    return attack.attack.value.replace("_", " ")
-
-
-def _figures(figures: AttackFigures) -> tuple[Cell, ...]:
-    return (
-        count(figures.problems),
-        percent(figures.ncr),
-        percent(figures.ncr_without_final),
-        percent(figures.share_reached),
-        number(figures.mean_chars, 0),
-        number(figures.hits_per_1000_chars, 2),
-    )
-
-
-def _density(report: ProbeReport) -> Table:
-    rows = tuple(
-        (
-            text(source or "(none)"),
-            count(figures.rollouts),
-            percent(figures.ncr),
-            number(figures.median_chars, 0),
-            number(figures.median_per_1000_chars, 2),
-            number(figures.p99_per_1000_chars, 2),
-            number(figures.median_per_1000_tokens, 2),
-            number(figures.p99_per_1000_tokens, 2),
-        )
-        for source, figures in report.density.items()
-    )
-    columns = (
-        Column("source", numeric=False),
-        Column("rollouts"),
-        Column("NCR, %"),
-        Column("characters, median"),
-        Column("hits per 1,000 characters, median"),
-        Column("99th percentile"),
-        Column("hits per 1,000 tokens, median"),
-        Column("99th percentile"),
-    )
-    return Table("How densely these rollouts hit their own nodes", columns, rows)
-
-
-# MERGED The table of problems: accuracy, coverage and the rate at which each node is reached.
-
-# A row takes about a kilobyte of the page.
-MAX_ROWS = 700
-
-_HEIGHT, _BAR, _STEP = 22.0, 9.0, 12.0
-
-_COLUMNS = (
-    Column("problem", numeric=False),
-    Column("source", numeric=False),
-    Column("difficulty", numeric=False),
-    Column("rollouts"),
-    Column("Acc, %"),
-    Column("NCR, %"),
-    Column("NCR right, %", hint="mean NCR of the rollouts whose answer is right"),
-    Column("NCR wrong, %", hint="mean NCR of the rollouts whose answer is wrong"),
-    Column("nodes"),
-    Column("each node reached", numeric=False, hint="share of the rollouts that reached it"),
+_PROBLEM_COLUMNS = (
+    words("Problem"),
+    words("Source"),
+    words("Difficulty"),
+    number("Rollouts"),
+    percent("Acc"),
+    percent("NCR"),
+    percent("NCR right", hint="mean NCR of the rollouts whose answer is right"),
+    percent("NCR wrong", hint="mean NCR of the rollouts whose answer is wrong"),
+    number("Nodes"),
+    words("Each node reached", hint="share of the rollouts that reached it"),
 )
 
 
@@ -658,7 +750,24 @@ def problem_section(problems: Sequence[ProblemSummary], anchors: Mapping[str, st
         if len(ordered) < len(problems)
         else ()
     )
-    rows = tuple(_row(problem, anchors.get(problem.problem_id, "")) for problem in ordered)
+    rows: list[Row] = [
+        [
+            Cell(one.problem_id, href=f"#{anchors[one.problem_id]}")
+            if one.problem_id in anchors
+            else one.problem_id,
+            one.data_source,
+            one.difficulty,
+            one.rollouts,
+            one.acc,
+            one.ncr,
+            one.ncr_right,
+            one.ncr_wrong,
+            len(one.node_rates),
+            _rates(one),
+        ]
+        for one in ordered
+    ]
+    table = Table("Problems", _PROBLEM_COLUMNS, [rows], sortable=True)
     return Section(
         "problems",
         "Problems",
@@ -666,23 +775,10 @@ def problem_section(problems: Sequence[ProblemSummary], anchors: Mapping[str, st
             "Sorted by how far Acc and NCR disagree; the headings sort otherwise. Bars: how many "
             "of the rollouts reached each node, in node order. A link leads to a rollout below.",
         ),
-        tables=(Table("Problems", _COLUMNS, rows, sortable=True).without_empty_columns(),),
+        tables=(
+            Table("Problems", _PROBLEM_COLUMNS, [rows], sortable=True).without_empty_columns(),
+        ),
         notes=notes,
-    )
-
-
-def _row(problem: ProblemSummary, anchor: str) -> tuple[Cell, ...]:
-    return (
-        text(problem.problem_id, f"#{anchor}" if anchor else ""),
-        text(problem.data_source),
-        text(problem.difficulty),
-        count(problem.rollouts),
-        percent(problem.acc),
-        percent(problem.ncr),
-        percent(problem.ncr_right),
-        percent(problem.ncr_wrong),
-        count(len(problem.node_rates)),
-        _rates(problem),
     )
 
 
@@ -691,241 +787,25 @@ def _rates(problem: ProblemSummary) -> Cell:
     rates = problem.node_rates
     if not rates:
         return Cell("no nodes")
-    bars = [_bar(problem, at, rate) for at, rate in enumerate(rates)]
+    bars = []
+    for at, rate in enumerate(rates):
+        label = problem.labels[at] if at < len(problem.labels) else ""
+        final = ", final answer" if at < len(problem.is_final) and problem.is_final[at] else ""
+        x, height = at * _STEP, rate * _HEIGHT
+        back = element("rect", class_="rate-back", x=x, y=0.0, width=_BAR, height=_HEIGHT)
+        bar = element("rect", class_="rate", x=x, y=_HEIGHT - height, width=_BAR, height=height)
+        tip = f"node {at + 1} ({label[:60]}{final}): {100 * rate:.0f} %"
+        bars.append(element("g", back, bar, data_tip=tip))
     said = ", ".join(f"{100 * rate:.0f} %" for rate in rates)
-    width = len(rates) * _STEP
     picture = element(
         "svg",
         *bars,
         class_="rates",
-        viewBox=f"0 0 {width:g} {_HEIGHT:g}",
+        viewBox=f"0 0 {len(rates) * _STEP:g} {_HEIGHT:g}",
         role="img",
         aria_label=f"nodes reached: {said}",
     )
-    return Cell("", min(rates), picture=picture)
-
-
-def _bar(problem: ProblemSummary, at: int, rate: float) -> Markup:
-    label = problem.labels[at] if at < len(problem.labels) else ""
-    final = ", final answer" if at < len(problem.is_final) and problem.is_final[at] else ""
-    x, height = at * _STEP, rate * _HEIGHT
-    back = element("rect", class_="rate-back", x=x, y=0.0, width=_BAR, height=_HEIGHT)
-    bar = element("rect", class_="rate", x=x, y=_HEIGHT - height, width=_BAR, height=height)
-    tip = f"node {at + 1} ({label[:60]}{final}): {100 * rate:.0f} %"
-    return element("g", back, bar, data_tip=tip)
-
-
-# MERGED The tables of results: every figure with its interval, by model, source and difficulty.
-
-_NAMES = {"model": "model", "source": "source", "difficulty": "difficulty"}
-
-
-def results_section(evaluation: Evaluation) -> Section:
-    """Return the headline table, the breakdowns and how NCR and Acc go together."""
-    models = evaluation.breakdown("model")
-    groups = list(models.groups) if models else []
-    if len(groups) != 1:
-        groups.append(evaluation.overall)
-    tables = [
-        _results_figures("Results by model", ("model",), groups, evaluation),
-        _consistency(groups),
-    ]
-    for dimension in ("source", "difficulty"):
-        for by in ((dimension,), ("model", dimension)):
-            breakdown = evaluation.breakdown(*by)
-            if breakdown is not None and _tells_apart(breakdown.groups, dimension):
-                caption = f"Results by {' and '.join(_NAMES[name] for name in by)}"
-                tables.append(_results_figures(caption, by, breakdown.groups, evaluation))
-    apart = evaluation.overall.has_populations
-    confidence = f"{100 * evaluation.settings.confidence:g} %"
-    return Section(
-        "results",
-        "Results",
-        (
-            f"Small figures are {confidence} confidence intervals, clustered by problem; "
-            f"a dash is a value that nothing is known of.{_POPULATIONS if apart else ''}",
-        ),
-        tables=tuple(tables),
-        notes=(_legend(with_tpn=evaluation.overall.nodes.tpn.value is not None),),
-    )
-
-
-_POPULATIONS = (
-    " Acc is over the rollouts with Acc, those whose answer could be judged; NCR over those with "
-    "NCR, whose problem has nodes."
-)
-
-
-def _legend(*, with_tpn: bool) -> str:
-    tpn = (
-        "TPN: mean number of tokens for each node reached, over rollouts that reach one. "
-        if with_tpn
-        else ""
-    )
-    return (
-        "Acc: share of right answers. NCR: mean share of a problem's nodes that a rollout "
-        f"reaches; without final: without the nodes that state the answer. {tpn}D_NCR: mean NCR "
-        "of right minus that of wrong rollouts. AUROC: how often a right rollout has the higher "
-        "NCR of a right and a wrong one (50 % is chance). AUCPR: average precision (chance: the "
-        "share of right rollouts)."
-    )
-
-
-def _tells_apart(groups: Sequence[GroupMetrics], dimension: str) -> bool:
-    return len({group.key[dimension] for group in groups}) > 1
-
-
-def _results_figures(
-    caption: str, by: Sequence[str], groups: Iterable[GroupMetrics], evaluation: Evaluation
-) -> Table:
-    apart = evaluation.overall.has_populations
-    with_acc = Column("with Acc", hint="rollouts whose answer could be judged: what Acc is over")
-    with_ncr = Column("with NCR", hint="rollouts whose problem has nodes: what NCR is over")
-    columns = (
-        *(Column(_NAMES[name], numeric=False) for name in by),
-        Column("rollouts"),
-        Column("problems"),
-        *((with_acc,) if apart else ()),
-        Column("Acc, %"),
-        *(Column(f"pass@{k}, %") for k in evaluation.settings.ks),
-        *((with_ncr,) if apart else ()),
-        Column("NCR, %"),
-        Column("NCR without final, %"),
-        Column("TPN"),
-        Column("TPN, median"),
-        Column("tokens"),
-        Column("characters"),
-    )
-    rows = tuple((*_names(group, by), *_cells(group, apart)) for group in groups)
-    return Table(caption, columns, rows, sortable=len(rows) > 2).without_empty_columns()
-
-
-def _names(group: GroupMetrics, by: Sequence[str]) -> list[Cell]:
-    return [text(group.key.get(name, "all")) for name in by]
-
-
-def _cells(group: GroupMetrics, apart: bool) -> list[Cell]:
-    return [
-        count(group.num_rollouts),
-        count(group.num_problems),
-        *([count(group.acc.count)] if apart else []),
-        _share(group.acc),
-        *(_share(one.estimate) for one in group.pass_at),
-        *([count(group.nodes.ncr.count)] if apart else []),
-        _share(group.nodes.ncr),
-        _share(group.nodes_without_final.ncr),
-        _number(group.nodes.tpn, 1),
-        _number(group.nodes.tpn_median, 1),
-        _number(group.tokens, 0),
-        _number(group.chars, 0),
-    ]
-
-
-def _consistency(groups: Sequence[GroupMetrics]) -> Table:
-    columns = (
-        Column("model", numeric=False),
-        Column("nodes", numeric=False),
-        Column("right"),
-        Column("wrong"),
-        Column("NCR right, %"),
-        Column("NCR wrong, %"),
-        Column("D_NCR, %"),
-        Column("AUROC, %"),
-        Column("AUCPR, %"),
-        Column("share right, %"),
-    )
-    rows = tuple(
-        (
-            text(group.key.get("model", "all")),
-            text(nodes),
-            count(found.num_right),
-            count(found.num_wrong),
-            percent(found.ncr_right),
-            percent(found.ncr_wrong),
-            _share(found.d_ncr),
-            _share(found.auroc),
-            _share(found.aucpr),
-            percent(found.prevalence),
-        )
-        for group in groups
-        for nodes, found in (
-            ("all", group.nodes.consistency),
-            ("without final", group.nodes_without_final.consistency),
-        )
-    )
-    return Table("Does NCR tell right rollouts from wrong ones?", columns, rows)
-
-
-def _share(estimate: Estimate) -> Cell:
-    low, high = estimate.low, estimate.high
-    note = "" if low is None or high is None else f"{100 * low:.1f} – {100 * high:.1f}"
-    return percent(estimate.value, note)
-
-
-def _number(estimate: Estimate, decimals: int) -> Cell:
-    low, high = estimate.low, estimate.high
-    note = "" if low is None or high is None else f"{low:,.{decimals}f} – {high:,.{decimals}f}"
-    return number(estimate.value, decimals, note)
-
-
-# MERGED From scored rollouts to the page: measure, diagnose, probe, choose, draw, write.
-
-# Code points of responses in a page, over all rollouts: what a browser opens at once.
-MAX_PAGE_CHARS = 4_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSettings:
-    """What the page holds.
-
-    Attributes:
-        title: of the page; empty for one made of the dataset's name.
-        max_rollouts: rollouts whose text stands in the page.
-        max_chars: code points of one response in the page.
-        max_page_chars: code points of all responses in the page.
-        probes: probe the dataset for reward hacking, which reads the rollouts once more.
-        answer_rule: the answer rule that was asked of the rollouts, for format errors; None for
-            the one that they are scored by.
-        evaluation: how the figures are made.
-
-    Raises:
-        InputError: a number is below its limit.
-    """
-
-    title: str = ""
-    max_rollouts: int = 200
-    max_chars: int = 20_000
-    max_page_chars: int = MAX_PAGE_CHARS
-    probes: bool = True
-    answer_rule: AnswerRule | None = None
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-
-    def __post_init__(self) -> None:
-        if self.max_rollouts < 0:
-            raise InputError(f"a page holds 0 rollouts or more, not {self.max_rollouts}")
-        if self.max_chars < 1:
-            raise InputError(f"a response has 1 character or more, not {self.max_chars}")
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenReport:
-    """What was written, in numbers."""
-
-    path: str
-    size_bytes: int
-    rollouts: int
-    shown: int
-    warnings: tuple[str, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """Return the numbers ready for ``json.dumps``."""
-        return {
-            "path": self.path,
-            "size_bytes": self.size_bytes,
-            "rollouts": self.rollouts,
-            "rollouts_shown": self.shown,
-            "warnings": list(self.warnings),
-        }
+    return Cell(min(rates), picture=picture)
 
 
 def write_report(

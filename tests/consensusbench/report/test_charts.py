@@ -17,8 +17,8 @@ from consensusbench.report.charts import (
     MAX_DOTS,
     RIGHT,
     TOP,
-    Frame,
-    Part,
+    Plot,
+    SharePart,
     accuracy_scatter,
     alpha_charts,
     counted,
@@ -118,7 +118,11 @@ def test_bars_are_the_shares_of_their_side() -> None:
 
 
 def test_a_bar_is_cut_into_its_shares() -> None:
-    parts = (Part("good", "G", "n1"), Part("bad", "B", "n2"), Part("rare", "R", "n3"))
+    parts = (
+        SharePart("good", "G", "n1"),
+        SharePart("bad", "B", "n2"),
+        SharePart("rare", "R", "n3"),
+    )
     chart = share_bars("x", "Shares", "", parts, [("m <1>", [60, 39, 1]), ("other", [0, 5, 0])])
     assert chart.svg is not None
     found = Elements(chart.svg)
@@ -172,7 +176,7 @@ def test_every_value_is_in_its_bin_and_on_the_axis(values: list[float]) -> None:
 def test_a_percent_axis_ends_at_a_round_value(high: float, end: float) -> None:
     axis = shares("share", high)
     assert axis.high == pytest.approx(end) and axis.ticks[-1][0] == axis.high
-    assert Frame(axis, axis).at(0.0, 0.0) == (LEFT, BOTTOM)
+    assert Plot(axis, axis).at(0.0, 0.0) == (LEFT, BOTTOM)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -36,7 +36,7 @@ def test_it_says_what_it_wrote(
     [said] = capsys.readouterr().out.splitlines()
     assert said.startswith(f"{output}: 0.") and "24 rollouts, 24 of them" in said
     page = output.read_text(encoding="utf-8")
-    assert "<title>A &lt; B</title>" in page and "pass@2, %" in page
+    assert "<title>A &lt; B</title>" in page and "pass@2 %" in page
 
 
 def test_it_says_it_as_json(

@@ -138,7 +138,7 @@ def rollouts_of(outline: Outline) -> list[dict[str, str | None]]:
 
 def test_every_rollout_carries_what_it_is_filtered_by(ordinary_page: Written) -> None:
     rollouts = rollouts_of(Outline(ordinary_page.html))
-    assert len(rollouts) == ordinary_page.report.shown == 24
+    assert len(rollouts) == ordinary_page.report.rollouts_shown == 24
     kinds = Counter((r["data-model"], r["data-side"], r["data-kind"]) for r in rollouts)
     assert kinds == {
         ("plain", "right", "sound"): 6,
