@@ -37,7 +37,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from consensusbench.tables import Cell, JsonResult, Table, number, percent, words
+from consensusbench.tables import Cell, Column, JsonResult, Table, number, percent, words
 from consensusbench.tables import Row as TableRow
 from consensuspr.client.files import chunks
 from consensuspr.console import one_line
@@ -251,7 +251,7 @@ def _decimal(scaled: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledRollout:
+class SurveyedRollout:
     """A rollout of a sample: its problem, and the beginning of its text."""
 
     problem_id: str
@@ -273,7 +273,7 @@ class RolloutSample:
     per_source: int = 256
     max_chars: int = 2 << 20
     # By source: (negated hash, rollout), the largest hash on top, and the characters held.
-    _kept: dict[str, list[tuple[int, SampledRollout]]] = field(default_factory=dict)
+    _kept: dict[str, list[tuple[int, SurveyedRollout]]] = field(default_factory=dict)
     _chars: dict[str, int] = field(default_factory=dict)
     # By source: the smallest negated hash that may still come in.  What hashes larger than a
     # rollout that had to go must stay out even where it is short enough, or order would matter.
@@ -286,7 +286,7 @@ class RolloutSample:
         if rank < self._least.get(source, rank) or any(rank == kept for kept, _ in heap):
             return  # the same text for the same problem tells nothing new
         text = response[:MAX_CHARS_EACH]
-        heapq.heappush(heap, (rank, SampledRollout(problem_id, text)))
+        heapq.heappush(heap, (rank, SurveyedRollout(problem_id, text)))
         chars = self._chars.get(source, 0) + len(text)
         while len(heap) > self.per_source or (chars > self.max_chars and len(heap) > 1):
             gone, dropped = heapq.heappop(heap)
@@ -294,7 +294,7 @@ class RolloutSample:
             self._least[source] = gone + 1
         self._chars[source] = chars
 
-    def of(self, source: str) -> list[SampledRollout]:
+    def of(self, source: str) -> list[SurveyedRollout]:
         """Return the sample of a source, in the order of its hashes."""
         return [one for _, one in sorted(self._kept.get(source, ()), key=lambda kept: -kept[0])]
 
@@ -439,7 +439,7 @@ class ProbeReport(JsonResult):
 
 
 def match_unrelated(
-    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SampledRollout], threads: int = 0
+    problems: Sequence[tuple[str, Patterns]], sample: Sequence[SurveyedRollout], threads: int = 0
 ) -> list[Bools]:
     """Look for the nodes of problems of one source in the rollouts of other problems.
 
@@ -852,7 +852,7 @@ _EARNED: Final = (
     number("Problems"),
     percent("NCR", decimals=2),
     percent("without final", decimals=2),
-    percent("NCR ≥ 50 %"),
+    Column("NCR ≥ 50 %", scale=100.0, decimals=1),
     number("Characters"),
     number("Hits / 1,000 chars", decimals=2),
 )

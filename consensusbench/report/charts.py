@@ -19,13 +19,13 @@ from markupsafe import Markup
 
 from consensusbench.report.data import (
     COMPARED,
+    Correctness,
     Curve,
-    Outcome,
     ProblemSummary,
     RewardFigures,
     RewardStudy,
     alpha_sweep,
-    by_outcome,
+    by_correctness,
     coverage_by_position,
     fixed_rewards,
     reached_by_order,
@@ -260,7 +260,7 @@ def _rounded(value: float) -> str:
 
 
 def log_histogram(
-    chart: ReportChart, unit: str, values: Mapping[Outcome, Sequence[float]]
+    chart: ReportChart, unit: str, values: Mapping[Correctness, Sequence[float]]
 ) -> ReportChart:
     """Return the distributions of values that spread over orders of magnitude.
 
@@ -280,7 +280,7 @@ def histogram(
     chart: ReportChart,
     axis: Axis,
     bins: Sequence[_Bin],
-    values: Mapping[Outcome, Sequence[float]],
+    values: Mapping[Correctness, Sequence[float]],
 ) -> ReportChart:
     """Return the share of right and of wrong rollouts in every bin, as bars and as a table."""
     counts = {side: counted(values[side], bins) for side in COMPARED}
@@ -296,7 +296,7 @@ def histogram(
             bar = element(
                 "rect",
                 class_=f"bar {side.value}",
-                x=left + 1 if side is Outcome.RIGHT else left + 1.5 + width,
+                x=left + 1 if side is Correctness.RIGHT else left + 1.5 + width,
                 y=top,
                 width=width,
                 height=BOTTOM - top,
@@ -326,7 +326,7 @@ def ncr_distribution(rollouts: Rollouts) -> ReportChart:
         "wrong ones to the left.",
         empty="No rollout has both an accuracy and an NCR.",
     )
-    sides = by_outcome(rollouts)
+    sides = by_correctness(rollouts)
     values = {s: [r.ncr for r in sides[s] if r.ncr is not None] for s in COMPARED}
     if not any(values.values()):
         return chart
@@ -339,7 +339,7 @@ def ncr_distribution(rollouts: Rollouts) -> ReportChart:
 
 def tpn_distribution(rollouts: Rollouts) -> ReportChart:
     """Return how TPN (equation 2 of the paper) is distributed; no node met is no TPN."""
-    sides = by_outcome(rollouts)
+    sides = by_correctness(rollouts)
     values = {s: [r.tpn for r in sides[s] if r.tpn is not None] for s in COMPARED}
     chart = ReportChart(
         "tpn",
@@ -353,7 +353,7 @@ def tpn_distribution(rollouts: Rollouts) -> ReportChart:
 
 def length_distribution(rollouts: Rollouts) -> ReportChart:
     """Return how long responses are: in tokens where all have them, else in characters."""
-    sides = by_outcome(rollouts)
+    sides = by_correctness(rollouts)
     in_tokens = all(r.num_tokens for s in COMPARED for r in sides[s])
     unit = "tokens" if in_tokens else "characters"
     lengths = {s: [r.num_tokens if in_tokens else r.num_chars for r in sides[s]] for s in COMPARED}
@@ -569,7 +569,7 @@ def _positions(
     chart: ReportChart, axis: Axis, rollouts: Rollouts, curve_of: Callable[[Rollouts], Curve]
 ) -> ReportChart:
     """Return a curve for right and one for wrong rollouts."""
-    sides = by_outcome(rollouts)
+    sides = by_correctness(rollouts)
     curves = {side: curve for side in COMPARED if (curve := curve_of(sides[side])).points}
     if not curves:
         return chart

@@ -54,7 +54,7 @@ MAX_ANSWER_CHARS = 1000
 NODE_COLORS = 14
 
 
-class Outcome(StrEnum):
+class Correctness(StrEnum):
     """Whether the final answer is right; the value is also a class of the style sheet."""
 
     RIGHT = "right"
@@ -63,21 +63,21 @@ class Outcome(StrEnum):
 
 
 # What most charts compare.
-COMPARED = (Outcome.RIGHT, Outcome.WRONG)
+COMPARED = (Correctness.RIGHT, Correctness.WRONG)
 
 
-def outcome_of(rollout: ScoredRollout) -> Outcome:
+def correctness_of(rollout: ScoredRollout) -> Correctness:
     """Return the side of a rollout; without an accuracy it is unknown, never wrong."""
     if rollout.acc is None:
-        return Outcome.UNKNOWN
-    return Outcome.RIGHT if rollout.acc >= 0.5 else Outcome.WRONG
+        return Correctness.UNKNOWN
+    return Correctness.RIGHT if rollout.acc >= 0.5 else Correctness.WRONG
 
 
-def by_outcome(rollouts: Iterable[ScoredRollout]) -> dict[Outcome, list[ScoredRollout]]:
+def by_correctness(rollouts: Iterable[ScoredRollout]) -> dict[Correctness, list[ScoredRollout]]:
     """Return the rollouts of each side, all sides present."""
-    sides: dict[Outcome, list[ScoredRollout]] = {side: [] for side in Outcome}
+    sides: dict[Correctness, list[ScoredRollout]] = {side: [] for side in Correctness}
     for rollout in rollouts:
-        sides[outcome_of(rollout)].append(rollout)
+        sides[correctness_of(rollout)].append(rollout)
     return sides
 
 
@@ -371,7 +371,7 @@ def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Diagnosed]) -> str
     if rollout.status is not Status.OK:
         return rollout.status.value
     found = diagnoses.get((rollout.file, rollout.row))
-    return outcome_of(rollout).value if found is None else found.diagnosis.words
+    return correctness_of(rollout).value if found is None else found.diagnosis.words
 
 
 def _telling_first(rollouts: Sequence[ScoredRollout]) -> list[ScoredRollout]:
@@ -475,7 +475,7 @@ class RolloutView:
 
     anchor: str
     rollout: ScoredRollout
-    side: Outcome
+    side: Correctness
     diagnosis: str
     reason: str
     problem: str
@@ -519,7 +519,7 @@ class RolloutView:
         """What is known of the right answer, one sentence or two."""
         if self.ground_truth:
             return element("span", "Ground truth: ", element("strong", self.ground_truth), ".")
-        if self.side is Outcome.UNKNOWN:
+        if self.side is Correctness.UNKNOWN:
             return element("span", "Nothing says which answer is right.")
         return element(
             "span",
@@ -620,7 +620,7 @@ def _view(
     return RolloutView(
         anchor=anchor,
         rollout=rollout,
-        side=outcome_of(rollout),
+        side=correctness_of(rollout),
         diagnosis="" if found is None else found.diagnosis.words,
         reason="" if found is None else found.reason,
         problem=_short(text, MAX_PROBLEM_CHARS),

@@ -322,10 +322,7 @@ def facts_of(
         ("Dataset", f"{Path(dataset).name}, {digest}"),
         ("Problems of the dataset", f"{len(scored.problems):,}"),
         *_answered(scored),
-        (
-            "Rollouts",
-            f"{len(scored.rollouts):,} of {_listed([Path(path).name for path in scored.files])}",
-        ),
+        ("Rollouts", f"{len(scored.rollouts):,} of {files}"),
         ("Models", _listed(models)),
         ("Sources", _listed(sources)),
         ("Statuses", _statuses(scored)),
@@ -775,9 +772,7 @@ def problem_section(problems: Sequence[ProblemSummary], anchors: Mapping[str, st
             "Sorted by how far Acc and NCR disagree; the headings sort otherwise. Bars: how many "
             "of the rollouts reached each node, in node order. A link leads to a rollout below.",
         ),
-        tables=(
-            Table("Problems", _PROBLEM_COLUMNS, [rows], sortable=True).without_empty_columns(),
-        ),
+        tables=(table.without_empty_columns(),),
         notes=notes,
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from consensusbench.quality import probes
-from consensusbench.quality.probes import SampledRollout, hit_rates, match_unrelated
+from consensusbench.quality.probes import SurveyedRollout, hit_rates, match_unrelated
 
 SAMPLE = [
-    SampledRollout("p1", "so 2*3=6"),
-    SampledRollout("p2", "here 7+8=15, and 2*3=6"),
-    SampledRollout("p3", "nothing at all"),
+    SurveyedRollout("p1", "so 2*3=6"),
+    SurveyedRollout("p2", "here 7+8=15, and 2*3=6"),
+    SurveyedRollout("p3", "nothing at all"),
 ]
 PROBLEMS = [
     ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
