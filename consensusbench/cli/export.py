@@ -13,7 +13,7 @@ from consensusbench.export import (
     CardText,
     Export,
     ExportReport,
-    Side,
+    ExportSplit,
     export_hub,
     export_trl,
     export_verl,
@@ -144,7 +144,7 @@ def _print(report: ExportReport, format: ExportFormat, color: ColorMode) -> None
         console.print(
             f"{path}: {report.rows(side):,} rows ({sources})", markup=False, soft_wrap=True
         )
-    if Side.VALIDATION not in report.files and format is ExportFormat.VERL:
+    if ExportSplit.VALIDATION not in report.files and format is ExportFormat.VERL:
         console.print("no validation file; verl does not start without data.val_files")
     left_out = report.left_out_sentence()
     if left_out is not None:

@@ -7,13 +7,10 @@
     report = export_verl(Export("problems.jsonl", "data/"))
 
 Which problems go to training, which to validation and which to neither is decided in
-:mod:`~consensusbench.export.files`, and files are written in
-:mod:`~consensusbench.export.files`, whatever the format.  A format is a module of its own:
-:mod:`~consensusbench.export.trainers`, :mod:`~consensusbench.export.trainers`,
-:mod:`~consensusbench.export.hub`.
+:mod:`~consensusbench.export.files`, whatever the format.
 """
 
-from consensusbench.export.files import Export, ExportReport, LeftOut, Side
+from consensusbench.export.files import Export, ExportReport, ExportSplit, LeftOut
 from consensusbench.export.hub import CardText, export_hub
 from consensusbench.export.trainers import export_trl, export_verl
 from consensusbench.problems.texts import with_prompt, without_prompt
@@ -22,8 +19,8 @@ __all__ = [
     "CardText",
     "Export",
     "ExportReport",
+    "ExportSplit",
     "LeftOut",
-    "Side",
     "export_hub",
     "export_trl",
     "export_verl",

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from consensusbench.cli import main
-from consensusbench.export import Export, ExportReport, LeftOut, Side, export_verl
+from consensusbench.export import Export, ExportReport, ExportSplit, LeftOut, export_verl
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.conftest import problem
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tests.consensusbench.conftest import WriteDataset
 
 
-def rows_of(folder: Path, side: Side) -> list[dict[str, Any]]:
+def rows_of(folder: Path, side: ExportSplit) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pq.read_table(folder / f"{side.value}.parquet").to_pylist()
     return rows
 
 
-def ids_of(folder: Path, side: Side) -> list[str]:
+def ids_of(folder: Path, side: ExportSplit) -> list[str]:
     return [row["extra_info"]["problem_id"] for row in rows_of(folder, side)]
 
 
@@ -31,7 +31,7 @@ def test_a_problem_becomes_the_row_that_verl_reads(
 ) -> None:
     path = write_dataset(problem(1, split="train"), problem(2, split="test"))
     export_verl(Export(path, tmp_path / "out"))
-    assert rows_of(tmp_path / "out", Side.TRAIN) == [
+    assert rows_of(tmp_path / "out", ExportSplit.TRAIN) == [
         {
             "data_source": "arithmetic",
             "prompt": [
@@ -48,7 +48,7 @@ def test_a_problem_becomes_the_row_that_verl_reads(
             "extra_info": {"problem_id": "p1", "split": "train", "index": 0},
         }
     ]
-    [held_out] = rows_of(tmp_path / "out", Side.VALIDATION)
+    [held_out] = rows_of(tmp_path / "out", ExportSplit.VALIDATION)
     assert held_out["extra_info"] == {"problem_id": "p2", "split": "test", "index": 0}
 
 
@@ -57,7 +57,7 @@ def test_nodes_travel_with_the_rows_where_wanted(
 ) -> None:
     path = write_dataset(problem(1, split="train"), problem(2, split="test"))
     export_verl(Export(path, tmp_path, inline_nodes=True))
-    [row] = rows_of(tmp_path, Side.TRAIN)
+    [row] = rows_of(tmp_path, ExportSplit.TRAIN)
     assert row["extra_info"]["nodes"] == [
         {"node_id": "n1", "expressions": ["1+1=2"], "derived": ["x=1"]},
         {"node_id": "n2", "expressions": ["y=1"], "derived": []},
@@ -86,7 +86,7 @@ def test_what_nobody_can_train_on_is_left_out_and_counted(
         problem(2, split="train"), odd | changes, problem(8, split="test"), name="odd.jsonl"
     )
     report = export_verl(Export(path, tmp_path))
-    assert ids_of(tmp_path, Side.TRAIN) == ["p2"]
+    assert ids_of(tmp_path, ExportSplit.TRAIN) == ["p2"]
     assert report.left_out == {reason: 1}
     assert report.left_out_sentence() == f"left out: 1 {reason.value} (first: 'p3')"
 
@@ -97,7 +97,7 @@ def test_a_text_with_two_answers_is_left_out_altogether(
     rows = [problem(1), problem(2, problem=problem(1)["problem"]), problem(4)]
     path = write_dataset(*[row | {"split": "train"} for row in rows], problem(9, split="test"))
     report = export_verl(Export(path, tmp_path))
-    assert ids_of(tmp_path, Side.TRAIN) == ["p4"]
+    assert ids_of(tmp_path, ExportSplit.TRAIN) == ["p4"]
     assert report.left_out == {LeftOut.CONFLICTING: 2}
 
 
@@ -106,7 +106,7 @@ def test_problems_without_nodes_are_there_where_wanted(
 ) -> None:
     path = write_dataset(problem(1, split="train", nodes=[]), problem(2, split="test"))
     export_verl(Export(path, tmp_path, without_nodes=True))
-    assert ids_of(tmp_path, Side.TRAIN) == ["p1"]
+    assert ids_of(tmp_path, ExportSplit.TRAIN) == ["p1"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_inline_nodes_that_no_server_takes_are_left_out(
     inline = export_verl(Export(path, tmp_path / "inline", inline_nodes=True))
     assert inline.left_out == {LeftOut.INVALID_NODES: 1}
     by_id = export_verl(Export(path, tmp_path / "by_id"))
-    assert (by_id.left_out, by_id.rows(Side.TRAIN)) == ({}, 2)
+    assert (by_id.left_out, by_id.rows(ExportSplit.TRAIN)) == ({}, 2)
 
 
 def test_the_limits_for_inline_nodes_are_the_scorers(
@@ -142,7 +142,7 @@ def test_the_limits_for_inline_nodes_are_the_scorers(
     ]
     path = write_dataset(problem(1, split="train", nodes=nodes), problem(2, split="test"))
     export_verl(Export(path, tmp_path, inline_nodes=True))
-    [row] = rows_of(tmp_path, Side.TRAIN)
+    [row] = rows_of(tmp_path, ExportSplit.TRAIN)
     sent = [node["expressions"] for node in row["extra_info"]["nodes"]]
     with LocalClient(dataset=path) as client:
         [score] = client.score(
@@ -157,23 +157,23 @@ def test_a_share_of_the_problems_without_split_is_validation(
     rows = [problem(number) for number in range(400)]
     path = write_dataset(*rows)
     report = export_verl(Export(path, tmp_path / "a", val_fraction=0.25))
-    held_out = set(ids_of(tmp_path / "a", Side.VALIDATION))
+    held_out = set(ids_of(tmp_path / "a", ExportSplit.VALIDATION))
     assert 60 <= len(held_out) <= 140
-    assert report.rows(Side.TRAIN) == 400 - len(held_out)
+    assert report.rows(ExportSplit.TRAIN) == 400 - len(held_out)
     # Neither order nor company changes a problem's side; another seed does.
     half = write_dataset(*reversed(rows[:200]), name="half.jsonl")
     export_verl(Export(half, tmp_path / "b", val_fraction=0.25))
     first_half = {row["problem_id"] for row in rows[:200]}
-    assert set(ids_of(tmp_path / "b", Side.VALIDATION)) == held_out & first_half
+    assert set(ids_of(tmp_path / "b", ExportSplit.VALIDATION)) == held_out & first_half
     export_verl(Export(path, tmp_path / "c", val_fraction=0.25, seed=1))
-    assert set(ids_of(tmp_path / "c", Side.VALIDATION)) != held_out
+    assert set(ids_of(tmp_path / "c", ExportSplit.VALIDATION)) != held_out
 
 
 def test_equal_input_makes_equal_files(write_dataset: WriteDataset, tmp_path: Path) -> None:
     path = write_dataset(*[problem(number) for number in range(100)])
     for name in ("a", "b"):
         export_verl(Export(path, tmp_path / name))
-    for side in Side:
+    for side in ExportSplit:
         name = f"{side.value}.parquet"
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -185,8 +185,8 @@ def test_validation_may_come_from_other_files(write_dataset: WriteDataset, tmp_p
         for number, split in ((3, "train"), (200, None))
     )
     report = export_verl(Export(path, tmp_path, others))
-    assert ids_of(tmp_path, Side.VALIDATION) == ["p3", "p200"]
-    assert report.rows(Side.TRAIN) == 99
+    assert ids_of(tmp_path, ExportSplit.VALIDATION) == ["p3", "p200"]
+    assert report.rows(ExportSplit.TRAIN) == 99
     assert report.left_out == {LeftOut.HELD_OUT: 1}
     assert report.read.rows == 102
 
@@ -218,7 +218,7 @@ def test_validation_can_be_done_without(write_dataset: WriteDataset, tmp_path: P
     path = write_dataset(problem(1), problem(2))
     report = export_verl(Export(path, tmp_path / "out", val_fraction=0))
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["train.parquet"]
-    assert list(report.files) == [Side.TRAIN]
+    assert list(report.files) == [ExportSplit.TRAIN]
     (tmp_path / "out" / "val.parquet").touch()
     with pytest.raises(InputError, match=r"val.parquet is there from before"):
         export_verl(Export(path, tmp_path / "out", val_fraction=0))
@@ -299,4 +299,6 @@ def test_memory_follows_the_row_group_and_not_the_file(
     export_verl(Export(path, tmp_path))
     groups = pq.ParquetFile(tmp_path / "train.parquet").metadata
     assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [2048, 2048, 904]
-    assert [row["extra_info"]["index"] for row in rows_of(tmp_path, Side.TRAIN)] == [*range(5000)]
+    assert [row["extra_info"]["index"] for row in rows_of(tmp_path, ExportSplit.TRAIN)] == [
+        *range(5000)
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 from consensusbench.cli import main
 from consensusbench.export import CardText, Export, LeftOut, export_hub
-from consensusbench.export.files import MAX_DISTINCT, Making
+from consensusbench.export.hub import MAX_DISTINCT, ConstructionSummary
 from consensuspr.data import Problem, read_problems
 from consensuspr.errors import InputError
 from consensuspr.scoring.dataset_index import DatasetIndex
@@ -180,7 +180,7 @@ def test_a_card_of_somebody_else_is_left_alone(write_dataset: WriteDataset, tmp_
 
 
 def test_what_a_card_counts_is_bounded() -> None:
-    making = Making()
+    making = ConstructionSummary()
     for number in range(MAX_DISTINCT + 9):
         provenance = {"seed": number}
         making.note({"construction": {"provenance": provenance, "rollouts": ["odd"]}})

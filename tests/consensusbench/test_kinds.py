@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.export.files import Kinds, ParquetFile
+from consensusbench.export.files import ParquetFile
+from consensusbench.export.hub import ColumnTypes
 from consensuspr.data import read_rows
 
 
@@ -32,7 +33,7 @@ from consensuspr.data import read_rows
     ],
 )
 def test_the_narrowest_type_that_loses_nothing(values: list[Any], kind: str) -> None:
-    kinds = Kinds()
+    kinds = ColumnTypes()
     for value in values:
         kinds.note({"key": value})
     [field] = kinds.fields()
@@ -53,7 +54,7 @@ keys = st.sampled_from(["a", "b", "ö"])
 
 @given(st.lists(st.dictionaries(keys, anything, min_size=1), min_size=1, max_size=6))
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
-    kinds = Kinds()
+    kinds = ColumnTypes()
     for row in rows:
         kinds.note(row)
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from consensusbench.export import Export, LeftOut, Side, export_trl, with_prompt
+from consensusbench.export import Export, ExportSplit, LeftOut, export_trl, with_prompt
 from consensuspr.client import LocalClient, RewardSpec
 from consensuspr.client.training import ProblemIds
 from consensuspr.client.trl import rollouts_of
@@ -39,7 +39,7 @@ def test_a_problem_becomes_the_row_that_trl_takes(
     ]
     [held_out] = rows_of(tmp_path / "out", "val.parquet")
     assert (held_out["split"], held_out["data_source"]) == ("test", "consensusbench")
-    assert report.rows(Side.TRAIN) == 1
+    assert report.rows(ExportSplit.TRAIN) == 1
 
 
 @pytest.mark.parametrize("inline", [False, True])
