@@ -1,18 +1,50 @@
-"""Stage 2 by a language model: it suggests nodes, the rollouts decide.
+"""Stage 2 by a language model: it suggests nodes, the rollouts decide (paper, section 3.2).
 
-See ``docs/extraction-llm.md``.
+One question a problem: the model sees the problem and some of its correct rollouts and lists nodes
+with their wordings and rewritten forms.  The paper's second step, rewriting, is part of the same
+question: the model has the rollouts before it, and half the questions halve what can fail.  A
+malformed reply goes back with its fault, a bounded number of times.  Every reply is in the journal
+before it is looked at, malformed ones included: a run that was killed pays nothing twice and goes
+on where it was, and another threshold is tried out without asking anybody.
+
+**Rollouts are untrusted**: a policy wrote them, and they may hold instructions, reply formats or
+end marks.  Each stands between two lines that carry a digest of everything quoted, which no quoted
+text can contain.  What is too long is cut in the middle, for a solution names its approach at the
+start and its results towards the end.  Of a thinking rollout only what follows the thinking is
+quoted where there is such a part: it says the same in a tenth of the length.
+
+**A reply is read** generously in finding its JSON object (prose and code fences around it, thinking
+before it, a trailing comma, LaTeX whose backslashes were not doubled), strictly in what is in it.
+Linear in its length: the object is found by one scan, and one more for each of a bounded number of
+braces that are never closed.
+
+**Support is counted, never believed.**  A candidate comes out of a claimed node only if
+
+1. one statement of it, its anchor, is stated by ``min_support`` of the correct rollouts, in
+   wordings that are provably the same statement;
+2. every further wording that the model puts beside the anchor is stated by a correct rollout, is
+   no mere part of the anchor, and either gives the anchor's value or is itself stated by
+   ``min_support`` rollouts without giving another one;
+3. a wording that no rollout has (a rewritten form) is provably equal to one that is kept.
+
+The expressions of a candidate are the rollouts' own words, so that not even the spelling is the
+model's.  Deviation from the paper, which keeps a model's rewritten forms: one that is wrong would
+give reward for a wrong statement.
+
+``docs/build-datasets.md`` tells the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from enum import Enum
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -43,7 +75,85 @@ from consensuspr.errors import InputError, ModelRefused, UnusableReply
 from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.scoring.types import Limits
 
-# MERGED What the model is asked, and what of its reply is believed.
+# A change of the checks that can change a candidate changes the first; a change of a prompt, whose
+# texts are files of this package, the other (and :func:`prompt_digest` by itself).
+VERSION = "1"
+PROMPT_VERSION = "1"
+PROMPT_NAMES = ("system", "extract", "again")
+
+# Of a malformed reply that is sent back: enough to see what was meant.
+MAX_ECHOED_CHARS = 8_000
+
+# Of a conversation that is begun anew because every reply to it was malformed: at temperature
+# 0 the model would only repeat itself.
+RERUN_TEMPERATURE = 0.7
+
+# An answer part below this holds no solution ("The answer is 5.").
+_MIN_ANSWER_PART_CHARS = 200
+# A problem is rarely beyond 2,000 characters; it may take up to this share of the quotation.
+_PROBLEM_SHARE = 4
+
+# Words of a proposition without a number or a sign; fewer say nothing ("so", "the answer").
+MIN_WORDS = 3
+# Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
+_MAX_FORMS = Limits().max_expressions_per_node
+# Of what a reply may hold, in one entry of the audit.
+_MAX_SHOWN = 64
+_MAX_SHOWN_CHARS = 512
+
+_SIGNIFICANT = re.compile(r"[\d=<>≤≥≠≈≡+*/^√∈⊂⊥∥]")
+_WORD = re.compile(r"[^\W\d_]+")
+
+# What a server is asked to keep the reply to.  Written out, not generated: strict modes want
+# every key required, no others, and none of the limits that a generator would add.
+REPLY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["nodes"],
+    "properties": {
+        "nodes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["label", "type", "expressions", "rewritten", "solutions"],
+                "properties": {
+                    "label": {"type": "string"},
+                    "type": {
+                        "type": "string",
+                        "enum": ["equation", "value", "proposition", "expression"],
+                    },
+                    "expressions": {"type": "array", "items": {"type": "string"}},
+                    "rewritten": {"type": "array", "items": {"type": "string"}},
+                    "solutions": {"type": "array", "items": {"type": "integer"}},
+                },
+            },
+        }
+    },
+}
+
+# Each brace that is never closed costs a scan of the rest.
+_MAX_UNCLOSED = 32
+_MAX_QUOTED_FAULTS = 5
+_END_OF_THINKING = "</think>"
+
+_START = re.compile(r'\{\s*+["}]')
+_BRACES = re.compile(r'[{}"]')
+_STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
+# A backslash, with what makes it an escape; \t before a letter is the start of \times.
+_BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
+# The same after decoding: control characters that can only come from such a backslash.
+_SWALLOWED = re.compile(
+    r"\x08(?=[a-z])|\x0c(?=[a-z])"
+    r"|\t(?=(?:imes|ext[a-z]*|heta|an|o|frac|au|riangle|herefore)(?![A-Za-z]))"
+    r"|\n(?=(?:eq|e|u|abla|i|eg|ot|mid|otin)(?![A-Za-z]))"
+    r"|\r(?=(?:ight|ho|angle|ceil|floor|ightarrow)(?![A-Za-z]))"
+)
+_ESCAPED = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+logger = logging.getLogger(__name__)
+
 
 Structured: TypeAlias = Literal["auto", "json_schema", "off"]
 _STRUCTURED = ("auto", "json_schema", "off")
@@ -118,16 +228,7 @@ class LlmSettings:
         return asdict(self)
 
 
-# MERGED The prompts, which are text files of this package, and the conversation made of them.
-#
-# A dataset records :data:`PROMPT_VERSION` and :func:`prompt_digest`: who changes a word of a
-# prompt gets another digest without having to think of it.
-
-PROMPT_VERSION = "1"
-NAMES = ("system", "extract", "again")
-
-# Of a malformed reply that is sent back: enough to see what was meant.
-MAX_ECHOED_CHARS = 8_000
+# What the model is asked.
 
 
 def first_messages(quotation: str, max_nodes: int) -> list[Message]:
@@ -159,7 +260,7 @@ def again_messages(reply: str, fault: str) -> list[Message]:
 @cache
 def prompt_digest() -> str:
     """Return 16 hexadecimal digits that stand for the text of all prompts."""
-    whole = "\x00".join(_text(name) for name in NAMES)
+    whole = "\x00".join(_text(name) for name in PROMPT_NAMES)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
@@ -169,63 +270,92 @@ def _text(name: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-# MERGED A model's reply, read: where its JSON object is, and whether it has the form asked for.
-#
-# Generous in finding the object (prose and code fences around it, thinking before it, a
-# trailing comma, LaTeX whose backslashes were not doubled), strict about what is in it.
-# Nothing here is believed; :mod:`.checking` decides what is a node.
-#
-# Linear in the length of the reply: the object is found by one scan, and one more for each of
-# a bounded number of braces that are never closed; what it holds is read by the standard
-# library.
+def choose_rollouts(rollouts: Sequence[CorrectRollout], limit: int) -> list[CorrectRollout]:
+    """Return the rollouts to show: as many models as possible, in turns, in the order given."""
+    by_model: dict[str, list[CorrectRollout]] = {}
+    for rollout in rollouts:
+        by_model.setdefault(rollout.model, []).append(rollout)
+    chosen: list[CorrectRollout] = []
+    turn = 0
+    while len(chosen) < min(limit, len(rollouts)):
+        for queue in by_model.values():
+            if turn < len(queue) and len(chosen) < limit:
+                chosen.append(queue[turn])
+        turn += 1
+    return chosen
 
-# What a server is asked to keep the reply to.  Written out, not generated: strict modes want
-# every key required, no others, and none of the limits that a generator would add.
-REPLY_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["nodes"],
-    "properties": {
-        "nodes": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["label", "type", "expressions", "rewritten", "solutions"],
-                "properties": {
-                    "label": {"type": "string"},
-                    "type": {
-                        "type": "string",
-                        "enum": ["equation", "value", "proposition", "expression"],
-                    },
-                    "expressions": {"type": "array", "items": {"type": "string"}},
-                    "rewritten": {"type": "array", "items": {"type": "string"}},
-                    "solutions": {"type": "array", "items": {"type": "integer"}},
-                },
-            },
-        }
-    },
-}
 
-# Each brace that is never closed costs a scan of the rest.
-_MAX_UNCLOSED = 32
-_MAX_QUOTED_FAULTS = 5
-_END_OF_THINKING = "</think>"
+def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) -> str:
+    """Return the problem and the rollouts between marked lines.
 
-_START = re.compile(r'\{\s*+["}]')
-_BRACES = re.compile(r'[{}"]')
-_STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
-_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[\]}])', re.DOTALL)
-# A backslash, with what makes it an escape; \t before a letter is the start of \times.
-_BACKSLASH = re.compile(r'\\(u[0-9A-Fa-f]{4}|["\\/]|[bfnrt](?![A-Za-z]))?')
-# The same after decoding: control characters that can only come from such a backslash.
-_SWALLOWED = re.compile(
-    r"\x08(?=[a-z])|\x0c(?=[a-z])"
-    r"|\t(?=(?:imes|ext[a-z]*|heta|an|o|frac|au|riangle|herefore)(?![A-Za-z]))"
-    r"|\n(?=(?:eq|e|u|abla|i|eg|ot|mid|otin)(?![A-Za-z]))"
-    r"|\r(?=(?:ight|ho|angle|ceil|floor|ightarrow)(?![A-Za-z]))"
-)
-_ESCAPED = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+    Args:
+        problem: whose text is quoted.
+        rollouts: to quote, all of them.
+        max_chars: bound on the quoted texts together, marks not counted.
+    """
+    statement = clip_middle(_sendable(problem.problem).strip(), max_chars // _PROBLEM_SHARE)
+    answers = [_shown_part(_sendable(rollout.response)) for rollout in rollouts]
+    limits = _shares([len(text) for text in answers], max_chars - len(statement))
+    texts = [clip_middle(text, limit) for text, limit in zip(answers, limits, strict=True)]
+    mark = _mark([statement, *texts])
+    parts = [f"BEGIN PROBLEM {mark}\n{statement}\nEND PROBLEM {mark}"]
+    parts.extend(
+        f"BEGIN SOLUTION {number} {mark}\n{text}\nEND SOLUTION {number} {mark}"
+        for number, text in enumerate(texts, start=1)
+    )
+    return "\n\n".join(parts)
+
+
+def clip_middle(text: str, limit: int) -> str:
+    """Return ``text`` with its middle left out where it is longer than ``limit`` characters.
+
+    The note that says so is part of the limit; both ends stop at a line where one is near.
+    """
+    if len(text) <= limit:
+        return text
+    note = f"\n[... {len(text) - limit} characters left out ...]\n"
+    room = max(0, limit - len(note))
+    head, tail = text[: room // 2], text[len(text) - (room - room // 2) :]
+    near = room // 10
+    cut = head.rfind("\n", len(head) - near)
+    head = head if cut < 0 else head[:cut]
+    cut = tail.find("\n", 0, near)
+    tail = tail if cut < 0 else tail[cut + 1 :]
+    return (head + note + tail)[:limit]
+
+
+def _sendable(text: str) -> str:
+    """Return the text without what no request can carry: lone surrogates and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", " ")
+
+
+def _shown_part(response: str) -> str:
+    """Return the response without its thinking, if what remains is a solution."""
+    end = response.rfind(_END_OF_THINKING)
+    answer = response[end + len(_END_OF_THINKING) :].strip() if end >= 0 else ""
+    return answer if len(answer) >= _MIN_ANSWER_PART_CHARS else response.strip()
+
+
+def _shares(lengths: Sequence[int], room: int) -> list[int]:
+    """Return a limit for each text; what short ones leave goes to the long ones."""
+    limits = [0] * len(lengths)
+    left = room
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for place, index in enumerate(order):
+        limits[index] = min(lengths[index], left // (len(order) - place))
+        left -= limits[index]
+    return limits
+
+
+def _mark(texts: Sequence[str]) -> str:
+    """Return a word that none of the texts contains, the same for the same texts."""
+    digest = hashlib.sha256("\x00".join(texts).encode())
+    while any(digest.hexdigest()[:12] in text for text in texts):
+        digest.update(b"again")
+    return digest.hexdigest()[:12]
+
+
+# What it replied.
 
 
 def _restored(text: str) -> str:
@@ -382,133 +512,52 @@ def _place(location: tuple[int | str, ...]) -> str:
     return place or "the object"
 
 
-# MERGED Problem and rollouts as the quoted part of a prompt, of bounded size.
-#
-# Rollouts are untrusted: a policy wrote them, and they may hold instructions, reply formats or
-# end marks.  Each stands between two lines that carry a digest of everything quoted, which
-# no quoted text can contain.  What a rollout talks a model into saying is checked against the
-# rollouts all the same (:mod:`.checking`).
-#
-# What is too long is cut in the middle, for a solution names its approach at the start and
-# its results towards the end.  Of a thinking rollout only what follows the thinking is quoted
-# where there is such a part: it says the same in a tenth of the length.  Support is counted
-# over the whole texts either way.
-
-# An answer part below this holds no solution ("The answer is 5.").
-_MIN_ANSWER_PART_CHARS = 200
-# A problem is rarely beyond 2,000 characters; it may take up to this share of the quotation.
-_PROBLEM_SHARE = 4
+# What is believed: of what a reply lists, that which correct rollouts state.
 
 
-def choose_rollouts(rollouts: Sequence[CorrectRollout], limit: int) -> list[CorrectRollout]:
-    """Return the rollouts to show: as many models as possible, in turns, in the order given."""
-    by_model: dict[str, list[CorrectRollout]] = {}
-    for rollout in rollouts:
-        by_model.setdefault(rollout.model, []).append(rollout)
-    chosen: list[CorrectRollout] = []
-    turn = 0
-    while len(chosen) < min(limit, len(rollouts)):
-        for queue in by_model.values():
-            if turn < len(queue) and len(chosen) < limit:
-                chosen.append(queue[turn])
-        turn += 1
-    return chosen
+class _Fault(Enum):
+    """Why a wording is out, or a node that has no other left.
 
-
-def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) -> str:
-    """Return the problem and the rollouts between marked lines.
-
-    Args:
-        problem: whose text is quoted.
-        rollouts: to quote, all of them.
-        max_chars: bound on the quoted texts together, marks not counted.
+    As the audit calls it of a node, as it calls it of a wording of a node that is kept, and one
+    clause.  Of several that hold for a node, the first one here is told.
     """
-    statement = clip_middle(_sendable(problem.problem).strip(), max_chars // _PROBLEM_SHARE)
-    answers = [_shown_part(_sendable(rollout.response)) for rollout in rollouts]
-    limits = _shares([len(text) for text in answers], max_chars - len(statement))
-    texts = [clip_middle(text, limit) for text, limit in zip(answers, limits, strict=True)]
-    mark = _mark([statement, *texts])
-    parts = [f"BEGIN PROBLEM {mark}\n{statement}\nEND PROBLEM {mark}"]
-    parts.extend(
-        f"BEGIN SOLUTION {number} {mark}\n{text}\nEND SOLUTION {number} {mark}"
-        for number, text in enumerate(texts, start=1)
+
+    FALSE = ("false", "false wording", "arithmetic that does not hold")
+    RESTATEMENT = ("in the problem", "restated wording", "the problem says it")
+    OVER_LIMIT = (
+        "over the limit",
+        "overlong wording",
+        "longer, or more of one node, than the limits allow",
     )
-    return "\n\n".join(parts)
+    NO_STATEMENT = (
+        "no statement",
+        "empty wording",
+        "a single sign, or words that state nothing",
+    )
+    PARTIAL = (
+        "",
+        "partial wording",
+        "a part of the conclusion, found also where the conclusion is not",
+    )
+    FOREIGN = (
+        "",
+        "foreign wording",
+        "in a correct rollout, but with nothing to show that it says the same",
+    )
+    UNVERIFIED = (
+        "",
+        "unverified wording",
+        "in no correct rollout, and not provably equal to a wording that is",
+    )
+
+    def __init__(self, of_node: str, of_wording: str, detail: str) -> None:
+        self.of_node = of_node
+        self.of_wording = of_wording
+        self.detail = detail
 
 
-def clip_middle(text: str, limit: int) -> str:
-    """Return ``text`` with its middle left out where it is longer than ``limit`` characters.
-
-    The note that says so is part of the limit; both ends stop at a line where one is near.
-    """
-    if len(text) <= limit:
-        return text
-    note = f"\n[... {len(text) - limit} characters left out ...]\n"
-    room = max(0, limit - len(note))
-    head, tail = text[: room // 2], text[len(text) - (room - room // 2) :]
-    near = room // 10
-    cut = head.rfind("\n", len(head) - near)
-    head = head if cut < 0 else head[:cut]
-    cut = tail.find("\n", 0, near)
-    tail = tail if cut < 0 else tail[cut + 1 :]
-    return (head + note + tail)[:limit]
-
-
-def _sendable(text: str) -> str:
-    """Return the text without what no request can carry: lone surrogates and NUL."""
-    return text.encode("utf-8", "replace").decode().replace("\x00", " ")
-
-
-def _shown_part(response: str) -> str:
-    """Return the response without its thinking, if what remains is a solution."""
-    end = response.rfind(_END_OF_THINKING)
-    answer = response[end + len(_END_OF_THINKING) :].strip() if end >= 0 else ""
-    return answer if len(answer) >= _MIN_ANSWER_PART_CHARS else response.strip()
-
-
-def _shares(lengths: Sequence[int], room: int) -> list[int]:
-    """Return a limit for each text; what short ones leave goes to the long ones."""
-    limits = [0] * len(lengths)
-    left = room
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    for place, index in enumerate(order):
-        limits[index] = min(lengths[index], left // (len(order) - place))
-        left -= limits[index]
-    return limits
-
-
-def _mark(texts: Sequence[str]) -> str:
-    """Return a word that none of the texts contains, the same for the same texts."""
-    digest = hashlib.sha256("\x00".join(texts).encode())
-    while any(digest.hexdigest()[:12] in text for text in texts):
-        digest.update(b"again")
-    return digest.hexdigest()[:12]
-
-
-# MERGED The wordings of one claimed node, sorted: which a rollout states, which are out and why.
-#
-# A model's wording counts for nothing by itself.  It must say something, must not be false,
-# must not be in the problem already, and must occur in a correct rollout: literally, or in a
-# form that is provably equal.
-
-# Words of a proposition without a number or a sign; fewer say nothing ("so", "the answer").
-MIN_WORDS = 3
-
-_SIGNIFICANT = re.compile(r"[\d=<>≤≥≠≈≡+*/^√∈⊂⊥∥]")
-_WORD = re.compile(r"[^\W\d_]+")
-
-
-class Reason(StrEnum):
-    """Why a wording, or a node all of whose wordings it holds for, is out."""
-
-    OVER_LIMIT = "over the limit"
-    NO_STATEMENT = "no statement"
-    FALSE = "false"
-    RESTATEMENT = "in the problem"
-
-
-@dataclass(slots=True)
-class Stated:
+@dataclass(frozen=True, slots=True)
+class _Stated:
     """A wording that correct rollouts state.
 
     Attributes:
@@ -523,56 +572,122 @@ class Stated:
 
 
 @dataclass(slots=True)
-class SortedWordings:
-    """The wordings of one claimed node.
+class _Claim:
+    """One claimed node and what became of its wordings.
 
     Attributes:
-        stated: those that some correct rollout states.
+        node: as the model lists it.
+        stated: wordings that some correct rollout states.
         unseen: those that none does; good only if equal to one that is stated.
-        out: the others, by reason.
+        out: the others, by fault.
+        expressions: of a node that is kept, the rollouts' wordings, most common first; empty
+            where it is not.
+        anchor: the class of stated wordings that it stands on, provably one statement.
+        derived: equal forms that the expressions do not have.
     """
 
-    stated: list[Stated] = field(default_factory=list)
+    node: ClaimedNode
+    stated: list[_Stated] = field(default_factory=list)
     unseen: list[Wording] = field(default_factory=list)
-    out: dict[Reason, list[str]] = field(default_factory=dict)
+    out: dict[_Fault, list[str]] = field(default_factory=dict)
+    expressions: tuple[str, ...] = ()
+    anchor: Sequence[_Stated] = ()
+    derived: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The anchor's most common original wording."""
+        return common_wordings(_mentions(self.anchor))[0]
+
+    def leave_out(self, fault: _Fault, *texts: str) -> None:
+        """Note why wordings are out."""
+        self.out.setdefault(fault, []).extend(texts)
+
+    def dropped(
+        self, reason: str, detail: str, texts: Sequence[str] = (), support: int | None = None
+    ) -> Dropped:
+        """Return the audit's entry; what the model wrote is cut to a readable length."""
+        shown = texts or self.node.expressions
+        return Dropped(
+            stage="extract",
+            reason=reason,
+            detail=detail,
+            label=(self.node.label.strip() or self.node.expressions[0])[:_MAX_SHOWN_CHARS],
+            expressions=tuple(text[:_MAX_SHOWN_CHARS] for text in shown[:_MAX_SHOWN]),
+            support=support,
+        )
 
 
-def sort_wordings(
-    claims: Sequence[ClaimedNode],
+def check_nodes(
+    claimed: Sequence[ClaimedNode],
     problem: Problem,
     rollouts: Sequence[CorrectRollout],
     settings: LlmSettings,
-) -> list[SortedWordings]:
-    """Look for the wordings of all claimed nodes in the problem and in the rollouts.
+) -> Extraction:
+    """Return the candidates that claimed nodes come to, and all that is dropped.
 
-    Returns:
-        (n_claims,) in their order.
+    Pure: the same arguments give the same extraction.  Takes milliseconds.
+
+    Args:
+        claimed: as a reply lists them.
+        problem: the problem, with its ground truth for ``is_final``.
+        rollouts: all correct rollouts, those included that the model was not shown.
+        settings: thresholds.
     """
-    sorted_nodes = [SortedWordings() for _ in claims]
-    wordings: dict[str, Wording] = {}
-    wanted: list[list[str]] = []
-    for claim, node in zip(claims, sorted_nodes, strict=True):
-        texts = list(_sound(claim, node, settings))
-        wordings |= {text: read_wording(text) for text in texts if text not in wordings}
-        wanted.append(texts)
+    beyond = f"beyond {settings.max_nodes} nodes in one reply"
+    dropped = [
+        _Claim(node).dropped(_Fault.OVER_LIMIT.of_node, beyond)
+        for node in claimed[settings.max_nodes :]
+    ]
+    claims = [_Claim(node) for node in claimed[: settings.max_nodes]]
+    _sort_wordings(claims, problem, rollouts, settings)
+    made = []
+    for claim in claims:
+        dropped.extend(_settle(claim, rollouts, settings))
+        if claim.expressions:
+            made.append(claim)
+    candidates = []
+    for members in group_same([claim.anchor[0].wording for claim in made]):
+        first, *others = (made[index] for index in members)
+        candidates.append(_candidate(first, problem, rollouts))
+        for claim in others:
+            detail = f"says the same as {first.label!r}"
+            dropped.append(claim.dropped("duplicate", detail, claim.expressions))
+    candidates.sort(key=lambda candidate: candidate.position)
+    return Extraction(tuple(candidates), tuple(dropped))
+
+
+def _sort_wordings(
+    claims: Sequence[_Claim],
+    problem: Problem,
+    rollouts: Sequence[CorrectRollout],
+    settings: LlmSettings,
+) -> None:
+    """Look for the wordings of all claims in the problem and in the rollouts."""
+    wanted = [list(_sound(claim, settings)) for claim in claims]
+    wordings = {text: read_wording(text) for texts in wanted for text in texts}
     alone = [(text,) for text in wordings]
-    with_forms = [(text, *_equal_forms(wording)) for text, wording in wordings.items()]
+    # A chain's forms are its parts: that rollouts state a part of a chain does not make anybody
+    # state the chain, which a model may have put together.
+    with_forms = [
+        (text,) if wording.is_chain else (text, *wording.derived)
+        for text, wording in wordings.items()
+    ]
     found = find_mentions([*alone, *with_forms], rollouts)
     literal = dict(zip(wordings, found[: len(wordings)], strict=True))
     reached = dict(zip(wordings, found[len(wordings) :], strict=True))
-    in_problem = set(_in_text(problem.problem, list(wordings), with_forms))
-    for node, texts in zip(sorted_nodes, wanted, strict=True):
+    own_text = CorrectRollout("", "", problem.problem)
+    in_problem = dict(zip(wordings, find_mentions(with_forms, [own_text]), strict=True))
+    for claim, texts in zip(claims, wanted, strict=True):
         for text in texts:
-            wording = wordings[text]
-            if text in in_problem:
-                _leave_out(node, Reason.RESTATEMENT, text)
+            if in_problem[text]:
+                claim.leave_out(_Fault.RESTATEMENT, text)
             elif not reached[text]:
-                node.unseen.append(wording)
-            elif not (reached_truly := _true_ones(reached[text])):
-                _leave_out(node, Reason.FALSE, text)
+                claim.unseen.append(wordings[text])
+            elif not (truly := _true_ones(reached[text])):
+                claim.leave_out(_Fault.FALSE, text)
             else:
-                node.stated.append(Stated(wording, _true_ones(literal[text]), reached_truly))
-    return sorted_nodes
+                claim.stated.append(_Stated(wordings[text], _true_ones(literal[text]), truly))
 
 
 def _true_ones(mentions: Iterable[Mention]) -> list[Mention]:
@@ -583,32 +698,28 @@ def _true_ones(mentions: Iterable[Mention]) -> list[Mention]:
     return [mention for mention in mentions if truth_of(mention.wording) is not Truth.FALSE]
 
 
-def _sound(claim: ClaimedNode, node: SortedWordings, settings: LlmSettings) -> Iterator[str]:
+def _sound(claim: _Claim, settings: LlmSettings) -> Iterator[str]:
     """Yield the wordings that are worth looking for, each normal form once."""
     seen: set[str] = set()
     looked_at = 0
-    for raw in (*claim.expressions, *claim.rewritten):
+    for raw in (*claim.node.expressions, *claim.node.rewritten):
         text = raw.strip()
         if len(text) > settings.max_wording_chars:
-            _leave_out(node, Reason.OVER_LIMIT, text[: settings.max_wording_chars])
+            claim.leave_out(_Fault.OVER_LIMIT, text[: settings.max_wording_chars])
             continue
         normal = normal_form(text)
         if normal in seen:
             continue
         seen.add(normal)
         if looked_at == settings.max_wordings:
-            _leave_out(node, Reason.OVER_LIMIT, text)
+            claim.leave_out(_Fault.OVER_LIMIT, text)
         elif not _says_something(normal):
-            _leave_out(node, Reason.NO_STATEMENT, text)
+            claim.leave_out(_Fault.NO_STATEMENT, text)
         elif truth_of(text) is Truth.FALSE:
-            _leave_out(node, Reason.FALSE, text)
+            claim.leave_out(_Fault.FALSE, text)
         else:
             looked_at += 1
             yield text
-
-
-def _leave_out(node: SortedWordings, reason: Reason, text: str) -> None:
-    node.out.setdefault(reason, []).append(text)
 
 
 def _says_something(normal: str) -> bool:
@@ -617,181 +728,63 @@ def _says_something(normal: str) -> bool:
     return len(_WORD.findall(normal)) >= MIN_WORDS
 
 
-def _equal_forms(wording: Wording) -> tuple[str, ...]:
-    """Return the derived forms that say as much as the wording.
-
-    A chain's forms are its parts.  That rollouts state a part of a chain does not make
-    anybody state the chain, which a model may have put together.
-    """
-    return () if wording.is_chain else wording.derived
-
-
-def _in_text(text: str, names: Sequence[str], groups: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Return the names of the groups that a text states."""
-    found = find_mentions(groups, [CorrectRollout("", "", text)])
-    return (name for name, mentions in zip(names, found, strict=True) if mentions)
-
-
-# MERGED Claimed nodes to candidates: support is counted, never believed.
-#
-# What a reply says is a list of suggestions.  A candidate comes out of one only if
-#
-# 1. one statement of it, its anchor, is stated by ``min_support`` of the correct rollouts,
-#    in wordings that are provably the same statement;
-# 2. every further wording that the model puts beside the anchor is stated by a correct
-#    rollout, is no mere part of the anchor, and either gives the anchor's value or is
-#    itself stated by ``min_support`` rollouts without giving another one;
-# 3. a wording that no rollout has (a rewritten form) is provably equal to one that is kept.
-#
-# The expressions of a candidate are the rollouts' own words, so that not even the spelling is
-# the model's.  Deviation from the paper (section 3.2), which keeps a model's rewritten forms:
-# one that is wrong would give reward for a wrong statement.
-
-# Why a wording that got past :mod:`.wording_check` is out of a node that is kept.
-_PARTIAL = "partial wording"
-_FOREIGN = "foreign wording"
-_UNVERIFIED = "unverified wording"
-_EXPLAINED = {
-    _PARTIAL: "a part of the conclusion, found also where the conclusion is not",
-    _FOREIGN: "in a correct rollout, but with nothing to show that it says the same",
-    _UNVERIFIED: "in no correct rollout, and not provably equal to a wording that is",
-}
-
-# Why a node is out, which reason is told where there are several, and how it is called where
-# it holds for single wordings of a node that is kept.
-_TOLD = {
-    Reason.FALSE: ("false wording", "arithmetic that does not hold"),
-    Reason.RESTATEMENT: ("restated wording", "the problem says it"),
-    Reason.OVER_LIMIT: ("overlong wording", "longer, or more of one node, than the limits allow"),
-    Reason.NO_STATEMENT: ("empty wording", "a single sign, or words that state nothing"),
-}
-# Of a node, as written and derived: what may be sent with a rollout (docs/datasets.md).
-_MAX_FORMS = Limits().max_expressions_per_node
-# Of what a reply may hold, in one entry of the audit.
-_MAX_SHOWN = 64
-_MAX_SHOWN_CHARS = 512
-
-
-def check_nodes(
-    claims: Sequence[ClaimedNode],
-    problem: Problem,
-    rollouts: Sequence[CorrectRollout],
-    settings: LlmSettings,
-) -> Extraction:
-    """Return the candidates that claimed nodes come to, and all that is dropped.
-
-    Pure: the same arguments give the same extraction.  Takes milliseconds.
-
-    Args:
-        claims: as a reply lists them.
-        problem: the problem, with its ground truth for ``is_final``.
-        rollouts: all correct rollouts, those included that the model was not shown.
-        settings: thresholds.
-    """
-    dropped = [
-        _dropped(claim, Reason.OVER_LIMIT.value, f"beyond {settings.max_nodes} nodes in one reply")
-        for claim in claims[settings.max_nodes :]
-    ]
-    claims = claims[: settings.max_nodes]
-    made: list[tuple[ClaimedNode, _Node]] = []
-    for claim, node in zip(claims, sort_wordings(claims, problem, rollouts, settings), strict=True):
-        built = _build(claim, node, rollouts, settings, dropped)
-        if built is not None:
-            made.append((claim, built))
-    kept = _without_duplicates(made, dropped)
-    candidates = [_candidate(claim, node, problem, rollouts) for claim, node in kept]
-    candidates.sort(key=lambda candidate: candidate.position)
-    return Extraction(tuple(candidates), tuple(dropped))
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A supported node.
-
-    Attributes:
-        anchor: the wordings of its anchor, provably one statement.
-        label: the anchor's most common original wording.
-        expressions: the rollouts' wordings, most common first.
-        derived: equal forms that they do not have.
-    """
-
-    anchor: Wording
-    label: str
-    expressions: tuple[str, ...]
-    derived: tuple[str, ...]
-
-
-def _build(
-    claim: ClaimedNode,
-    node: SortedWordings,
-    rollouts: Sequence[CorrectRollout],
-    settings: LlmSettings,
-    dropped: list[Dropped],
-) -> _Node | None:
-    """Return the node, or None; what is left out is added to ``dropped`` either way."""
+def _settle(
+    claim: _Claim, rollouts: Sequence[CorrectRollout], settings: LlmSettings
+) -> Iterator[Dropped]:
+    """Give a claim its expressions, if it is a node, and yield what is left out."""
     classes = [
-        [node.stated[index] for index in members]
-        for members in group_same([stated.wording for stated in node.stated])
+        [claim.stated[index] for index in members]
+        for members in group_same([stated.wording for stated in claim.stated])
     ]
-    anchor = _anchor(classes, settings.min_support)
+    # The best supported class; a relation is worth more than any support: ``180`` is found
+    # wherever ``15*12=180`` is, and in other places.
+    anchor = max(
+        (members for members in classes if _support(members) >= settings.min_support),
+        key=lambda members: (_has_relation(members[0].wording), _support(members)),
+        default=None,
+    )
     if anchor is None:
-        dropped.append(_nothing_left(claim, node, classes, rollouts, settings))
-        return None
+        yield _nothing_left(claim, max(map(_support, classes), default=0), rollouts, settings)
+        return
     kept = list(anchor)
-    out: dict[str, list[str]] = {}
     for members in classes:
         if members is not anchor:
             fault = _fault(members, anchor, settings.min_support)
             if fault is None:
                 kept.extend(members)
             else:
-                out.setdefault(fault, []).extend(one.wording.text for one in members)
-    rewritten, unverified = _proved(node.unseen, kept)
+                claim.leave_out(fault, *(one.wording.text for one in members))
+    rewritten, unverified = _proved(claim.unseen, kept)
     if unverified:
-        out[_UNVERIFIED] = unverified
-    for reason, texts in out.items():
-        dropped.append(_dropped(claim, reason, _EXPLAINED[reason], texts))
-    for early, texts in node.out.items():
-        dropped.append(_dropped(claim, *_TOLD[early], texts))
-    expressions = _own_words(anchor, kept, settings.max_wordings)
-    return _Node(
-        anchor[0].wording,
-        common_wordings(_mentions(anchor))[0],
-        expressions,
-        forms_beyond(expressions, rewritten, max(0, _MAX_FORMS - len(expressions))),
-    )
+        claim.leave_out(_Fault.UNVERIFIED, *unverified)
+    # What was looked for comes first.
+    for fault, texts in sorted(claim.out.items(), key=lambda item: bool(item[0].of_node)):
+        yield claim.dropped(fault.of_wording, fault.detail, texts)
+    claim.anchor = anchor
+    claim.expressions = _own_words(anchor, kept, settings.max_wordings)
+    room = max(0, _MAX_FORMS - len(claim.expressions))
+    claim.derived = forms_beyond(claim.expressions, rewritten, room)
 
 
-def _anchor(classes: Sequence[list[Stated]], min_support: int) -> list[Stated] | None:
-    """Return the best supported class; a relation is worth more than any support.
-
-    ``180`` is found wherever ``15*12=180`` is, and in other places.
-    """
-    supported = [members for members in classes if _support(members) >= min_support]
-    return max(
-        supported,
-        key=lambda members: (_has_relation(members[0].wording), _support(members)),
-        default=None,
-    )
-
-
-def _fault(members: Sequence[Stated], anchor: Sequence[Stated], min_support: int) -> str | None:
+def _fault(
+    members: Sequence[_Stated], anchor: Sequence[_Stated], min_support: int
+) -> _Fault | None:
     """Return why a class does not belong beside the anchor, None where it does."""
     wording = members[0].wording
     if _has_relation(anchor[0].wording) and _is_bare(wording.text):
-        return _PARTIAL
+        return _Fault.PARTIAL
     pieces = Matcher([[one.wording.text] for one in members])
     if any(any(pieces.match(one.wording.text)) for one in anchor):
-        return _PARTIAL
+        return _Fault.PARTIAL
     values = stated_values(wording.text)
     wanted = stated_values(anchor[0].wording.text)
     if values & wanted:
         return None
     contradicts = bool(values and wanted)
-    return _FOREIGN if contradicts or _support(members) < min_support else None
+    return _Fault.FOREIGN if contradicts or _support(members) < min_support else None
 
 
-def _proved(unseen: Sequence[Wording], kept: Sequence[Stated]) -> tuple[list[str], list[str]]:
+def _proved(unseen: Sequence[Wording], kept: Sequence[_Stated]) -> tuple[list[str], list[str]]:
     """Return the wordings in nobody's words that equal a stated one, and the unproved ones."""
     implied = {normal_form(form) for one in kept for form in one.wording.derived}
     # Those that are stated by way of a derived form are in nobody's words either.
@@ -805,7 +798,7 @@ def _proved(unseen: Sequence[Wording], kept: Sequence[Stated]) -> tuple[list[str
     return proved, unverified
 
 
-def _own_words(anchor: Sequence[Stated], kept: Sequence[Stated], limit: int) -> tuple[str, ...]:
+def _own_words(anchor: Sequence[_Stated], kept: Sequence[_Stated], limit: int) -> tuple[str, ...]:
     """Return the rollouts' wordings, most common first; the anchor's are never cut off."""
     ranked = common_wordings(_mentions(kept))
     first = common_wordings(_mentions(anchor))
@@ -813,36 +806,18 @@ def _own_words(anchor: Sequence[Stated], kept: Sequence[Stated], limit: int) -> 
     return tuple(text for text in ranked if normal_form(text) in within)
 
 
-def _without_duplicates(
-    made: Sequence[tuple[ClaimedNode, _Node]], dropped: list[Dropped]
-) -> list[tuple[ClaimedNode, _Node]]:
-    """Keep the first of the nodes that say the same."""
-    kept = []
-    for members in group_same([node.anchor for _, node in made]):
-        first = made[members[0]]
-        kept.append(first)
-        for index in members[1:]:
-            claim, node = made[index]
-            detail = f"says the same as {first[1].label!r}"
-            dropped.append(_dropped(claim, "duplicate", detail, node.expressions))
-    return kept
-
-
-def _candidate(
-    claim: ClaimedNode, node: _Node, problem: Problem, rollouts: Sequence[CorrectRollout]
-) -> Candidate:
+def _candidate(claim: _Claim, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Candidate:
     """Return the candidate, its support counted as the dataset will show it."""
-    mentions = find_mentions([[*node.expressions, *node.derived]], rollouts)[0]
-    reach = reach_of(mentions, rollouts)
+    reach = reach_of(find_mentions([[*claim.expressions, *claim.derived]], rollouts)[0], rollouts)
     return Candidate(
-        label=node.label,
-        type=_type(node.anchor, claim.type),
-        expressions=node.expressions,
-        derived=node.derived,
+        label=claim.label,
+        type=_type(claim.anchor[0].wording, claim.node.type),
+        expressions=claim.expressions,
+        derived=claim.derived,
         support=reach.support,
         num_models=reach.num_models,
         position=reach.position,
-        is_final=any(states_answer(text, problem.ground_truth) for text in node.expressions),
+        is_final=any(states_answer(text, problem.ground_truth) for text in claim.expressions),
     )
 
 
@@ -867,175 +842,35 @@ def _is_bare(text: str) -> bool:
     return statement is not None and not statement.relations
 
 
-def _support(members: Sequence[Stated]) -> int:
+def _support(members: Sequence[_Stated]) -> int:
     return len({mention.rollout for one in members for mention in one.reached})
 
 
-def _mentions(members: Sequence[Stated]) -> list[Mention]:
+def _mentions(members: Sequence[_Stated]) -> list[Mention]:
     """Return all mentions, each once, in the order of the rollouts."""
     found = {mention for one in members for mention in (*one.literal, *one.reached)}
     return sorted(found, key=lambda mention: (mention.rollout, mention.position, mention.wording))
 
 
 def _nothing_left(
-    claim: ClaimedNode,
-    node: SortedWordings,
-    classes: Sequence[list[Stated]],
-    rollouts: Sequence[CorrectRollout],
-    settings: LlmSettings,
+    claim: _Claim, support: int, rollouts: Sequence[CorrectRollout], settings: LlmSettings
 ) -> Dropped:
     """Return why a claimed node has no supported statement."""
-    texts = [*claim.expressions, *claim.rewritten]
-    if not node.stated and not node.unseen:
-        for reason, (_, detail) in _TOLD.items():
-            if reason in node.out:
-                return _dropped(claim, reason.value, detail, node.out[reason])
-    support = max(map(_support, classes), default=0)
+    if not claim.stated and not claim.unseen:
+        for fault in _Fault:
+            if fault in claim.out:
+                return claim.dropped(fault.of_node, fault.detail, claim.out[fault])
     detail = (
         f"{support} of {len(rollouts)} correct rollouts state it, the limit is "
         f"{settings.min_support}"
     )
-    if claim.claimed_support is not None:
-        detail += f"; the model counted {claim.claimed_support}"
-    return _dropped(claim, "unsupported", detail, texts, support)
+    if claim.node.claimed_support is not None:
+        detail += f"; the model counted {claim.node.claimed_support}"
+    texts = [*claim.node.expressions, *claim.node.rewritten]
+    return claim.dropped("unsupported", detail, texts, support)
 
 
-def _dropped(
-    claim: ClaimedNode,
-    reason: str,
-    detail: str,
-    texts: Sequence[str] | None = None,
-    support: int | None = None,
-) -> Dropped:
-    """Return the audit's entry; what the model wrote is cut to a readable length."""
-    shown = [*claim.expressions] if texts is None else texts
-    return Dropped(
-        stage="extract",
-        reason=reason,
-        detail=detail,
-        label=(claim.label.strip() or claim.expressions[0])[:_MAX_SHOWN_CHARS],
-        expressions=tuple(text[:_MAX_SHOWN_CHARS] for text in shown[:_MAX_SHOWN]),
-        support=support,
-    )
-
-
-# MERGED Asking the model for nodes: structured where the server can, on record where there is a journal.
-#
-# Every reply is in the journal before it is looked at, malformed ones included, so that a
-# conversation that was interrupted goes on where it was.
-
-# Of a conversation that is begun anew because every reply to it was malformed: at temperature
-# 0 the model would only repeat itself.
-RERUN_TEMPERATURE = 0.7
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One question of one conversation.
-
-    Attributes:
-        problem_id: whom it is about; two problems never share a reply.
-        run: how many earlier runs ended without a usable reply.
-        messages: the conversation so far.
-    """
-
-    problem_id: str
-    run: int
-    messages: Sequence[Message]
-
-
-class Asker:
-    """Asks one model, through one journal.
-
-    Args:
-        model: who is asked.
-        settings: temperature, seed, and whether the schema is sent.
-        journal: where replies are kept; None: nowhere.
-    """
-
-    def __init__(self, model: ChatModel, settings: LlmSettings, journal: Journal | None) -> None:
-        self._model = model
-        self._settings = settings
-        self._journal = journal
-        self._sends_schema = True
-        # A server that took it once refuses a question for something else.
-        self._schema_taken = False
-
-    async def ask(self, turn: Turn) -> tuple[Reply, bool]:
-        """Return the reply, and whether the model was asked for it now.
-
-        Raises:
-            ModelError: the model gave no reply.
-            ConsensusPRError: the journal cannot be written.
-        """
-        structured = self._settings.structured
-        if structured != "auto":
-            return await self._ask(turn, None if structured == "off" else REPLY_SCHEMA)
-        # What is on record counts, in whichever way it was asked for.
-        if not self._knows(turn, REPLY_SCHEMA) and (
-            not self._sends_schema or self._knows(turn, None)
-        ):
-            return await self._ask(turn, None)
-        try:
-            reply, fresh = await self._ask(turn, REPLY_SCHEMA)
-        except ModelRefused:
-            return await self._ask_without(turn)
-        self._schema_taken = self._schema_taken or fresh
-        return reply, fresh
-
-    async def _ask_without(self, turn: Turn) -> tuple[Reply, bool]:
-        """Ask a refused question for plain JSON, and the later ones if the schema is at fault."""
-        answer = await self._ask(turn, None)
-        if self._sends_schema and not self._schema_taken:
-            self._sends_schema = False
-            logger.warning(
-                "%s refuses the JSON schema; from now on it is asked for plain JSON",
-                self._model.settings.name,
-            )
-        return answer
-
-    async def _ask(self, turn: Turn, schema: Mapping[str, Any] | None) -> tuple[Reply, bool]:
-        how = self._how(turn, schema)
-        if self._journal is None:
-            return await self._model.ask(turn.messages, **how), True
-        known = self._knows(turn, schema)
-        sample = [turn.problem_id, turn.run]
-        reply = await ask_once(self._model, self._journal, turn.messages, **how, sample=sample)
-        return reply, not known
-
-    def _knows(self, turn: Turn, schema: Mapping[str, Any] | None) -> bool:
-        """Tell whether the reply is on record."""
-        if self._journal is None:
-            return False
-        how = self._how(turn, schema)
-        sample = [turn.problem_id, turn.run]
-        return ask_key(self._model.settings, turn.messages, **how, sample=sample) in self._journal
-
-    def _how(self, turn: Turn, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        temperature, seed = self._settings.temperature, self._settings.seed
-        if turn.run and temperature is not None:
-            temperature = max(temperature, RERUN_TEMPERATURE)
-        return {
-            "temperature": temperature,
-            "json_schema": schema,
-            "seed": None if seed is None else seed + turn.run,
-        }
-
-
-# MERGED ``LlmExtractor``: stage 2 of construction by asking a model (paper, section 3.2).
-#
-# One question a problem: the model sees the problem and some of its correct rollouts and
-# lists nodes with their wordings and rewritten forms.  The paper's second step, rewriting, is
-# part of the same question: the model has the rollouts before it, and half the questions
-# halve what can fail.
-#
-# A malformed reply goes back with its fault, a bounded number of times.  With a journal a run
-# that was killed pays nothing twice, and another threshold is tried out without asking anybody.
-
-# A change of the checks that can change a candidate changes this.
-VERSION = "1"
+# The extractor.
 
 
 class LlmExtractor:
@@ -1059,7 +894,10 @@ class LlmExtractor:
     ) -> None:
         self._model = model
         self._settings = LlmSettings() if settings is None else settings
-        self._asker = Asker(model, self._settings, journal)
+        self._journal = journal
+        self._sends_schema = True
+        # A server that took it once refuses a question for something else.
+        self._schema_taken = False
 
     def provenance(self) -> Row:
         """Return name, model, prompts, versions and thresholds."""
@@ -1097,23 +935,22 @@ class LlmExtractor:
         """
         if len(rollouts) < self._settings.min_support:
             return Extraction(())
-        claims = await self._claims(problem.problem_id, self.messages(problem, rollouts))
+        claimed = await self._claimed(problem.problem_id, self.messages(problem, rollouts))
         # Milliseconds of pure computation; other problems' replies come in meanwhile.
-        return await asyncio.to_thread(check_nodes, claims, problem, rollouts, self._settings)
+        return await asyncio.to_thread(check_nodes, claimed, problem, rollouts, self._settings)
 
-    async def _claims(self, problem_id: str, question: Sequence[Message]) -> list[ClaimedNode]:
+    async def _claimed(self, problem_id: str, question: Sequence[Message]) -> list[ClaimedNode]:
         """Return the nodes of the first reply that has the form asked for.
 
         A run of which the journal knows nothing but malformed replies was given up by an
         earlier process; it is passed over, and the model is asked anew.
         """
-        run = 0
-        while True:
+        for run in itertools.count():
             messages = list(question)
             asked = False
             fault = ""
             for _ in range(1 + self._settings.re_asks):
-                reply, fresh = await self._asker.ask(Turn(problem_id, run, messages))
+                reply, fresh = await self._ask(_Turn(problem_id, run, messages))
                 asked = asked or fresh
                 try:
                     return read_reply(reply, self._settings.max_reply_chars)
@@ -1126,4 +963,78 @@ class LlmExtractor:
                     f"{problem_id!r} in {1 + self._settings.re_asks} replies; the last one: "
                     f"{fault}"
                 )
-            run += 1
+        raise AssertionError("counting has no end")
+
+    async def _ask(self, turn: _Turn) -> tuple[Reply, bool]:
+        """Return the reply, and whether the model was asked for it now.
+
+        What is on record counts, in whichever way it was asked for.
+        """
+        structured = self._settings.structured
+        plain = structured == "off"
+        if structured == "auto" and not self._knows(turn, REPLY_SCHEMA):
+            plain = not self._sends_schema or self._knows(turn, None)
+        if plain:
+            return await self._ask_with(None, turn)
+        try:
+            reply, fresh = await self._ask_with(REPLY_SCHEMA, turn)
+        except ModelRefused:
+            if structured != "auto":
+                raise
+            # For plain JSON, and so the later ones if the schema is at fault.
+            answer = await self._ask_with(None, turn)
+            if self._sends_schema and not self._schema_taken:
+                self._sends_schema = False
+                logger.warning(
+                    "%s refuses the JSON schema; from now on it is asked for plain JSON",
+                    self._model.settings.name,
+                )
+            return answer
+        self._schema_taken = self._schema_taken or fresh
+        return reply, fresh
+
+    async def _ask_with(self, schema: Mapping[str, Any] | None, turn: _Turn) -> tuple[Reply, bool]:
+        how = self._how(turn, schema)
+        if self._journal is None:
+            return await self._model.ask(turn.messages, **how), True
+        known = self._knows(turn, schema)
+        reply = await ask_once(self._model, self._journal, turn.messages, **how, sample=turn.sample)
+        return reply, not known
+
+    def _knows(self, turn: _Turn, schema: Mapping[str, Any] | None) -> bool:
+        """Tell whether the reply is on record."""
+        if self._journal is None:
+            return False
+        how = self._how(turn, schema)
+        key = ask_key(self._model.settings, turn.messages, **how, sample=turn.sample)
+        return key in self._journal
+
+    def _how(self, turn: _Turn, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        temperature, seed = self._settings.temperature, self._settings.seed
+        if turn.run and temperature is not None:
+            temperature = max(temperature, RERUN_TEMPERATURE)
+        return {
+            "temperature": temperature,
+            "json_schema": schema,
+            "seed": None if seed is None else seed + turn.run,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One question of one conversation.
+
+    Attributes:
+        problem_id: whom it is about; two problems never share a reply.
+        run: how many earlier runs ended without a usable reply.
+        messages: the conversation so far.
+    """
+
+    problem_id: str
+    run: int
+    messages: Sequence[Message]
+
+    @property
+    def sample(self) -> list[object]:
+        """What tells its replies from those to another problem or run."""
+        return [self.problem_id, self.run]

@@ -1,4 +1,13 @@
-"""Stage 3 of construction: of the candidates, the nodes that are worth supervising."""
+"""Stage 3 of construction: of the candidates, the nodes worth supervising (paper section 3.2).
+
+What restates the problem, is trivial, says too little, is reached too rarely or is implied by
+another candidate goes; of what is left the most informative and best supported stay.  Each step
+names what it drops, so that the audit file accounts for every candidate.
+
+How much an expression says is a rough count, from its normal form, of what would have to be
+guessed to write it by chance: digits, operations and letters.  ``252*2=504`` says much, ``x=3``
+little.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from consensusbench.extraction.support import find_mentions
+from consensusbench.extraction.support import beyond, find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
-from consensuspr.core import Matcher, normalize
+from consensuspr.core import normalize
 from consensuspr.core.expressions import (
     Expression,
     Number,
@@ -23,10 +32,15 @@ from consensuspr.core.expressions import (
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
 
-# MERGED The thresholds of refinement.
-
 # Counts up whenever the same candidates may give other nodes.
 REFINEMENT_VERSION = "1"
+
+# Information beyond this makes a node no better: a page of algebra is nothing to look for.
+ENOUGH_INFORMATION = 12.0
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_OPERATION = re.compile(r"[-+*/^√(!]")
+_NAME = re.compile(r"[^\W\d_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +93,6 @@ class RefineSettings:
         return {"version": REFINEMENT_VERSION, **asdict(self)}
 
 
-# MERGED How much an expression says: what makes a node distinctive, and what is trivial.
-#
-# A rough count of what would have to be guessed to write it by chance, from the normal form:
-# digits, operations and letters.  ``252*2=504`` says much, ``x=3`` little.
-
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_OPERATION = re.compile(r"[-+*/^√(!]")
-_NAME = re.compile(r"[^\W\d_]+")
-
-
 def information_of(expression: str) -> float:
     """Return the information of an expression, at least 0.
 
@@ -107,10 +111,12 @@ def is_identity(expression: str) -> bool:
     statement = parse_statement(expression)
     if statement is None or len(statement.sides) != 2:
         return False
-    left, right = statement.sides
-    reduced = _reduced(left), _reduced(right)
-    changed = reduced != (left, right)
-    return changed and (reduced[0] == reduced[1] or _same_number(*reduced))
+    left, right = map(_reduced, statement.sides)
+    changed = [left, right] != list(statement.sides)
+    return changed and (
+        left == right
+        or (isinstance(left, Number) and isinstance(right, Number) and left.value == right.value)
+    )
 
 
 def _reduced(tree: Expression) -> Expression:
@@ -131,26 +137,12 @@ def _is_number(tree: Expression, value: int) -> bool:
     return isinstance(tree, Number) and tree.value == value
 
 
-def _same_number(left: Expression, right: Expression) -> bool:
-    return isinstance(left, Number) and isinstance(right, Number) and left.value == right.value
-
-
 def gives_number(expression: str) -> bool:
     """Tell whether one side of a statement is a number: what it says does not hang on names."""
     statement = parse_statement(expression)
     return statement is not None and any(
         value_in_lowest_terms(side) is not None for side in statement.sides
     )
-
-
-# MERGED Choose the nodes of one problem among its candidates (paper section 3.2, Stage 3).
-#
-# What restates the problem, is trivial, says too little, is reached too rarely or is implied by
-# another candidate goes; of what is left the most informative and best supported stay.  Each
-# step names what it drops, so that the audit file accounts for every candidate.
-
-# Information beyond this makes a node no better: a page of algebra is nothing to look for.
-ENOUGH_INFORMATION = 12.0
 
 
 def refine(
@@ -221,20 +213,10 @@ def _without_echo(
     """Take away what the problem's own text states; a candidate keeps its other wordings."""
     kept: list[Candidate] = []
     for one in candidates:
-        forms = (*one.expressions, *one.derived)
-        echoed = Matcher([[form] for form in forms]).match(problem.problem)
-        split = len(one.expressions)
-        expressions = tuple(
-            form
-            for form, is_echo in zip(one.expressions, echoed[:split], strict=True)
-            if not is_echo
-        )
-        derived = tuple(
-            form for form, is_echo in zip(one.derived, echoed[split:], strict=True) if not is_echo
-        )
-        if not any(echoed):
+        expressions, derived = beyond(problem.problem, one.expressions, one.derived)
+        if (expressions, derived) == (one.expressions, one.derived):
             kept.append(one)
-        elif expressions and one.label in expressions:
+        elif one.label in expressions:
             kept.append(replace(one, expressions=expressions, derived=derived))
         else:
             detail = "it stands in the text of the problem"

@@ -1,4 +1,29 @@
-"""Stage 2 by rules: equations and distinctive values that correct rollouts share."""
+"""Stage 2 by rules: equations and distinctive values that correct rollouts share.
+
+Paper section 3.2, without a model.  :class:`RulesExtractor` reads, clusters, counts, describes.
+
+**Statements.**  The normal form has already dropped typesetting, units and blanks, so that a
+formula stands between blanks as one run of characters.  A run is cut where a bracket has no
+partner and at commas, semicolons and colons outside brackets; relations inside brackets, as in
+``P(X=5)``, belong to the side.  Linear in the length of the text.  Program code and markup tags
+are left out: what they hold says how a rollout was written, not what it concluded.
+
+**Conclusions** are statements with their words, their value and their structure.  False arithmetic
+is left out: a correct rollout may hold a slip.  A statement that its own rollout does not match is
+a piece of something larger and left out as well: the matcher that will look for it later must be
+able to find it.
+
+**Phrases.**  Many a solution says in words what another writes as an equation ("that leaves 30
+minutes").  A phrase is never a conclusion of its own, only another wording of one that a formula
+gives; a bare number is one where it is distinctive.  Numbers of the problem itself are no wording:
+to repeat them is no step.
+
+**Clusters.**  Statements of one structure are one conclusion.  So are computations that give the
+same value where they are alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in
+another both say that 150 are left.  A rollout that makes both, in two places, shows that they are
+two steps; a chain (``a=b=150``) is one place.  A variable that is given the value says the same as
+the computation behind it, but two variables that a rollout gives one value are two conclusions.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +44,9 @@ from consensusbench.extraction.statements import (
     states_answer,
     truth_of,
 )
-from consensusbench.extraction.support import find_mentions, reach_of
+from consensusbench.extraction.support import beyond, find_mentions, reach_of
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
-from consensuspr.core import Matcher, normalize
+from consensuspr.core import normalize
 from consensuspr.core.expressions import (
     Call,
     Expression,
@@ -37,8 +62,6 @@ from consensuspr.core.expressions import (
 )
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
-
-# MERGED The thresholds of extraction by rules.
 
 # Counts up whenever the same rollouts may give other candidates.
 RULES_VERSION = "1"
@@ -87,144 +110,7 @@ class RulesSettings:
         return {"extractor": "rules", "version": RULES_VERSION, **asdict(self)}
 
 
-# MERGED What a rollout concludes: its statements, each with its words, its value and its structure.
-#
-# False arithmetic is left out: a correct rollout may hold a slip.  A statement that its own
-# rollout does not match is a piece of something larger and left out as well: the matcher that
-# will look for it later must be able to find it.
-
-
-class ConclusionKind(Enum):
-    """What a statement does with its value."""
-
-    COMPUTED = "computed"  # 3*10=30
-    ASSIGNED = "assigned"  # x=30, P(A)=1/4
-    FORMULA = "formula"  # a+b=c, 2x=66, x<5
-
-
-class Conclusion(NamedTuple):
-    """A statement of one rollout.
-
-    Attributes:
-        kind: what it does with its value.
-        structure: equal for statements that differ in the order of operands and sides only.
-        value: what it gives, None for a formula.
-        is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
-            conclusion by itself.
-        chain: number of the chain that it stands in, counted through the rollout.
-        wording: as written.
-        position: of its first mention in the response, from 0 to 1.
-    """
-
-    kind: ConclusionKind
-    structure: str
-    value: Fraction | None
-    is_worded: bool
-    chain: int
-    wording: str
-    position: float
-
-
-def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
-    """Return the distinct statements of a rollout in order of their first chain."""
-    links = _distinct_links(rollout.response, settings)
-    found: list[Conclusion] = []
-    mentioned = find_mentions([[link.text] for link in links], [rollout])
-    for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
-        for mention in mentions:
-            found.extend(_conclusions(link, chain, mention.wording, mention.position))
-    return found
-
-
-def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
-    """Return each link with the number of the first chain that holds it."""
-    links: dict[Link, int] = {}
-    for number, chain in enumerate(read_chains(response)):
-        for link in links_of(chain):
-            if sum(map(len, link)) <= settings.max_statement_chars:
-                links.setdefault(link, number)
-        if len(links) >= settings.max_statements:
-            break
-    return links
-
-
-def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
-    """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
-    if truth_of(wording) is Truth.FALSE:
-        return
-    # Words around a formula can make prose of it; the normal form is without them.
-    statement = _two_sided(wording) or _two_sided(link.text)
-    if statement is None:
-        return
-    structure = statement_structure(statement)
-    kind, value = _judge(statement)
-    if structure is None or _says_nothing(statement):
-        return
-    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
-    if kind is ConclusionKind.FORMULA and is_worded:
-        return
-    yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
-
-
-def _names_in_words(wording: str) -> bool:
-    """Tell whether a quantity is named by a word, as in ``total = price * count``.
-
-    Everybody names them differently, so that such a formula is found in hardly another solution.
-    """
-    return any(
-        token.kind is TokenKind.WORD and not token.text.isupper() for token in tokenize(wording)
-    )
-
-
-def _two_sided(text: str) -> Statement | None:
-    statement = parse_statement(text)
-    return statement if statement is not None and len(statement.sides) == 2 else None
-
-
-def _says_nothing(statement: Statement) -> bool:
-    """Tell whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
-    if None in [evaluate(side) for side in statement.sides]:
-        return False
-    literals = sum(map(_is_literal, statement.sides))
-    fractions = sum(value_in_lowest_terms(side) is not None for side in statement.sides)
-    return literals == 2 or (not literals and fractions != 1)
-
-
-def _judge(statement: Statement) -> tuple[ConclusionKind, Fraction | None]:
-    left, right = statement.sides
-    if statement.relations[0] not in ("=", "≈") or statement.tail:
-        return ConclusionKind.FORMULA, None
-    # 10/3=3.33 gives what is written, not what it should be.
-    results = sorted(((left, right), (right, left)), key=lambda pair: not _is_literal(pair[1]))
-    for side, result in results:
-        # A number, not something to compute: "total = 12+6" does not say 18.
-        value = value_in_lowest_terms(result)
-        if value is not None and _is_name(side):
-            return ConclusionKind.ASSIGNED, value
-        if value is not None and is_constant(side):
-            return ConclusionKind.COMPUTED, value
-    return ConclusionKind.FORMULA, None
-
-
-def _is_literal(tree: Expression) -> bool:
-    return isinstance(tree, Number)
-
-
-def _is_name(side: Expression) -> bool:
-    if isinstance(side, Call):
-        return side.pieces[0][:1].isalpha()
-    return isinstance(side, Symbol) and not is_constant(side)
-
-
-# MERGED Find the statements of a rollout in its normal form: chains of sides joined by relations.
-#
-# The normal form has already dropped typesetting, units and blanks, so that a formula stands
-# between blanks as one run of characters.  A run is cut where a bracket has no partner and at
-# commas, semicolons and colons outside brackets; relations inside brackets, as in ``P(X=5)``,
-# belong to the side.  Linear in the length of the text.
-#
-# Program code and markup tags are left out: what they hold says how a rollout was written, not
-# what it concluded.
+# Statements: chains of sides joined by relations, in the normal form of a rollout.
 
 RELATIONS = "=<>≤≥≈≡"
 _SEPARATORS = ",;:"
@@ -364,12 +250,132 @@ def _sides(piece: str) -> Iterator[tuple[str, str]]:
     yield piece[start:], ""
 
 
-# MERGED Numbers in prose: ``30 minutes`` and ``earns 30``, and numbers that are distinctive alone.
-#
-# Many a solution says in words what another writes as an equation ("that leaves 30 minutes").
-# A phrase is never a conclusion of its own, only another wording of one that a formula gives;
-# a bare number is one where it is distinctive.  Numbers of the problem itself are no wording:
-# to repeat them is no step.
+# Conclusions: what statements say.
+
+
+class ConclusionKind(Enum):
+    """What a statement does with its value."""
+
+    COMPUTED = "computed"  # 3*10=30
+    ASSIGNED = "assigned"  # x=30, P(A)=1/4
+    FORMULA = "formula"  # a+b=c, 2x=66, x<5
+
+
+class Conclusion(NamedTuple):
+    """A statement of one rollout.
+
+    Attributes:
+        kind: what it does with its value.
+        structure: equal for statements that differ in the order of operands and sides only.
+        value: what it gives, None for a formula.
+        is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
+            conclusion by itself.
+        chain: number of the chain that it stands in, counted through the rollout.
+        wording: as written.
+        position: of its first mention in the response, from 0 to 1.
+    """
+
+    kind: ConclusionKind
+    structure: str
+    value: Fraction | None
+    is_worded: bool
+    chain: int
+    wording: str
+    position: float
+
+
+def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[Conclusion]:
+    """Return the distinct statements of a rollout in order of their first chain."""
+    links = _distinct_links(rollout.response, settings)
+    found: list[Conclusion] = []
+    mentioned = find_mentions([[link.text] for link in links], [rollout])
+    for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
+        for mention in mentions:
+            found.extend(_conclusions(link, chain, mention.wording, mention.position))
+    return found
+
+
+def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
+    """Return each link with the number of the first chain that holds it."""
+    links: dict[Link, int] = {}
+    for number, chain in enumerate(read_chains(response)):
+        for link in links_of(chain):
+            if sum(map(len, link)) <= settings.max_statement_chars:
+                links.setdefault(link, number)
+        if len(links) >= settings.max_statements:
+            break
+    return links
+
+
+def _conclusions(link: Link, chain: int, wording: str, position: float) -> Iterator[Conclusion]:
+    """Yield what a link concludes; nothing where it is false, no statement or says nothing."""
+    if truth_of(wording) is Truth.FALSE:
+        return
+    # Words around a formula can make prose of it; the normal form is without them.
+    statement = _two_sided(wording) or _two_sided(link.text)
+    if statement is None:
+        return
+    structure = statement_structure(statement)
+    kind, value = _judge(statement)
+    if structure is None or _says_nothing(statement):
+        return
+    is_worded = kind is not ConclusionKind.COMPUTED and _names_in_words(wording)
+    if kind is ConclusionKind.FORMULA and is_worded:
+        return
+    yield Conclusion(kind, structure, value, is_worded, chain, wording, position)
+
+
+def _names_in_words(wording: str) -> bool:
+    """Tell whether a quantity is named by a word, as in ``total = price * count``.
+
+    Everybody names them differently, so that such a formula is found in hardly another solution.
+    """
+    return any(
+        token.kind is TokenKind.WORD and not token.text.isupper() for token in tokenize(wording)
+    )
+
+
+def _two_sided(text: str) -> Statement | None:
+    statement = parse_statement(text)
+    return statement if statement is not None and len(statement.sides) == 2 else None
+
+
+def _says_nothing(statement: Statement) -> bool:
+    """Tell whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
+    if None in [evaluate(side) for side in statement.sides]:
+        return False
+    literals = sum(map(_is_literal, statement.sides))
+    fractions = sum(value_in_lowest_terms(side) is not None for side in statement.sides)
+    return literals == 2 or (not literals and fractions != 1)
+
+
+def _judge(statement: Statement) -> tuple[ConclusionKind, Fraction | None]:
+    left, right = statement.sides
+    if statement.relations[0] not in ("=", "≈") or statement.tail:
+        return ConclusionKind.FORMULA, None
+    # 10/3=3.33 gives what is written, not what it should be.
+    results = sorted(((left, right), (right, left)), key=lambda pair: not _is_literal(pair[1]))
+    for side, result in results:
+        # A number, not something to compute: "total = 12+6" does not say 18.
+        value = value_in_lowest_terms(result)
+        if value is not None and _is_name(side):
+            return ConclusionKind.ASSIGNED, value
+        if value is not None and is_constant(side):
+            return ConclusionKind.COMPUTED, value
+    return ConclusionKind.FORMULA, None
+
+
+def _is_literal(tree: Expression) -> bool:
+    return isinstance(tree, Number)
+
+
+def _is_name(side: Expression) -> bool:
+    if isinstance(side, Call):
+        return side.pieces[0][:1].isalpha()
+    return isinstance(side, Symbol) and not is_constant(side)
+
+
+# Phrases: numbers in prose.
 
 # Beside a number these name no quantity.
 _STOP_WORDS = frozenset(
@@ -467,14 +473,7 @@ def numbers_of(text: str) -> frozenset[Fraction]:
     return frozenset(Fraction(number) for number in re.findall(_NUMBER, normalize(text)))
 
 
-# MERGED Cluster the statements of several rollouts into the conclusions that they share.
-#
-# Statements of one structure are one conclusion.  So are computations that give the same value
-# where they are alternatives: ``300-100-50=150`` in one solution and ``200-50=150`` in another
-# both say that 150 are left.  A rollout that makes both, in two places, shows that they are two
-# steps; a chain (``a=b=150``) is one place.  A variable that is given the value says the same
-# as the computation behind it, but two variables that a rollout gives one value are two
-# conclusions.
+# Clusters: statements of several rollouts that conclude the same.
 
 # Of the rollouts that make the rarer of two statements, the share that may make both before
 # they count as two steps.
@@ -616,9 +615,6 @@ def _by_support(one: Cluster) -> tuple[int, int, str]:
     return -len(one.rollouts), -one.wordings.total(), min(one.wordings)
 
 
-# MERGED The extractor by rules: read, cluster, count, describe (paper section 3.2, Stage 2).
-
-
 @dataclass(frozen=True, slots=True)
 class RulesExtractor:
     """Finds what correct rollouts state alike, by rules alone: offline and deterministic."""
@@ -638,8 +634,11 @@ class RulesExtractor:
         """
         clusters = cluster([read_conclusions(one, self.settings) for one in rollouts])
         clusters += self._phrased(clusters, problem, rollouts)
-        counted, rare = self._promising(clusters)
-        drafts = [_beyond(problem.problem, *self._expressions(one)) for one in counted]
+        # What one rollout alone wrote may still be found in others by an equal form.
+        clusters.sort(key=lambda one: -len(one.rollouts))
+        limit = self.settings.max_candidates
+        counted, rare = clusters[:limit], clusters[limit:]
+        drafts = [self._draft(problem, one) for one in counted]
         groups = [(*written, *derived) for written, derived in drafts]
         num_models = len({one.model for one in rollouts})
         candidates: list[Candidate] = []
@@ -688,22 +687,18 @@ class RulesExtractor:
         wanted = self.settings.values if phrase.is_bare else self.settings.phrases
         return wanted and phrase.value not in given
 
-    def _promising(self, clusters: Iterable[Cluster]) -> tuple[list[Cluster], list[Cluster]]:
-        """Return the clusters whose support is worth counting, and those that come after.
+    def _draft(self, problem: Problem, known: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the wordings of a conclusion, and equal forms that were not seen.
 
-        What one rollout alone wrote may still be found in others by an equal form.
+        Without those that the problem's text holds, so that none counts as support; a conclusion
+        whose label it holds is returned whole: refinement drops it and says why.
         """
-        ranked = sorted(clusters, key=lambda one: -len(one.rollouts))
-        limit = self.settings.max_candidates
-        return ranked[:limit], ranked[limit:]
-
-    def _expressions(self, known: Cluster) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the wordings of a conclusion, and equal forms that were not seen."""
         written = _distinct(known.wordings.most_common(), self.settings.max_wordings)
         phrases = _distinct(known.phrases.most_common(), self.settings.max_phrases)
         written = (*written, *phrases)[: self.settings.max_forms]
         derived = forms_beyond(written, limit=self.settings.max_forms - len(written))
-        return written, derived
+        own, rest = beyond(problem.problem, written, derived)
+        return (own, rest) if written[0] in own else (written, derived)
 
     def _unsupported(self, known: Cluster, support: int) -> Dropped:
         written = _distinct(known.wordings.most_common(), self.settings.max_wordings)
@@ -715,21 +710,6 @@ class RulesExtractor:
             written,
             support,
         )
-
-
-def _beyond(
-    text: str, written: tuple[str, ...], derived: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the forms that the problem's text does not hold, so that none counts as support.
-
-    A conclusion whose label it holds is returned whole: refinement drops it and says why.
-    """
-    held = Matcher([[form] for form in (*written, *derived)]).match(text)
-    if held[0]:
-        return written, derived
-    own = tuple(form for form, is_held in zip(written, held, strict=False) if not is_held)
-    rest = zip(derived, held[len(written) :], strict=True)
-    return own, tuple(form for form, is_held in rest if not is_held)
 
 
 def _distinct(wordings: Iterable[tuple[str, int]], limit: int) -> tuple[str, ...]:

@@ -1,7 +1,20 @@
-"""The values that a wording gives: what its sides come to, or the numbers in its words.
+"""What can be proved about statements: what they say alike, whether they are true, their values.
 
-Two wordings that a model calls the same conclusion should give the same value where they
-give any.
+**The same.**  Three proofs, each exact: the same normal form; derived forms that meet (a form is
+true exactly where its expression is, unless it is a part of a chain of equalities); the same tree
+but for the order of terms, factors and sides, however many there are.  Equal value is no proof:
+``2+2=4`` and ``8/2=4`` are both true, and different conclusions.
+
+**True.**  A correct rollout may still hold a wrong equation, and a model may make one up.  What is
+false must not become a node; what cannot be checked (variables, roots, prose) is left to support.
+Deliberately generous: a statement is false only if no reading makes it true.  Solutions write
+``10/3=3.33``, ``30/120*100=25%`` and ``2 dozen = 24``.
+
+**The final answer.**  Nodes that state it tell a right rollout from a wrong one by themselves, so
+that coverage is reported with and without them.  Decided by value, with the comparison that scores
+answers; what only computer algebra could decide counts as no.
+
+Nothing is evaluated from text: the core's parser reads it, with its limits.
 """
 
 from __future__ import annotations
@@ -52,13 +65,6 @@ def stated_values(text: str) -> frozenset[Fraction]:
     numbers = [token.text for token in tokenize(text) if token.kind is TokenKind.NUMBER]
     return frozenset(Fraction(number) for number in numbers if len(number) <= MAX_DIGITS)
 
-
-# MERGED Whether two wordings provably say the same.
-#
-# Three proofs, each exact: the same normal form; derived forms that meet (a form is true
-# exactly where its expression is, unless it is a part of a chain of equalities); the same
-# tree but for the order of terms, factors and sides, however many there are.  Equal value is
-# no proof: ``2+2=4`` and ``8/2=4`` are both true, and different conclusions.
 
 _PUNCTUATION = " .,;:?"
 _MIRRORED = {"<": ">", "<=": ">="}
@@ -206,14 +212,7 @@ def _factor(divides: bool, tree: Expression) -> str:
     return ("/" if divides else "") + _unordered(tree)
 
 
-# MERGED Whether an arithmetic statement is true, as far as exact arithmetic can tell.
-#
-# A correct rollout may still hold a wrong equation, and a model may make one up.  What is
-# false must not become a node; what cannot be checked (variables, roots, prose) is left to
-# support.  Nothing is evaluated from text: the core's parser reads it, with its limits.
-#
-# Deliberately generous: a statement is false only if no reading makes it true.  Solutions
-# write ``10/3=3.33``, ``30/120*100=25%`` and ``2 dozen = 24``.
+# Truth.
 
 # Beyond this relative difference, what is said to be about equal is not.
 APPROXIMATE_SHARE = Fraction(1, 10)
@@ -335,11 +334,7 @@ def _congruence(statement: Statement, values: Sequence[Fraction | None]) -> Trut
     return Truth.TRUE if same else Truth.FALSE
 
 
-# MERGED Whether a node states the final answer.
-#
-# Such nodes tell a right rollout from a wrong one by themselves, so that coverage is
-# reported with and without them.  Decided by value, with the comparison that scores answers;
-# what only computer algebra could decide counts as no.
+# The final answer.
 
 _EQUALITIES = ("=", "≈", "≡")
 

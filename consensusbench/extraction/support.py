@@ -102,6 +102,19 @@ def common_wordings(mentions: Iterable[Mention]) -> list[str]:
     return [counts.most_common(1)[0][0] for counts in ranked]
 
 
+def beyond(
+    text: str, expressions: Sequence[str], derived: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the expressions, and the derived forms, that a text does not hold."""
+    held = Matcher([[form] for form in (*expressions, *derived)]).match(text)
+    own = zip(expressions, held, strict=False)
+    rest = zip(derived, held[len(expressions) :], strict=True)
+    return (
+        tuple(form for form, is_held in own if not is_held),
+        tuple(form for form, is_held in rest if not is_held),
+    )
+
+
 def _batches(groups: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
     """Yield the groups in order, as many together as one matcher holds with ease."""
     batch: list[Sequence[str]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consensusbench.extraction.llm import _EXPLAINED, _TOLD, LlmSettings, first_messages, quote
+from consensusbench.extraction.llm import LlmSettings, _Fault, first_messages, quote
 from consensusbench.extraction.types import CorrectRollout
 from consensusbench.llm.limits import likely_tokens
 from consensuspr.data import Problem
@@ -26,9 +26,9 @@ def test_every_setting_stands_there_with_its_default(page: str) -> None:
 
 
 def test_every_reason_stands_there(page: str) -> None:
-    reasons = {"unsupported", "duplicate", *_EXPLAINED}
-    for reason, (of_a_wording, _) in _TOLD.items():
-        reasons |= {reason.value, of_a_wording}
+    reasons = {"unsupported", "duplicate"}
+    for fault in _Fault:
+        reasons |= {fault.of_node or fault.of_wording, fault.of_wording}
     assert [reason for reason in reasons if f"`{reason}`" not in page] == []
 
 

@@ -29,7 +29,7 @@ def test_a_malformed_reply_goes_back_clipped_with_its_fault() -> None:
     assert llm.again_messages(" ", "it is empty")[0].content == "{}"
 
 
-@pytest.mark.parametrize("name", llm.NAMES)
+@pytest.mark.parametrize("name", llm.PROMPT_NAMES)
 def test_a_changed_word_changes_the_digest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = llm.prompt_digest()
     text = llm._text
@@ -42,5 +42,5 @@ def test_a_changed_word_changes_the_digest(name: str, monkeypatch: pytest.Monkey
 def test_every_prompt_file_is_in_the_digest() -> None:
     folder = Path(llm.__file__).parent / "prompts"
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        f"{name}.txt" for name in llm.NAMES
+        f"{name}.txt" for name in llm.PROMPT_NAMES
     )
