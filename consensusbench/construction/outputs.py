@@ -37,8 +37,8 @@ from consensusbench.construction.types import (
     ProblemRollouts,
     ProblemTask,
     RolloutCounts,
-    SampledRollout,
     Stage,
+    UsedRollout,
 )
 from consensusbench.extraction.types import Dropped, Refiner
 from consensusbench.outputs import check_outputs, check_row_outputs
@@ -279,7 +279,7 @@ def _item(problem: Problem, row: Row) -> Item:
     return ProblemTask(chosen, extraction=extraction_from_row(extraction))
 
 
-def _sampled(rows: Any) -> tuple[SampledRollout, ...]:
+def _sampled(rows: Any) -> tuple[UsedRollout, ...]:
     if not isinstance(rows, list) or not rows:
         raise InputError("extraction.rollouts must be a list, and not empty")
     sampled = []
@@ -287,7 +287,7 @@ def _sampled(rows: Any) -> tuple[SampledRollout, ...]:
         name, model = (row.get("rollout_id"), row.get("model")) if isinstance(row, dict) else (0, 0)
         if not isinstance(name, str) or not isinstance(model, str):
             raise InputError(f"extraction.rollouts[{at}] must have rollout_id and model")
-        sampled.append(SampledRollout(name, model, row.get("sampling") or {}))
+        sampled.append(UsedRollout(name, model, row.get("sampling") or {}))
     return tuple(sampled)
 
 

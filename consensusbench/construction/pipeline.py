@@ -56,8 +56,8 @@ from consensusbench.construction.types import (
     ProblemRollouts,
     ProblemTask,
     RolloutCounts,
-    SampledRollout,
     Stream,
+    UsedRollout,
 )
 from consensusbench.construction.worker import Stages
 from consensusbench.construction.workers import ask_model, work_here, work_on_ray
@@ -442,7 +442,7 @@ class Tasks:
         read = [self._spool.read(one.at) for one in chosen]
         names = _unique_names([rollout.name for rollout in read], chosen)
         sampled = tuple(
-            SampledRollout(name, one.model, json.loads(rollout.sampling or "{}"))
+            UsedRollout(name, one.model, json.loads(rollout.sampling or "{}"))
             for name, one, rollout in zip(names, chosen, read, strict=True)
         )
         rollouts = tuple(

@@ -35,7 +35,7 @@ Stage: TypeAlias = Literal["select", "extract", "refine"]
 
 
 @dataclass(frozen=True, slots=True)
-class SampledRollout:
+class UsedRollout:
     """A rollout that was looked at, without its text.
 
     Attributes:
@@ -67,7 +67,7 @@ class ProblemRollouts:
     """
 
     problem: Problem
-    sampled: tuple[SampledRollout, ...]
+    sampled: tuple[UsedRollout, ...]
     correct: int
     inputs: str
     provenance: Row

@@ -13,7 +13,7 @@ from consensusbench.construction.types import (
     Item,
     ProblemRollouts,
     ProblemTask,
-    SampledRollout,
+    UsedRollout,
 )
 from consensusbench.construction.worker import Stages
 from consensusbench.construction.workers import WorkerProcess, work_here
@@ -26,7 +26,7 @@ from tests.consensusbench.construction.conftest import ToyExtractor
 def task(name: str, text: str = "") -> ProblemTask:
     """Return a task with one rollout."""
     rollouts = (CorrectRollout("r", "ada", "so 1+1=2"),)
-    sampled = (SampledRollout("r", "ada"),)
+    sampled = (UsedRollout("r", "ada"),)
     return ProblemTask(
         ProblemRollouts(Problem(name, problem=text), sampled, 1, f"sha256:{name}", {}), rollouts
     )
