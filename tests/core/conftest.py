@@ -59,6 +59,12 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether all is tested, or what can be done in a newcomer's time."""
+    return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture(scope="session")
 def engines() -> tuple[Engine, Engine]:
     """Both engines, for tests that compare them."""
     return native_engine(), python_engine()

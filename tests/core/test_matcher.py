@@ -201,7 +201,7 @@ def test_threads_change_nothing(engine: Any, threads: int) -> None:
 
 def test_one_matcher_serves_many_threads(engine: Any) -> None:
     matcher = engine.Matcher([["x=5"], ["12*4=48"]])
-    prose = "the cat sat on the mat. " * 20
+    prose = "the cat sat on the mat. " * (20 if engine.name == "native" else 2)
     ends = [f"So {'x = 5' if number % 2 else '12 × 4 = 48'}, and then" for number in range(60)]
     texts = [prose + end + prose for end in ends]
     expected = [[bool(number % 2), not number % 2] for number in range(60)]

@@ -191,7 +191,7 @@ def test_the_reader_knows_precedence(form: str, value: Fraction) -> None:
 
 
 def test_a_term_keeps_its_value(engine: Any) -> None:
-    @settings(max_examples=1200, deadline=None, derandomize=True, database=None)
+    @settings(derandomize=True, database=None)
     @given(TERMS)
     def check(written: Written) -> None:
         form = engine.normalize(written.text)

@@ -84,14 +84,14 @@ _EXPRESSIONS = st.one_of(
 NODES = st.lists(st.lists(_EXPRESSIONS, max_size=4), max_size=4)
 
 
-def _settings(examples: int) -> settings:
-    return settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+# The same examples each time, so that a failure is one for everybody.
+alike = settings(derandomize=True, database=None)
 
 
 # --- the engines are one -------------------------------------------------------------------
 
 
-@_settings(2500)
+@alike
 @given(data=TEXTS)
 def test_engines_agree_on_form_and_offsets(engines: Any, data: bytes) -> None:
     native, python = engines
@@ -99,7 +99,7 @@ def test_engines_agree_on_form_and_offsets(engines: Any, data: bytes) -> None:
     assert native.normalize(data) == python.normalize(data)
 
 
-@_settings(2500)
+@alike
 @given(data=LONG_TEXTS)
 def test_the_fast_lane_changes_nothing(engines: Any, data: bytes) -> None:
     native, python = engines
@@ -109,7 +109,7 @@ def test_the_fast_lane_changes_nothing(engines: Any, data: bytes) -> None:
     assert form == python.normalize(data)
 
 
-@_settings(1200)
+@alike
 @given(nodes=NODES, data=TEXTS)
 def test_engines_agree_on_hits(engines: Any, nodes: list[list[str]], data: bytes) -> None:
     native, python = (engine.Matcher(nodes) for engine in engines)
@@ -122,7 +122,7 @@ def test_engines_agree_on_hits(engines: Any, nodes: list[list[str]], data: bytes
 
 
 def test_output_is_bounded_and_offsets_are_monotone(engine: Any) -> None:
-    @_settings(800)
+    @alike
     @given(TEXTS)
     def check(data: bytes) -> None:
         form, starts, ends = engine.with_offsets(data)
@@ -151,7 +151,7 @@ def test_what_is_thrown_away_leaves_whole_characters(engine: Any, text: str) -> 
 
 
 def test_str_and_bytes_are_one(engine: Any) -> None:
-    @_settings(300)
+    @alike
     @given(STRINGS, NODES)
     def check(text: str, nodes: list[list[str]]) -> None:
         data = _encoded(text)
@@ -164,7 +164,7 @@ def test_str_and_bytes_are_one(engine: Any) -> None:
 
 
 def test_the_same_bytes_give_the_same_form(engine: Any) -> None:
-    @_settings(200)
+    @alike
     @given(TEXTS, TEXTS)
     def check(data: bytes, other: bytes) -> None:
         first = engine.with_offsets(data)
@@ -178,7 +178,7 @@ def test_the_same_bytes_give_the_same_form(engine: Any) -> None:
 
 
 def test_match_hits_and_batch_agree(engine: Any) -> None:
-    @_settings(150)
+    @alike
     @given(st.lists(st.tuples(NODES, TEXTS), max_size=5), st.integers(0, 4))
     def check(tasks: list[tuple[list[list[str]], bytes]], threads: int) -> None:
         matchers = [engine.Matcher(nodes) for nodes, _ in tasks]
@@ -195,7 +195,7 @@ def test_match_hits_and_batch_agree(engine: Any) -> None:
 
 
 def test_hits_lie_in_the_text_and_name_an_expression_of_the_node(engine: Any) -> None:
-    @_settings(300)
+    @alike
     @given(NODES, STRINGS)
     def check(nodes: list[list[str]], text: str) -> None:
         for node, hit in zip(nodes, engine.Matcher(nodes).hits(text), strict=True):
@@ -215,7 +215,7 @@ def test_a_statement_is_found_wherever_it_stands(engine: Any, repeat: int) -> No
     # Long texts are scanned in several parts at once: no hit may be lost between them.
     matcher = engine.Matcher([["x=5"], ["12*4=48"], ["never=0"]])
 
-    @_settings(40)
+    @alike
     @given(st.lists(_FILLERS, min_size=1, max_size=30), st.data())
     def check(words: list[str], data: st.DataObject) -> None:
         words = words * repeat

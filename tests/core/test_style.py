@@ -341,7 +341,7 @@ def test_style_changes_nothing(engine: Any, plain: str) -> None:
     normal = engine.normalize(plain)
     matcher = engine.Matcher([[plain]])
 
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None)
+    @settings(derandomize=True, database=None)
     @given(styled(EQUATIONS[plain]), st.sampled_from(_PROSE))
     def check(text: str, prose: str) -> None:
         assert engine.normalize(text) == normal

@@ -105,9 +105,11 @@ def test_canonical_characters_are_final_and_no_longer() -> None:
     assert [char for char in CHAR_CLASSES if CHAR_MAP.get(ord(char), char) != char] == []
 
 
-def test_engines_agree_on_every_character(engines: Any) -> None:
+def test_engines_agree_on_every_character(engines: Any, full: bool) -> None:
     native, python = engines
     codes = [*range(0x3400), *range(0xF900, 0x10000), *range(0x1D400, 0x1D800), 0x1F600, 0x10FFFF]
+    if not full:  # the first blocks, and one in five of the others
+        codes = [*range(0x500), *codes[0x500::5]]
     for template in ("a{0}b 1{0}2 {0}\n\n", "{0}x{0}=5{0} {0}{0}\n\n"):
         for start in range(0, len(codes), 500):
             text = "".join(template.format(chr(code)) for code in codes[start : start + 500])

@@ -1,4 +1,4 @@
-"""Node expressions to patterns: what both engines search for, and how a hit may stand.
+"""Node expressions to patterns: what both engines search for, how a hit may stand, the results.
 
 A pattern is the normal form of one expression without the punctuation around it.  How its
 first and last characters bind to their neighbours is worked out here, once, so that the
@@ -153,9 +153,6 @@ def _with_derived(
     if derive is not None:
         for text in expressions:
             yield from derive(text)
-
-
-# MERGED The result of a batch: which node of which rollout was matched.
 
 
 class BatchResult:

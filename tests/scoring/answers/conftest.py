@@ -18,6 +18,13 @@ def verifier() -> Iterator[AnswerVerifier]:
 
 
 @pytest.fixture(scope="session")
+def impatient() -> Iterator[AnswerVerifier]:
+    """A verifier that gives an answer a quarter of the usual time."""
+    with AnswerVerifier(budget_s=0.5) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
 def linear() -> Callable[[Callable[[str], object], Callable[[int], str]], None]:
     """Check that a function's CPU time grows linearly with its text.
 

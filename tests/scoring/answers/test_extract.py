@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.scoring.answers import extract
@@ -190,7 +190,6 @@ BOXES = [
 ]
 
 
-@settings(max_examples=500)
 @given(st.lists(st.sampled_from(BOXES), max_size=12).map("".join))
 def test_the_look_at_a_plain_box_sees_what_reading_sees(text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:

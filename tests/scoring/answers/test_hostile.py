@@ -75,11 +75,11 @@ PAYLOADS = [
 @pytest.mark.parametrize("wrap", [r"\boxed{{{}}}", "Answer: {}", "{}"])
 @pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: formula[:24])
 def test_a_hostile_formula_costs_its_budget_at_most(
-    verifier: AnswerVerifier, formula: str, wrap: str
+    impatient: AnswerVerifier, formula: str, wrap: str
 ) -> None:
     started = time.monotonic()
-    verdict = verifier.verify(r"x+\sqrt{2}", wrap.format(formula))
-    assert time.monotonic() - started < BUDGET_S + SLACK_S
+    verdict = impatient.verify(r"x+\sqrt{2}", wrap.format(formula))
+    assert time.monotonic() - started < 0.5 + SLACK_S
     assert verdict.correct is not True
     if verdict.correct is None:
         assert verdict.status is AnswerStatus.UNDECIDED
@@ -130,9 +130,16 @@ def test_model_text_is_never_evaluated(
     assert not marker.exists()
 
 
-def test_poison_does_not_hold_up_the_answers_of_others() -> None:
-    poisons = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{power}}}}}" for power in range(150, 158)]
-    with AnswerVerifier(budget_s=BUDGET_S) as verifier:
+# How many poisons, and the budget of one.
+FLOODS = pytest.mark.parametrize(
+    ("count", "budget_s"), [(2, 1.0), pytest.param(8, BUDGET_S, marks=pytest.mark.slow)]
+)
+
+
+@FLOODS
+def test_poison_does_not_hold_up_the_answers_of_others(count: int, budget_s: float) -> None:
+    poisons = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{power}}}}}" for power in range(150, 150 + count)]
+    with AnswerVerifier(budget_s=budget_s) as verifier:
         verifier.verify(r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")  # the processes are up
         batch = threading.Thread(
             target=verifier.verify_batch, args=(["x+1"] * len(poisons), poisons)
@@ -149,29 +156,31 @@ def test_poison_does_not_hold_up_the_answers_of_others() -> None:
             assert verdict.correct is True
         assert batch.is_alive()
         batch.join()
-    assert max(waits) < BUDGET_S
+    assert max(waits) < budget_s
 
 
-def test_poison_does_not_hold_up_its_own_batch() -> None:
-    poisons = [rf"(a+b+c+d+e+f+g)^{{{power}}}" for power in range(170, 178)]
-    sane = [rf"{number}\sqrt[3]{{2}}" for number in range(3, 11)]
-    golds = ["x+1"] * 8 + [rf"\sqrt[3]{{{2 * number**3}}}" for number in range(3, 11)]
-    with AnswerVerifier(budget_s=BUDGET_S) as verifier:
+@FLOODS
+def test_poison_does_not_hold_up_its_own_batch(count: int, budget_s: float) -> None:
+    poisons = [rf"(a+b+c+d+e+f+g)^{{{power}}}" for power in range(170, 170 + count)]
+    numbers = range(3, 3 + count)
+    sane = [rf"{number}\sqrt[3]{{2}}" for number in numbers]
+    golds = ["x+1"] * count + [rf"\sqrt[3]{{{2 * number**3}}}" for number in numbers]
+    with AnswerVerifier(budget_s=budget_s) as verifier:
         verifier.verify(r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")
         started = time.monotonic()
         verdicts = verifier.verify_batch(golds, [rf"\boxed{{{text}}}" for text in poisons + sane])
         took = time.monotonic() - started
     # A first slice each, then at most three budgets for all that are left; a busy machine
     # stretches both threefold.
-    assert took < 3 * (8 * BUDGET_S / 8 + 3 * BUDGET_S) + SLACK_S
-    assert [verdict.correct for verdict in verdicts] == [None] * 8 + [True] * 8
-    assert {verdict.method for verdict in verdicts[:8]} <= {"budget", "load"}
+    assert took < 3 * (count * budget_s / 8 + 3 * budget_s) + SLACK_S
+    assert [verdict.correct for verdict in verdicts] == [None] * count + [True] * count
+    assert {verdict.method for verdict in verdicts[:count]} <= {"budget", "load"}
 
 
 def test_distinct_answers_do_not_pile_up_in_memory(verifier: AnswerVerifier) -> None:
     long = [",".join([f"3^{{{40_000 + number}}}"] * 60) for number in range(20)]
     wide = ["1," * 400 + "1"]
-    many = [f"{number}.5" for number in range(3 * compare._MEMO_ENTRIES)]
+    many = [f"{number}.5" for number in range(compare._MEMO_ENTRIES * 5 // 4)]
     answers = long + wide + many
     verifier.verify_batch(
         ["7"] * len(answers), [rf"\boxed{{{answer}}}" for answer in answers], "boxed"

@@ -126,6 +126,7 @@ def test_close_ends_a_wait() -> None:
             waiting.result(timeout=10)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_outgrows_its_memory_is_undecided_and_the_next_one_fine() -> None:
     with AnswerVerifier(memory_limit_bytes=170 << 20, budget_s=100.0) as verifier:
         verdict = verifier.verify("x+1", r"\boxed{(2^{1000000}x+1)^{200}}")
@@ -134,6 +135,7 @@ def test_a_comparison_that_outgrows_its_memory_is_undecided_and_the_next_one_fin
 
 
 @linux
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_is_replaced() -> None:
     before = set(workers_of(os.getpid()))
     with AnswerVerifier() as verifier:
@@ -150,7 +152,7 @@ def test_a_worker_killed_from_outside_is_replaced() -> None:
 
 
 @linux
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("busy", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_no_worker_outlives_a_killed_parent(
     busy: bool, script: list[subprocess.Popen[str]]
 ) -> None:
@@ -210,6 +212,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
     assert gone(before)
 
 
+@pytest.mark.slow
 def test_it_works_beside_a_running_grpc_server_and_after_a_fork() -> None:
     # In a process of its own, for the test process has threads that a fork should not meet.
     done = run_script(

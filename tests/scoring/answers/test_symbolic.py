@@ -1,28 +1,30 @@
 """The worker's own side: text is refused, memory errors are not swallowed.
 
-In processes of their own, for hardening takes SymPy's parser away from the whole process.
+In a process of its own, which forks for each case: hardening takes SymPy's parser away from the
+whole process, and a case may take away more.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
+from textwrap import dedent
 
+import pytest
 
-def run(source: str) -> subprocess.CompletedProcess[str]:
-    program = textwrap.dedent(
-        """
-        from consensuspr.scoring.answers import symbolic
-        symbolic.warm_up()
-        symbolic.harden()
-        """
-    ) + textwrap.dedent(source)
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
-    )
-
-
+PROGRAM = """
+import os, sys
+from consensuspr.scoring.answers import symbolic
+symbolic.warm_up()
+symbolic.harden()
+for name, source in zip(sys.argv[1::2], sys.argv[2::2]):
+    print("#", name, flush=True)
+    if not os.fork():
+        exec(source, {"symbolic": symbolic})
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
 CALLS = [
     "sympy.sympify('x+1')",
     "sympy.sympify('__import__(\"os\").getpid()')",
@@ -32,10 +34,9 @@ CALLS = [
     "sympy.S('2*x')",
     "sympy.Number('1_0')",
 ]
-
-
-def test_nothing_evaluates_text_any_more() -> None:
-    done = run(
+# What is run in a hardened process, and the lines that it prints.
+CASES = {
+    "nothing evaluates text any more": (
         f"""
         import sympy, math_verify
         for call in {CALLS!r}:
@@ -43,24 +44,18 @@ def test_nothing_evaluates_text_any_more() -> None:
                 exec(call)
             except (symbolic.EvaluationForbidden, sympy.SympifyError):
                 print(call)
-        """
-    )
-    assert done.stdout.splitlines() == CALLS
-    assert done.stderr == ""
-
-
-def test_number_literals_are_still_numbers() -> None:
-    done = run(
+        """,
+        CALLS,
+    ),
+    "number literals are still numbers": (
         """
         import sympy
-        print(sympy.Number("007"), sympy.Number("1000.99"), sympy.Number(".5"), sympy.Number("1e3"))
-        """
-    )
-    assert done.stdout.split() == ["7", "1000.99000000000", "0.500000000000000", "1000.00000000000"]
-
-
-def test_running_out_of_memory_is_told_from_being_different() -> None:
-    done = run(
+        for literal in ("007", "1000.99", ".5", "1e3"):
+            print(sympy.Number(literal))
+        """,
+        ["7", "1000.99000000000", "0.500000000000000", "1000.00000000000"],
+    ),
+    "running out of memory is told from being different": (
         """
         import math_verify.grader
         def full(*arguments):
@@ -73,13 +68,10 @@ def test_running_out_of_memory_is_told_from_being_different() -> None:
             symbolic.equal("x+1", "x+2+x", "")
         except symbolic.OutOfMemory:
             print("noticed")
-        """
-    )
-    assert (done.stdout, done.stderr) == ("noticed\n", "")
-
-
-def test_a_confined_process_has_no_way_out() -> None:
-    done = run(
+        """,
+        ["noticed"],
+    ),
+    "a confined process has no way out": (
         """
         import os, socket, subprocess, sys
         from consensuspr.scoring.answers import worker
@@ -99,6 +91,36 @@ def test_a_confined_process_has_no_way_out() -> None:
             except PermissionError:
                 refused += 1
         print(refused)
+        """,
+        ["7"],
+    ),
+    "a worker loads neither the core nor numpy": (
         """
+        import sys
+        from consensuspr.scoring.answers import worker
+        print([name for name in ("consensuspr.core", "numpy", "grpc") if name in sys.modules])
+        """,
+        ["[]"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, list[str]]:
+    """The lines that each case printed."""
+    cases = [word for name, (source, _) in CASES.items() for word in (name, dedent(source))]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *cases],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
-    assert done.stdout == "7\n"
+    assert done.stderr == ""
+    parts = [part.splitlines() for part in done.stdout.split("# ")[1:]]
+    return {name: lines for name, *lines in parts}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hardened_process(printed: dict[str, list[str]], name: str) -> None:
+    assert printed[name] == CASES[name][1]

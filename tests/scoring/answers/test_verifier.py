@@ -189,29 +189,29 @@ def test_a_batch_keeps_its_order(verifier: AnswerVerifier) -> None:
     assert verifier.verify_batch([], []) == []
 
 
-def test_a_repeated_answer_is_computed_once(verifier: AnswerVerifier) -> None:
+def test_a_repeated_answer_is_computed_once(impatient: AnswerVerifier) -> None:
     poison = r"\boxed{(a+b+c+d+e+f+g)^{187}}"
     started = time.monotonic()
-    verdicts = verifier.verify_batch(["x+1"] * 50, [poison] * 50)
+    verdicts = impatient.verify_batch(["x+1"] * 50, [poison] * 50)
     assert time.monotonic() - started < 10
     assert {verdict.method for verdict in verdicts} <= {"budget", "load"}
     if verdicts[0].method == "budget":
         started = time.monotonic()
-        assert verifier.verify("x+1", poison).method == "budget"
+        assert impatient.verify("x+1", poison).method == "budget"
         assert time.monotonic() - started < 0.5
 
 
-def test_the_deadline_ends_the_wait(verifier: AnswerVerifier) -> None:
+def test_the_deadline_ends_the_wait(impatient: AnswerVerifier) -> None:
     poison = r"\boxed{(a+b+c+d+e+f+g)^{188}}"
     started = time.monotonic()
-    verdicts = verifier.verify_batch(
+    verdicts = impatient.verify_batch(
         ["x+1", "7"], [poison, r"\boxed{7}"], deadline=time.monotonic() + 0.2
     )
     assert time.monotonic() - started < 1.5
     assert [verdict.method for verdict in verdicts] == ["deadline", "canonical"]
     assert verdicts[0].correct is None
     # What a deadline left open is not remembered.
-    assert verifier.verify("x+1", poison).method != "deadline"
+    assert impatient.verify("x+1", poison).method != "deadline"
 
 
 def test_threads_share_a_verifier(verifier: AnswerVerifier) -> None:
