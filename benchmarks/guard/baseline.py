@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from benchmarks.guard.probes import REFERENCE, Kind
-from benchmarks.harness import measure
+from benchmarks.harness import machine
 
 BASELINE = Path(__file__).with_name("baseline.json")
 UPDATE = "python -m benchmarks.guard --update"
@@ -127,7 +127,7 @@ def facts() -> Facts:
     return Facts(
         processor=platform.machine(),
         vectors=_vectors(Path("/proc/cpuinfo").read_text(encoding="utf-8")),
-        core=measure.describe().compiler,
+        core=machine.describe().compiler,
         python=(
             f"{platform.python_implementation()} {platform.python_version()}, "
             f"{platform.python_compiler()}"

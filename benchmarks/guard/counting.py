@@ -16,9 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.guard import inputs
+from benchmarks.guard import probes
 from benchmarks.guard.baseline import Counts, Measure, facts
-from benchmarks.guard.counted import MARK
 from benchmarks.harness.measure import REPOSITORY
 
 _TIMEOUT_S = 900
@@ -50,8 +49,8 @@ def count() -> Counts:
     """
     with tempfile.TemporaryDirectory(prefix="guard-") as name:
         folder = Path(name)
-        made = inputs.build()
-        digest = inputs.write(made, folder / "inputs.json")
+        made = probes.build()
+        digest = probes.write(made, folder / "inputs.json")
         scratch = folder / "scratch"
         scratch.mkdir()
         dumps, result = folder / "callgrind.out", folder / "result.json"
@@ -60,9 +59,9 @@ def count() -> Counts:
                 "valgrind",
                 "-q",
                 "--tool=callgrind",
-                f"--dump-before={MARK}",
+                f"--dump-before={probes.MARK}",
                 f"--callgrind-out-file={dumps}",
-                *[sys.executable, "-s", "-m", "benchmarks.guard.counted"],
+                *[sys.executable, "-s", "-m", "benchmarks.guard.probes"],
                 *map(str, (folder / "inputs.json", scratch, result)),
             ]
         )

@@ -15,16 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.guard.baseline import RatioCheck
-from benchmarks.guard.inputs import SEED, answers
-from benchmarks.harness.measure import Context, Moment, interleaved
+from benchmarks.guard.probes import SEED, answers
+from benchmarks.harness.machine import Moment
+from benchmarks.harness.measure import Context, interleaved
 from benchmarks.harness.results import SuiteResult
+from benchmarks.suites import core
 from benchmarks.suites.answers import MathVerify
-from benchmarks.suites.core import costs, peers, threads
-from benchmarks.suites.core.sizes import QUICK, Sizes
-from benchmarks.suites.core.workloads import Corpus
-from benchmarks.suites.service.contenders import ECHO, SCORING, SYNC, Field
-from benchmarks.suites.service.processes import on_one_core
-from benchmarks.suites.service.work import Work
+from benchmarks.suites.core import QUICK, Corpus, Sizes
+from benchmarks.suites.service import ECHO, SCORING, SYNC, Field, Work, on_one_core
 from consensuspr.scoring import AnswerVerifier
 from consensuspr.scoring.answers.compare import forget_forms
 
@@ -63,21 +61,21 @@ def checks(scratch: Path) -> tuple[list[RatioCheck], list[str]]:
             "normalise + match by `re` + `pyahocorasick` over the core",
             12.0,
             False,
-            target(peers.measure, "core_vs_re_pyahocorasick"),
+            target(core.against_peers, "core_vs_re_pyahocorasick"),
         ),
         RatioCheck(
             "length of rollouts",
             "the dearest byte of rollouts of 1 kB to 1 MB over the cheapest",
             1.4,
             True,
-            target(costs.by_length, "cost_by_length"),
+            target(core.by_length, "cost_by_length"),
         ),
         RatioCheck(
             "number of nodes",
             "the dearest byte with 5 to 500 nodes over the cheapest",
             1.5,
             True,
-            target(costs.by_nodes, "cost_by_nodes"),
+            target(core.by_nodes, "cost_by_nodes"),
         ),
         RatioCheck(
             "hostile texts",
@@ -110,7 +108,7 @@ def checks(scratch: Path) -> tuple[list[RatioCheck], list[str]]:
                 "the speed of a batch matched by two threads over one",
                 1.4,
                 False,
-                target(threads.measure, "second_core"),
+                target(core.by_threads, "second_core"),
             )
         )
     return found, [] if alone is None else [f"Two threads are not checked: {alone}."]
@@ -141,7 +139,7 @@ def hostile_growth(context: Context, corpus: Corpus) -> float:
         {
             str(figure.parameters["hostile text"]): figure.value
             for figure in _part(
-                costs.hostile, context, replace(_SIZES, hostile_bytes=size), corpus
+                core.hostile, context, replace(_SIZES, hostile_bytes=size), corpus
             ).figures
         }
         for size in (_SHORT_HOSTILE, _LONG_HOSTILE)

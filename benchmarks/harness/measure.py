@@ -1,21 +1,20 @@
-"""Answers before times: a contender that is wrong is not measured."""
+"""How a suite measures: answers before times, contenders in turn, memory as the kernel counts it.
+
+A contender that is wrong is not measured.  On a machine that others use too, a time alone says
+little: what is compared is therefore measured alternately, in each round every contender once, in
+an order that turns by one, so that a slow moment hits all of them.  Ratios of the best (or the
+median) rounds are what holds.
+"""
 
 from __future__ import annotations
 
 import gc
-import importlib.metadata
-import os
-import platform
-import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict
 
 
 class WrongAnswerError(Exception):
@@ -46,8 +45,6 @@ def _indexes(row: Sequence[bool]) -> list[int]:
     return [index for index, flag in enumerate(row) if flag]
 
 
-# MERGED What a suite is told: how much to measure, with which seed, on which data.
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -69,134 +66,6 @@ class Context:
         """Write one line of progress to standard error."""
         print(f"  {text}", file=sys.stderr, flush=True)
 
-
-# MERGED What a run ran on: the machine, the interpreter, the compiled core, the libraries, the commit.
-#
-# Only what a figure may depend on: no host name, no user, no path.
-
-LIBRARIES = (
-    "numpy",
-    "grpcio",
-    "protobuf",
-    "pyahocorasick",
-    "ahocorasick_rs",
-    "math-verify",
-    "sympy",
-    "uvloop",
-    "fastapi",
-    "verl",
-    "ray",
-)
-
-
-class Machine(BaseModel):
-    """The machine and the build; ``memory_bytes`` is all of it, ``dirty`` is the checkout's."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    cpu: str
-    cores: int
-    memory_bytes: int
-    kernel: str
-    python: str
-    backend: str
-    compiler: str
-    normal_form: str
-    libraries: dict[str, str]
-    commit: str
-    dirty: bool
-
-
-def describe() -> Machine:
-    """Look at this machine and this installation."""
-    from consensuspr import core
-
-    return Machine(
-        cpu=_cpu(),
-        cores=len(os.sched_getaffinity(0)),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
-        python=f"{platform.python_implementation()} {platform.python_version()}",
-        backend=core.BACKEND,
-        compiler=_compiler(Path(core.__file__).parent / "native"),
-        normal_form=core.NORMAL_FORM_VERSION,
-        libraries=_libraries(),
-        commit=_git("rev-parse", "--short=12", "HEAD") or "unknown",
-        dirty=bool(_git("status", "--porcelain", "--untracked-files=no")),
-    )
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Clock and processor time at one moment, to be compared with those at a later one.
-
-    ``busy`` is the processor time of the whole machine, ``own`` that of this process and of its
-    children that have ended, in seconds; ``load`` is the load average of the last minute.
-    """
-
-    wall: float
-    busy: float
-    own: float
-    load: float
-
-    @classmethod
-    def now(cls) -> Moment:
-        """Look at the clocks."""
-        first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first.split()[1:9])
-        times = os.times()
-        return cls(
-            wall=time.monotonic(),
-            busy=(user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK"),
-            own=times.user + times.system + times.children_user + times.children_system,
-            load=os.getloadavg()[0],
-        )
-
-    def others_since(self, earlier: Moment) -> float:
-        """Return the share of the machine's processor time that others took, 0 to 1.
-
-        What the hypervisor took counts among the others.
-        """
-        spent = (self.busy - earlier.busy) - (self.own - earlier.own)
-        there = (self.wall - earlier.wall) * (os.cpu_count() or 1)
-        return min(1.0, max(0.0, spent / there)) if there > 0 else 0.0
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.processor() or "unknown"
-
-
-def _compiler(folder: Path) -> str:
-    """Return the compiler that wrote the core's modules: it signs them, in a section of theirs."""
-    found: set[str] = set()
-    for module in sorted(folder.glob("*.so")):
-        signed = re.findall(rb"GCC: \([^)\0]*\) [0-9.]+|clang version [0-9.]+", module.read_bytes())
-        found.update(text.decode() for text in signed)
-    return ", ".join(sorted(found)) or "unknown"
-
-
-def _libraries() -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # an optional one: the suite that needs it says that it was skipped
-    return versions
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(REPOSITORY), *words], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-# MERGED What a process has in memory, its own and what it shares, as the kernel counts it.
 
 _PROC = Path("/proc")
 
@@ -241,19 +110,6 @@ def resident(pid: int | str = "self") -> Resident:
     return Resident(rss=rss, anonymous=anonymous, mapped=rss - anonymous, pss=sizes["Pss"])
 
 
-def forget_peak() -> None:
-    """Begin anew with the peak of this process."""
-    (_PROC / "self/clear_refs").write_text("5", encoding="ascii")
-
-
-def peak() -> int:
-    """Return the most bytes that were resident since :func:`forget_peak`."""
-    for line in (_PROC / "self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("the kernel does not tell the peak of resident memory")
-
-
 def family(pid: int) -> list[int]:
     """Return a process and all that came of it and still live."""
     found = [pid]
@@ -263,16 +119,8 @@ def family(pid: int) -> list[int]:
     return found
 
 
-# MERGED Clocks and memory: how a time or a number of bytes is taken.
-#
-# On a machine that others use too, a time alone says little.  What is compared is therefore
-# measured alternately: in each round every contender runs once, in an order that turns by one, so
-# that a slow moment hits all of them.  Ratios of the best (or the median) rounds are what holds.
-
 # A shorter timed part would measure the clock and the loop around it.
 SHORTEST_S = 0.005
-_STATUS = Path("/proc/self/status")
-_CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
@@ -337,12 +185,12 @@ def peak_memory(function: Callable[[], object]) -> Memory:
     alone has it).
     """
     gc.collect()
-    _CLEAR_REFS.write_text("5", encoding="ascii")
+    forget_peak()
     before = _status_bytes("VmRSS")
     held = function()
-    after, peak = _status_bytes("VmRSS"), _status_bytes("VmHWM")
+    after, most = _status_bytes("VmRSS"), peak()
     del held
-    return Memory(before, after, max(peak, before, after))
+    return Memory(before, after, max(most, before, after))
 
 
 def _loops(function: Callable[[], object], clock: Callable[[], float], shortest_s: float) -> int:
@@ -372,9 +220,19 @@ def _time(function: Callable[[], object], loops: int, clock: Callable[[], float]
             gc.enable()
 
 
+def forget_peak() -> None:
+    """Begin anew with the peak of this process."""
+    (_PROC / "self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak() -> int:
+    """Return the most bytes that were resident since :func:`forget_peak`."""
+    return _status_bytes("VmHWM")
+
+
 def _status_bytes(field: str) -> int:
-    for line in _STATUS.read_text(encoding="ascii").splitlines():
+    for line in (_PROC / "self/status").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == field:
             return int(value.split()[0]) * 1024
-    raise OSError(f"{_STATUS} has no {field}: peak memory cannot be read on this system")
+    raise OSError(f"the kernel does not tell {field} of a process: Linux alone does")

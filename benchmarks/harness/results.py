@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.harness.measure import Machine
+from benchmarks.harness.machine import Machine
 
 
 class Result(BaseModel):

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.console import Console
 
-from benchmarks.harness import measure
+from benchmarks.harness import machine
 from benchmarks.harness.measure import REPOSITORY
 from benchmarks.harness.results import TARGETS, Run, State, SuiteResult
 
@@ -161,7 +161,7 @@ def run_all(
         MergeError: the earlier run is of another commit, machine or settings.
     """
     started = _now()
-    about = measure.describe()
+    about = machine.describe()
     if earlier is not None:
         mergeable(earlier, about, settings)
     found: dict[str, SuiteResult] = {}
@@ -189,13 +189,13 @@ def run_all(
 
     for number, name in enumerate(names, 1):
         console.print(f"[bold]{name}[/bold] ({number} of {len(names)})", highlight=False)
-        begun, start = _now(), measure.Moment.now()
+        begun, start = _now(), machine.Moment.now()
         try:
             found[name] = run_one(name, settings)
         except SuiteError as error:
             failures[name] = str(error)
             console.print(f"  [red]failed[/red]: {error}", highlight=False)
-        end = measure.Moment.now()
+        end = machine.Moment.now()
         states[name] = State(
             started=begun,
             commit=about.commit,
@@ -210,7 +210,7 @@ def run_all(
     return so_far()
 
 
-def mergeable(earlier: Run, about: measure.Machine, settings: Settings) -> None:
+def mergeable(earlier: Run, about: machine.Machine, settings: Settings) -> None:
     """Raise MergeError where an earlier run's figures do not belong beside those of this one."""
     now = {
         "commit": about.commit,
@@ -286,7 +286,7 @@ def run_one(name: str, settings: Settings) -> SuiteResult:
     return result
 
 
-def _warnings(about: measure.Machine, states: Sequence[State], settings: Settings) -> list[str]:
+def _warnings(about: machine.Machine, states: Sequence[State], settings: Settings) -> list[str]:
     warnings = []
     others = max((state.others for state in states), default=0.0)
     if others > BUSY:

@@ -1,27 +1,140 @@
-"""``python -m benchmarks.quality``: measure, print, and bring docs/quality.md up to date."""
+"""``python -m benchmarks.quality``: measure, print, bring ``docs/quality.md`` up to date.
+
+The tables are as they stand on that page.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
+import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.quality.measure import (
+    DERIVED,
     GOLD_NODES,
+    MISSES_KINDS,
     ROLLOUTS,
+    WRITTEN,
+    Figures,
+    FormCounts,
+    Miss,
+    Results,
     count_forms,
+    count_kinds,
+    kind_of,
     measure,
     read_gold,
     read_responses,
 )
-from benchmarks.quality.report import (
-    figures_table,
-    forms_table,
-    misses_table,
-    sample_of_misses,
-    write_block,
-)
+from benchmarks.quality.measure import KINDS as FORM_KINDS
+
+
+def figures_table(results: Results) -> str:
+    """Return the table of figures, one column a file of rollouts."""
+    rows: list[tuple[str, Callable[[Figures, Figures], str]]] = [
+        ("rollouts, right ones", lambda on, off: f"{on.rollouts:,}, {on.right:,}"),
+        ("**recall** of gold equations in right solutions", lambda on, off: f"**{on.recall:.3f}**"),
+        ("… without derived forms", lambda on, off: f"{off.recall:.3f}"),
+        (
+            "**false positives** against all other problems' nodes",
+            lambda on, off: f"**{on.false_positives:.3%}**",
+        ),
+        ("… without derived forms", lambda on, off: f"{off.false_positives:.3%}"),
+        ("mean NCR, right", lambda on, off: f"{on.ncr_right:.3f}"),
+        ("mean NCR, wrong", lambda on, off: f"{on.ncr_wrong:.3f}"),
+        ("**AUROC** of NCR, all nodes", lambda on, off: f"**{on.auroc:.3f}**"),
+        ("… without derived forms", lambda on, off: f"{off.auroc:.3f}"),
+        (
+            "**AUROC** without the final-answer node",
+            lambda on, off: f"**{on.auroc_without_final:.3f}**",
+        ),
+        ("… without derived forms", lambda on, off: f"{off.auroc_without_final:.3f}"),
+        ("Acc agrees with the label", lambda on, off: f"{on.acc_agreement:.2%}"),
+    ]
+    lines = [_row(["", *results.figures]), _row(["---"] + ["---:"] * len(results.figures))]
+    for heading, cell in rows:
+        cells = [cell(by_set[DERIVED], by_set[WRITTEN]) for by_set in results.figures.values()]
+        lines.append(_row([heading, *cells]))
+    return "\n".join([*lines, "", *_facts(results)])
+
+
+def _facts(results: Results) -> list[str]:
+    derived, written = results.datasets[DERIVED], results.datasets[WRITTEN]
+    equations, values = results.enumerated
+    patterns = (derived.num_expressions + derived.num_derived) / derived.num_nodes
+    return [
+        f"{derived.num_problems} problems with {derived.num_nodes:,} gold nodes; "
+        f"{patterns:.1f} patterns a node, {written.num_expressions / written.num_nodes:.1f} "
+        "without derived forms.",
+        f'Printing "=0", "=1", … "=300" hits {equations:.1%} of the equations; as bare values '
+        f"the same nodes would be hit in {values:.1%} of cases.",
+        f"Normal form {results.normal_form_version}, {results.backend} core, dataset "
+        f"`{derived.digest.partition(':')[2][:16]}`.",
+    ]
+
+
+def forms_table(counts: FormCounts, num_nodes: int) -> str:
+    """Return the table of what each kind of derived form is worth, all rollouts together."""
+    lines = [
+        _row(["kind of form", "recall", "false positives", "patterns a node"]),
+        _row(["---", "---:", "---:", "---:"]),
+    ]
+    for kind in FORM_KINDS:
+        found = counts.found[kind] / counts.looked_for
+        false = counts.false[kind] / counts.held_against
+        patterns = counts.derived[kind] / num_nodes
+        lines.append(_row([kind, f"+{found:.2%}", f"+{false:.4%}", f"{patterns:.1f}"]))
+    return "\n".join(lines)
+
+
+def misses_table(results: Results) -> str:
+    """Return the table of why gold equations were missed, one column a file of rollouts."""
+    counts = count_kinds(results.misses)
+    lines = [_row(["kind", *counts]), _row(["---"] + ["---:"] * len(counts))]
+    for kind in MISSES_KINDS:
+        cells = [f"{of[kind]:,} ({of[kind] / of.total():.1%})" for of in counts.values()]
+        lines.append(_row([kind, *cells]))
+    lines.append(_row(["all", *(f"{of.total():,}" for of in counts.values())]))
+    return "\n".join(lines)
+
+
+def sample_of_misses(misses: Sequence[Miss], size: int, seed: int) -> str:
+    """Return a sample to read: the gold equation, its kind, and the lines with its numbers."""
+    parts = []
+    for miss in random.Random(seed).sample(misses, min(size, len(misses))):
+        equation = miss.node.expressions[0]
+        numbers = re.findall(r"\d+", equation)
+        parts.append(f"{equation}  [{kind_of(miss)}; {miss.file}]  {miss.node.label}")
+        parts += [
+            f"    {line.strip()[:200]}"
+            for line in miss.response.text.splitlines()
+            if any(re.search(rf"(?<!\d){number}(?!\d)", line) for number in numbers)
+        ]
+    return "\n".join(parts)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def write_block(path: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks of a block in a Markdown file.
+
+    Raises:
+        ValueError: the file does not hold the block exactly once.
+    """
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    page = path.read_text(encoding="utf-8")
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"{path} must hold {begin!r} and {end!r} once each")
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -1,25 +1,30 @@
-"""What others decide answers with: math-verify inline, and verl's ``math_dapo``.
+"""Final answers: what is decided without SymPy, what a decision costs, and what others take.
 
-verl lives in an environment of its own, so its rule runs in a process of its own: this file is
-that process's program too, and then needs nothing but the standard library.  It answers each
-line of its input by judging all responses once; the pipe costs some 50 microseconds a round.
+Real answers where there are some: the share decided in the calling thread, agreement with the
+labels, microseconds of each answer.  Then the cost by length of the response, the pool behind
+the fast path, math-verify and verl's ``math_dapo`` on the same answers, the worst that a policy
+may write, and the part that answers have in scoring a batch.
+
+Answers before times, here too: on real answers verdicts have to agree with the labels at least as
+often as FLOOR says; labels and checkers differ in a few.  Elsewhere every verdict is known.
+
+A cold decision is one whose answer and ground truth were not met before: the memos are emptied
+ahead of each, outside the clock.  The time of an answer is the best of a few calls.
 """
 
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 import random
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, WrongAnswerError, interleaved
@@ -31,6 +36,21 @@ from consensuspr.scoring.answers.compare import compare, form_of
 from consensuspr.scoring.answers.extract import extract_auto
 from consensuspr.scoring.answers.sandbox import screen
 from consensuspr.scoring.answers.verifier import forget_memos
+
+# Methods of answers that left the calling thread.
+_SLOW = frozenset(["symbolic", "budget", "memory", "crash", "load", "deadline"])
+_GSM8K = ("gsm8k_gpt3", "gsm8k_gpt4o_mini_and_older")
+_MATH = ("math100_qwen25math", "math_r1distill_long")
+_OTHERS = ("aime24_gpt4o_claude35", "aime24_qwen3_32b", "olympiad_gptoss120b_very_long")
+# verl lives in an environment of its own, so its rule runs in a process of its own.
+_MATH_DAPO = Path(__file__).parents[1] / "children" / "math_dapo.py"
+_CALLS = 3
+# Share of real answers whose verdict has to be the label's. verl's rule takes the strings of
+# answers alone, and is held to be the same on both sides instead.
+FLOOR = 0.95
+_SIZES = (200, 1_000, 10_000, 100_000)
+_TEXTS = 64
+_BATCH, _BATCH_BYTES, _GROUP = 256, 10_000, 4
 
 
 class MathVerify:
@@ -64,7 +84,7 @@ class MathDapo:
         cases = scratch / "answers-of-verl.json"
         cases.write_text(json.dumps([list(truths), list(responses)]), encoding="utf-8")
         self._process = subprocess.Popen(
-            [str(python), __file__, str(cases)],
+            [str(python), str(_MATH_DAPO), str(cases)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -93,55 +113,6 @@ class MathDapo:
         self._process.stdin.close()
         self._process.wait(timeout=10)
         self._process.stdout.close()
-
-
-def _math_dapo() -> Any:
-    """Load the one file of verl: the package itself takes seconds and is not needed."""
-    package = importlib.util.find_spec("verl")
-    if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("this environment has no verl")
-    path = Path(package.submodule_search_locations[0], "utils", "reward_score", "math_dapo.py")
-    spec = importlib.util.spec_from_file_location("math_dapo", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _serve(cases: Path) -> None:
-    rule = _math_dapo().compute_score
-    truths, responses = json.loads(cases.read_text(encoding="utf-8"))
-    pairs = list(zip(responses, truths, strict=True))
-    for _ in sys.stdin:
-        verdicts = ["1" if rule(response, truth)["acc"] else "0" for response, truth in pairs]
-        print("".join(verdicts), flush=True)
-
-
-# MERGED Final answers: what is decided without SymPy, what a decision costs, and what others take.
-#
-# Real answers where there are some: the share decided in the calling thread, agreement with the
-# labels, microseconds of each answer.  Then the cost by length of the response, the pool behind
-# the fast path, math-verify and verl's ``math_dapo`` on the same answers, the worst that a policy
-# may write, and the part that answers have in scoring a batch.
-#
-# Answers before times, here too: on real answers verdicts have to agree with the labels at least as
-# often as FLOOR says; labels and checkers differ in a few. Elsewhere every verdict is known.
-#
-# A cold decision is one whose answer and ground truth were not met before: the memos are emptied
-# ahead of each, outside the clock.  The time of an answer is the best of a few calls.
-
-# Methods of answers that left the calling thread.
-_SLOW = frozenset(["symbolic", "budget", "memory", "crash", "load", "deadline"])
-_GSM8K = ("gsm8k_gpt3", "gsm8k_gpt4o_mini_and_older")
-_MATH = ("math100_qwen25math", "math_r1distill_long")
-_OTHERS = ("aime24_gpt4o_claude35", "aime24_qwen3_32b", "olympiad_gptoss120b_very_long")
-_CALLS = 3
-# Share of real answers whose verdict has to be the label's. verl's rule takes the strings of
-# answers alone, and is held to be the same on both sides instead.
-FLOOR = 0.95
-_SIZES = (200, 1_000, 10_000, 100_000)
-_TEXTS = 64
-_BATCH, _BATCH_BYTES, _GROUP = 256, 10_000, 4
 
 
 class Case(NamedTuple):
@@ -566,7 +537,3 @@ def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult)
             parameters={"rollouts": _BATCH, "bytes each": _BATCH_BYTES},
         )
     )
-
-
-if __name__ == "__main__":
-    _serve(Path(sys.argv[1]))

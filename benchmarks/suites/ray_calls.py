@@ -20,7 +20,7 @@ from benchmarks.harness.measure import Context, Timing, interleaved
 from benchmarks.harness.results import Figure, SuiteResult
 from benchmarks.harness.runner import serving
 from benchmarks.suites import verl_python
-from benchmarks.suites.step import material
+from benchmarks.suites.step import Step, make_step
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
 from consensuspr.ray.node import require_ray
 from consensuspr.ray.serve import APPLICATION, app
@@ -43,7 +43,7 @@ def run(context: Context) -> SuiteResult:
 
 def measure(context: Context) -> SuiteResult:
     """Time calls of an actor, and of the service with and without Serve."""
-    step = material.step(BATCH, ROLLOUT_BYTES, context.seed, context.data, context.scratch)
+    step = make_step(BATCH, ROLLOUT_BYTES, context.seed, context.data, context.scratch)
     ray = require_ray()
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
@@ -63,7 +63,7 @@ def measure(context: Context) -> SuiteResult:
     )
 
 
-def _actor(context: Context, step: material.Step) -> list[Figure]:
+def _actor(context: Context, step: Step) -> list[Figure]:
     """Time a call of an asynchronous actor that does nothing, as verl's workers are one."""
     ray = require_ray()
 
@@ -103,7 +103,7 @@ def _actor(context: Context, step: material.Step) -> list[Figure]:
     ]
 
 
-def _serve(context: Context, step: material.Step) -> list[Figure]:
+def _serve(context: Context, step: Step) -> list[Figure]:
     """Time the same requests to the plain server and through Serve."""
     rollouts = [
         Rollout(row["problem_id"], row["response"], row["ground_truth"]) for row in step.rows

@@ -10,9 +10,7 @@ import pytest
 from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import core
-from benchmarks.suites.core import parts, peers
-from benchmarks.suites.core.sizes import Sizes
-from benchmarks.suites.core.workloads import Corpus, Workload, plant
+from benchmarks.suites.core import Contender, Corpus, Sizes, Workload, plant
 from consensuspr.core import Matcher
 
 TINY = Sizes(
@@ -95,9 +93,9 @@ def test_repeats_keep_texts_and_matchers_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [peers.core, peers.twin, peers.re_pyahocorasick, peers.re_in], ids=lambda m: m.__name__
+    "make", [core.core, core.twin, core.re_pyahocorasick, core.re_in], ids=lambda m: m.__name__
 )
-def test_contenders_find_what_is_planted(make: Callable[[Workload], peers.Contender]) -> None:
+def test_contenders_find_what_is_planted(make: Callable[[Workload], Contender]) -> None:
     work = Corpus(None, 2, 60_000).planted(3_000)
     assert make(work).rows() == work.expected
 
@@ -105,7 +103,7 @@ def test_contenders_find_what_is_planted(make: Callable[[Workload], peers.Conten
 def test_ahocorasick_rs_finds_what_is_planted() -> None:
     pytest.importorskip("ahocorasick_rs")
     work = Corpus(None, 2, 60_000).planted(3_000)
-    assert peers.re_ahocorasick_rs(work).rows() == work.expected
+    assert core.re_ahocorasick_rs(work).rows() == work.expected
 
 
 def test_a_wrong_contender_is_refused_before_it_is_timed(
@@ -113,14 +111,14 @@ def test_a_wrong_contender_is_refused_before_it_is_timed(
 ) -> None:
     ran: list[str] = []
 
-    def blind(work: Workload) -> peers.Contender:
+    def blind(work: Workload) -> Contender:
         rows = [[False] * len(row) for row in work.expected]
-        return peers.Contender(lambda: ran.append("timed"), lambda: rows, work.size)
+        return Contender(lambda: ran.append("timed"), lambda: rows, work.size)
 
-    monkeypatch.setattr(peers, "re_in", blind)
+    monkeypatch.setattr(core, "re_in", blind)
     found = SuiteResult(suite="core", title="The core")
     with pytest.raises(WrongAnswerError, match=r"re \+ in found nodes \[\] in text"):
-        peers.measure(context, TINY, Corpus(None, 1, 60_000), found)
+        core.against_peers(context, TINY, Corpus(None, 1, 60_000), found)
     assert ran == []
     assert found.figures == []
 
@@ -138,5 +136,5 @@ def test_a_core_that_misses_a_node_is_refused(
     monkeypatch.setattr(Corpus, "planted", lambda *_: blind)
     found = SuiteResult(suite="core", title="The core")
     with pytest.raises(WrongAnswerError, match="match, bytes found nodes"):
-        parts.measure(context, TINY, Corpus(None, 1, 60_000), found)
+        core.against_memcpy(context, TINY, Corpus(None, 1, 60_000), found)
     assert found.figures == []

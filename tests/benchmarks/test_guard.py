@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.guard import __main__ as command
-from benchmarks.guard import baseline, counting, inputs, ratios
+from benchmarks.guard import baseline, counting, probes, ratios
 from benchmarks.guard.baseline import (
     TRIES,
     Counts,
@@ -26,7 +26,8 @@ from benchmarks.guard.baseline import (
     sentences,
 )
 from benchmarks.guard.probes import REFERENCE, Kind
-from benchmarks.harness.measure import REPOSITORY, Moment
+from benchmarks.harness.machine import Moment
+from benchmarks.harness.measure import REPOSITORY
 from consensuspr.core import BACKEND
 
 FACTS = Facts(
@@ -239,7 +240,7 @@ def valgrind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str],
 
     There is nothing to count, so that no inputs are made.
     """
-    monkeypatch.setattr(inputs, "build", lambda: inputs.Inputs([], [], [], [], []))
+    monkeypatch.setattr(probes, "build", lambda: probes.Inputs([], [], [], [], []))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def install(script: str) -> None:
@@ -294,11 +295,11 @@ def test_a_run_that_counted_nothing_is_no_run(
 @pytest.mark.skipif(BACKEND != "native", reason="the guard counts the compiled core")
 def test_the_baseline_has_every_probe_and_every_probe_is_right(tmp_path: Path) -> None:
     """Run the counted process itself, uncounted: it checks each result before it goes on."""
-    digest = inputs.write(inputs.build(), tmp_path / "inputs.json")
+    digest = probes.write(probes.build(), tmp_path / "inputs.json")
     (tmp_path / "scratch").mkdir()
     words = [str(tmp_path / name) for name in ("inputs.json", "scratch", "result.json")]
     subprocess.run(
-        [sys.executable, "-m", "benchmarks.guard.counted", *words], check=True, cwd=REPOSITORY
+        [sys.executable, "-m", "benchmarks.guard.probes", *words], check=True, cwd=REPOSITORY
     )
     done = json.loads((tmp_path / "result.json").read_bytes())
     committed = baseline.load(baseline.BASELINE)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.children.dataset import problem_id
 from benchmarks.harness.measure import Context, WrongAnswerError, resident
-from benchmarks.suites.problems import files, measuring
-from benchmarks.suites.problems.measuring import Sizes, measure
-from benchmarks.suites.problems.names import problem_id
+from benchmarks.suites import problems
+from benchmarks.suites.problems import Sizes, measure
 from consensuspr.data import read_problems
 
 FORMATS = ("prepared", "jsonl", "jsonl.gz", "parquet")
@@ -22,7 +22,7 @@ def context(scratch: Path) -> Context:
 def test_every_format_of_every_size_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "PAPER", 40)
+    monkeypatch.setattr(problems, "PAPER", 40)
     found = measure(context(tmp_path), Sizes((20, 40), (20,), (20,), 1))
     shown = {
         (figure.parameters["problems"], figure.parameters["from"])
@@ -48,7 +48,7 @@ def test_every_format_of_every_size_is_measured(
 def test_a_million_problems_are_judged_by_a_million(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "MILLION", 400)
+    monkeypatch.setattr(problems, "MILLION", 400)
     (check,) = measure(context(tmp_path), Sizes((20, 400), (), (), 1)).checks
     assert check.target == "million_resident_bytes"
     assert check.value is not None
@@ -61,22 +61,22 @@ def test_formats_that_differ_are_no_contenders(
     def lossy(path: Path, problems: list[dict[str, object]], count: int, *, stored: bool) -> Path:
         return write(path, problems, count - (path.suffix == ".gz"), stored=stored)
 
-    write = files.write
-    monkeypatch.setattr(files, "write", lossy)
+    write = problems.write
+    monkeypatch.setattr(problems, "write", lossy)
     with pytest.raises(WrongAnswerError, match="20 problems have 2 digests"):
         measure(context(tmp_path), Sizes((20,), (), (), 1))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
 def test_files_hold_each_id_once_and_the_pool_in_turn(tmp_path: Path, name: str) -> None:
-    pool = files.pool(3, 4)
-    path = files.write(tmp_path / name, pool, 10, stored=True)
+    pool = problems.make_pool(3, 4)
+    path = problems.write(tmp_path / name, pool, 10, stored=True)
     found = {problem.problem_id: problem for problem in read_problems(path)}
     assert sorted(found) == [problem_id(number) for number in range(10)]
     for number in range(10):
-        expected = files.content(pool, number, 10)
+        expected = problems.content(pool, number, 10)
         assert found[problem_id(number)].ground_truth == expected["ground_truth"]
-    bare = files.write(tmp_path / name, pool, 10, stored=False)
+    bare = problems.write(tmp_path / name, pool, 10, stored=False)
     assert all(node.derived is None for one in read_problems(bare) for node in one.nodes)
 
 

@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from benchmarks.quality import measure as form_kinds
+from benchmarks.quality.__main__ import (
+    figures_table,
+    forms_table,
+    misses_table,
+    sample_of_misses,
+    write_block,
+)
 from benchmarks.quality.measure import (
     DERIVED,
     GOLD_NODES,
@@ -30,13 +37,6 @@ from benchmarks.quality.measure import (
     read_gold,
     read_responses,
     write_dataset,
-)
-from benchmarks.quality.report import (
-    figures_table,
-    forms_table,
-    misses_table,
-    sample_of_misses,
-    write_block,
 )
 from consensuspr.core import BACKEND
 from consensuspr.data import Node, read_problems

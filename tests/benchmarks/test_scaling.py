@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.harness import page
-from benchmarks.harness.measure import Machine
+from benchmarks.harness.machine import Machine
 from benchmarks.harness.results import Check, Figure, Run, SuiteResult
 
 MACHINE = Machine(

@@ -10,13 +10,19 @@ import pytest
 
 pytest.importorskip("consensuspr.loadtest")
 
-from benchmarks.harness.measure import Context, Timing
+from benchmarks.children.peers import check
+from benchmarks.harness.measure import Context, Timing, WrongAnswerError
 from benchmarks.suites import service
-from benchmarks.suites.service import contenders, http_reading
-from benchmarks.suites.service.contenders import ECHO, OVERLAPPED, SCORING, SYNC, Field
-from benchmarks.suites.service.overload import Overload
-from benchmarks.suites.service.processes import listening
-from benchmarks.suites.service.work import Work, WrongAnswer, check
+from benchmarks.suites.service import (
+    ECHO,
+    OVERLAPPED,
+    SCORING,
+    SYNC,
+    Field,
+    Overload,
+    Work,
+    listening,
+)
 
 COUNT = 8
 
@@ -47,14 +53,12 @@ def test_rollouts_are_of_the_size_that_the_target_names(work: Work) -> None:
 
 
 def test_every_way_to_ask_a_real_server_gives_the_right_scores(field: Field, work: Work) -> None:
-    ways = field.server.contenders(
-        work, COUNT, SYNC, contenders.ASYNC, contenders.SINGLES, OVERLAPPED
-    )
+    ways = field.server.contenders(work, COUNT, SYNC, service.ASYNC, service.SINGLES, OVERLAPPED)
     expected = work.score(COUNT)[0]
     *single, (_, overlapped) = ways.items()
     for name, way in single:
         assert way() == expected, name
-    assert overlapped() == [expected] * contenders.UNDER_WAY
+    assert overlapped() == [expected] * service.UNDER_WAY
 
 
 def test_a_server_that_scores_otherwise_is_not_timed(
@@ -63,7 +67,7 @@ def test_a_server_that_scores_otherwise_is_not_timed(
     scores, identity = work.score(COUNT)
     scores[3].reward = 0.123
     monkeypatch.setattr(Work, "score", lambda self, count: (scores, identity))
-    with pytest.raises(WrongAnswer, match="does not give the scores"):
+    with pytest.raises(WrongAnswerError, match="does not give the scores"):
         field.server.contenders(work, COUNT, SYNC)
 
 
@@ -73,9 +77,9 @@ def test_the_echo_carries_as_much_both_ways(field: Field, work: Work) -> None:
     assert COUNT * 20 < len(reply) < COUNT * 500
 
 
-@pytest.mark.skipif(bool(contenders.JsonServer.missing()), reason="FastAPI is not installed")
+@pytest.mark.skipif(bool(service.JsonServer.missing()), reason="FastAPI is not installed")
 def test_http_with_json_gives_the_right_scores(context: Context, work: Work) -> None:
-    with contenders.json_server(work, context.scratch) as peer:
+    with service.json_server(work, context.scratch) as peer:
         found = peer.contender(work, COUNT)()
     assert isinstance(found, list)
     assert [one["reward"] for one in found] == [score.reward for score in work.score(COUNT)[0]]
@@ -84,7 +88,7 @@ def test_http_with_json_gives_the_right_scores(context: Context, work: Work) -> 
 def test_scores_that_differ_are_refused(work: Work) -> None:
     scores = work.score(COUNT)[0]
     check("same", scores, list(scores))
-    with pytest.raises(WrongAnswer, match="short does not give"):
+    with pytest.raises(WrongAnswerError, match="short does not give"):
         check("short", scores[:-1], scores)
 
 
@@ -120,6 +124,6 @@ def test_the_overload_target_is_a_ratio_of_percentiles() -> None:
 
 
 def test_the_http_endpoints_reading_is_measured(context: Context) -> None:
-    names = [figure.name for figure in http_reading.figures(context)]
+    names = [figure.name for figure in service.http_reading(context)]
     assert "json.loads" in names
     assert "naming a prompt's problem" in names

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.harness.measure import Context
-from benchmarks.profiles import flame, stacks
+from benchmarks.profiles import cleaned, shares, svg
 from benchmarks.suites import ray_calls, step, verl_python
-from benchmarks.suites.step import material
+from benchmarks.suites.step import make_step
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 
 SIZE = 2_000
@@ -32,7 +32,7 @@ def real_texts(folder: Path) -> Path:
 @pytest.mark.parametrize("kind", ["generated", "real"])
 def test_the_scorer_finds_what_is_written_into_the_texts(kind: str, tmp_path: Path) -> None:
     data = real_texts(tmp_path / "data") if kind == "real" else None
-    made = material.step(48, SIZE, 7, data, tmp_path)
+    made = make_step(48, SIZE, 7, data, tmp_path)
     assert made.kind == kind
     assert len(made.rows) == 48
     assert len({row["response"] for row in made.rows}) == 48
@@ -48,7 +48,7 @@ def test_the_scorer_finds_what_is_written_into_the_texts(kind: str, tmp_path: Pa
 
 
 def test_a_wrong_reward_stops_the_benchmark(tmp_path: Path) -> None:
-    made = material.step(8, SIZE, 7, None, tmp_path)
+    made = make_step(8, SIZE, 7, None, tmp_path)
     right = [
         0.5 * row["correct"] + 0.5 * sum(row["expected"]) / len(row["expected"])
         for row in made.rows
@@ -87,17 +87,17 @@ MAIN = "main (a/client/verl/manager.py)"
 
 
 def test_a_profile_is_of_work_and_not_of_waiting() -> None:
-    counts = stacks.cleaned(LINES)
+    counts = cleaned(LINES)
     assert counts == {
         (MAIN, "encode (client/x.py)"): 3,
         (MAIN, "garbage collection"): 1,
         (MAIN, "cygrpc"): 4,
     }
-    assert stacks.shares(counts)[:2] == [(1.0, MAIN), (0.5, "cygrpc")]
+    assert shares(counts)[:2] == [(1.0, MAIN), (0.5, "cygrpc")]
 
 
 def test_a_flame_graph_shows_each_frame_with_its_share() -> None:
-    drawn = ElementTree.fromstring(flame.svg(stacks.cleaned(LINES), "A <step>"))
+    drawn = ElementTree.fromstring(svg(cleaned(LINES), "A <step>"))
     name = "{http://www.w3.org/2000/svg}"
     titles = {title.text for title in drawn.iter(f"{name}title")}
     assert titles == {

@@ -8,32 +8,34 @@ import pytest
 
 pytest.importorskip("verl", "0.9", reason="verl 0.9 is not installed: run make test-verl")
 
+from benchmarks.children import plain_reward
+from benchmarks.children import verl_step as verl
 from benchmarks.harness.runner import serving
-from benchmarks.suites.step import loop, material, plain, whole
+from benchmarks.suites.step import make_step
 from consensuspr.client import RewardClient
 from consensuspr.client.training import shared_source
 from consensuspr.client.verl.config import ManagerConfig
 
 
 def test_all_sides_give_the_rewards_that_are_written_into_the_texts(tmp_path: Path) -> None:
-    step = material.step(24, 3_000, 5, None, tmp_path)
-    texts = loop.LookUp([row["response"] for row in step.rows])
-    data = loop.batch(step, lambda at, text: [at])
+    step = make_step(24, 3_000, 5, None, tmp_path)
+    texts = verl.LookUp([row["response"] for row in step.rows])
+    data = verl.batch(step, lambda at, text: [at])
     with serving(step.dataset, tmp_path) as (address, _), RewardClient(address) as client:
-        naive = loop.Worker(loop.config(loop.plain(step)), texts)
-        ours = loop.Worker(loop.config(loop.service(address)), texts)
+        naive = verl.Worker(verl.config(verl.plain_function(step)), texts)
+        ours = verl.Worker(verl.config(verl.manager(address)), texts)
         sides = {
-            "plain": whole.managed(naive, data),
-            "plain, by verl's worker": whole.whole_batch(naive, data),
-            "ours": whole.managed(ours, data),
-            "ours, by verl's worker": whole.whole_batch(ours, data),
-            "one batch": whole.batched(client, step),
+            "plain": verl.managed(naive, data),
+            "plain, by verl's worker": verl.whole_batch(naive, data),
+            "ours": verl.managed(ours, data),
+            "ours, by verl's worker": verl.whole_batch(ours, data),
+            "one batch": verl.batched(client, step),
         }
         for name, run in sides.items():
             step.check(name, run())
 
         async def close() -> None:
-            settings = ManagerConfig.of(loop.config(loop.service(address))).settings
+            settings = ManagerConfig.of(verl.config(verl.manager(address))).settings
             await shared_source(settings).close()
 
         ours.loop.run_until_complete(close())
@@ -51,4 +53,4 @@ def test_all_sides_give_the_rewards_that_are_written_into_the_texts(tmp_path: Pa
     ],
 )
 def test_the_plain_function_finds_nodes_at_borders_alone(text: str, node: str, found: bool) -> None:
-    assert plain.matched(plain.normalised(text), [[node]]) == found
+    assert plain_reward.matched(plain_reward.normalised(text), [[node]]) == found

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import measure
-from benchmarks.harness.measure import Moment
+from benchmarks.harness import machine
+from benchmarks.harness.machine import Moment
 from consensuspr import core
 
 
 def test_machine_and_build_are_described(repository: Path) -> None:
-    about = measure.describe()
+    about = machine.describe()
     assert about.cores >= 1
     assert about.memory_bytes > 1 << 28
     assert about.python.endswith(platform.python_version())
@@ -25,7 +25,7 @@ def test_machine_and_build_are_described(repository: Path) -> None:
 
 
 def test_nothing_names_the_host_or_a_folder(repository: Path) -> None:
-    text = measure.describe().model_dump_json()
+    text = machine.describe().model_dump_json()
     assert str(repository) not in text
     assert str(Path.home()) + "/" not in text
 

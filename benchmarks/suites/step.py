@@ -1,4 +1,8 @@
-"""The rollouts of one training step: what both sides get, and what they have to find in it."""
+"""A whole training step's rewards, and single samples as they come in, against plain Python.
+
+Measured in verl's own environment (:mod:`benchmarks.children.verl_step`), because both sides
+run as verl runs them; here is what both get, and what they have to find in it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import texts
+from benchmarks.harness.measure import Context
+from benchmarks.harness.results import SuiteResult
+from benchmarks.suites import verl_python
+
+TITLE = "A whole step, and single samples, in verl's reward code"
+
+
+def run(context: Context) -> SuiteResult:
+    """Measure where verl is; say what to install where it is not."""
+    return verl_python.measured("benchmarks.children.verl_step", "step", TITLE, context)
+
 
 # What most recipes sample a prompt; 2,048 rollouts are then 256 problems.
 PER_PROBLEM = 8
@@ -55,7 +70,7 @@ class Step:
                 raise ValueError(f"{side}: rollout {at} gets {reward}, not {right}")
 
 
-def step(count: int, size: int, seed: int, data: Path | None, folder: Path) -> Step:
+def make_step(count: int, size: int, seed: int, data: Path | None, folder: Path) -> Step:
     """Return ``count`` rollouts of about ``size`` bytes; their dataset is written to ``folder``.
 
     Real long rollouts where there are any, cut to size, with the nodes' steps and an answer

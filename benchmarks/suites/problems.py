@@ -1,15 +1,221 @@
-"""The measurements of one number of problems after the other, and what they make of it."""
+"""Datasets from a thousand problems to a million: when they are ready, and what they take.
+
+Loading from each format, with equal forms stored and without; mapping a prepared dataset; the
+first and a later touch of a problem; a server of two workers.  Every load is in a process of its
+own (:mod:`benchmarks.children.dataset`), and none is timed before its digest is that of all others
+of the same content.
+
+The content of a pool of generated problems repeats; ids do not, and come in no order.  Loading
+costs the same as if all were different: nothing is shared between problems but by deriving,
+which looks at fewer problems at a time than the pool has.
+
+Not covered: matching itself (the core), rewards, other machines.
+"""
 
 from __future__ import annotations
 
+import itertools
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.measure import Context, WrongAnswerError
+from pydantic import BaseModel
+
+from benchmarks.children.dataset import problem_id
+from benchmarks.harness import texts
+from benchmarks.harness.measure import (
+    REPOSITORY,
+    Context,
+    Resident,
+    WrongAnswerError,
+    family,
+    require,
+    resident,
+)
 from benchmarks.harness.results import Check, Figure, Series, SuiteResult
-from benchmarks.suites.problems import files, loads, service
+from benchmarks.harness.runner import serving
+from consensuspr.client import RewardClient, Rollout
+from consensuspr.data import JsonRows, open_writer
 from consensuspr.scoring.dataset_index import prepare_dataset
+
+# Prime, and no divisor of any size that is measured: steps of it visit every number once.
+_STRIDE = 7919
+
+
+def make_pool(seed: int, largest: int) -> list[dict[str, Any]]:
+    """Return generated problems with their equal forms stored, for datasets up to a size."""
+    return texts.problems(min(PAPER, largest), seed)
+
+
+def content(problems: list[dict[str, Any]], number: int, count: int) -> dict[str, Any]:
+    """Return the row of the pool that a problem of a dataset of ``count`` repeats."""
+    return problems[number * pow(_STRIDE, -1, count) % count % len(problems)]
+
+
+def write(path: Path, problems: list[dict[str, Any]], count: int, *, stored: bool) -> Path:
+    """Write a dataset in the format of the path's suffix; in memory is never more than the pool.
+
+    Args:
+        path: where to.
+        problems: the pool.
+        count: rows.
+        stored: whether the equal forms stay.
+    """
+    bare = [row if stored else _without_forms(row) for row in problems]
+    with open_writer(path) as out:
+        if isinstance(out, JsonRows):
+            # The rest of a row is the same text each time it comes.
+            rest = [json.dumps({**row, "problem_id": ""}, ensure_ascii=False) for row in bare]
+            tails = [line.replace('{"problem_id": ""', "", 1).encode() for line in rest]
+            for number, tail in zip(_numbers(count), itertools.cycle(tails), strict=False):
+                out.write_lines(b'{"problem_id": "%s"%s\n' % (problem_id(number).encode(), tail))
+        else:
+            for number, row in zip(_numbers(count), itertools.cycle(bare), strict=False):
+                out.write({**row, "problem_id": problem_id(number)})
+    return path
+
+
+def _numbers(count: int) -> Iterator[int]:
+    return (position * _STRIDE % count for position in range(count))
+
+
+def _without_forms(row: dict[str, Any]) -> dict[str, Any]:
+    nodes = [{k: v for k, v in node.items() if k != "derived"} for node in row["nodes"]]
+    return {**row, "nodes": nodes}
+
+
+class Loaded(BaseModel):
+    """A dataset loaded from a file or mapped from a prepared one.
+
+    Attributes:
+        seconds: until it can score.
+        cpu_seconds: of them, those that this process computed; without its children.
+        before: memory once all is imported.
+        after: memory with the dataset loaded.
+        read: memory once every record was read, as after a long training.
+        peak: most bytes that were resident up to ``after``.
+        digest: of the content.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    before: Resident
+    after: Resident
+    read: Resident
+    peak: int
+    digest: str
+
+
+class Touched(BaseModel):
+    """Microseconds until the matcher of a problem is at hand.
+
+    ``first_…`` is of the first time (looked up, unpacked, compiled), ``later_…`` of the second;
+    ``matcher_bytes`` is what a matcher takes on average.
+    """
+
+    first_p50: float
+    first_p99: float
+    later_p50: float
+    later_p99: float
+    matcher_bytes: float
+
+
+def load(path: Path) -> Loaded:
+    """Load a dataset in a fresh process and return what it took."""
+    return Loaded.model_validate_json(_run("load", path))
+
+
+def touch(path: Path, count: int, seed: int) -> Touched:
+    """Touch problems of a dataset of ``count`` in a fresh process."""
+    return Touched.model_validate_json(_run("touch", path, count, seed))
+
+
+def _run(*arguments: object) -> str:
+    command = [sys.executable, "-m", "benchmarks.children.dataset", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+SERVER_WORKERS = 2
+
+# Connections, so that the kernel's spreading of them reaches both workers, and rollouts of each.
+_CLIENTS = 8
+_ROLLOUTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that has scored rollouts of many problems.
+
+    Attributes:
+        seconds: from its start until it listens.
+        fresh: memory of all its processes when it listens.
+        used: the same after the rollouts.
+        workers: the part of ``used`` that the workers hold; the rest is the supervisor's.
+    """
+
+    seconds: float
+    fresh: Resident
+    used: Resident
+    workers: Resident
+
+
+def serve(
+    dataset: Path, scratch: Path, problems: list[dict[str, Any]], count: int, seed: int
+) -> Served:
+    """Start a server, score rollouts of random problems, and return what it holds.
+
+    Args:
+        dataset: any file that ``serve`` takes.
+        scratch: for the server's log.
+        problems: the pool that the dataset repeats.
+        count: its problems.
+        seed: of the choice.
+    """
+    rng = random.Random(f"served {seed}")
+    start = time.perf_counter()
+    with serving(dataset, scratch, workers=SERVER_WORKERS) as (address, pid):
+        seconds = time.perf_counter() - start
+        fresh = _all_of(family(pid))
+        for _ in range(_CLIENTS):
+            numbers = [rng.randrange(count) for _ in range(_ROLLOUTS)]
+            expected = [[position % 2 == 0 for position in range(7)]] * len(numbers)
+            rollouts = [
+                Rollout(problem_id(number), _reaching(content(problems, number, count)))
+                for number in numbers
+            ]
+            with RewardClient(address) as client:
+                batch = client.score(rollouts, timeout_s=600)
+            require("the server", [score.matched for score in batch], expected)
+        processes = family(pid)
+        used = _all_of(processes)
+        return Served(
+            seconds=seconds,
+            fresh=fresh,
+            used=used,
+            workers=_all_of(processes[1 : 1 + SERVER_WORKERS]),
+        )
+
+
+def _reaching(problem: dict[str, Any]) -> str:
+    """Return a text that says every second node of a problem, and its answer as one says it.
+
+    Without an answer the check would start processes, whose memory is not that of the dataset.
+    """
+    said = [node["expressions"][0] for node in problem["nodes"][::2]]
+    return f"{'; '.join(said)}. The answer is \\boxed{{{problem['ground_truth']}}}."
+
+
+def _all_of(processes: list[int]) -> Resident:
+    return sum((resident(pid) for pid in processes), Resident())
+
 
 MB = 1e6
 PAPER = 5577
@@ -64,7 +270,7 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
         )
     ]
     context.say("generating problems")
-    pool = files.pool(context.seed, max(sizes.stored))
+    pool = make_pool(context.seed, max(sizes.stored))
     smallest = None
     for count in sizes.stored:
         size = _Size(context, sizes, found, pool, count)
@@ -91,13 +297,13 @@ class _Size:
         self._pool = pool
         self._count = count
         self._rounds = sizes.rounds if count < 50_000 else 1
-        self._loads: dict[str, list[loads.Loaded]] = {}
+        self._loads: dict[str, list[Loaded]] = {}
 
     def measure(self) -> None:
         self._context.say(f"{self._count:,} problems")
         paths = {"prepared": self._path("prepared.index")}
         for name in ("jsonl", "jsonl.gz", "parquet"):
-            path = files.write(self._path(name), self._pool, self._count, stored=True)
+            path = write(self._path(name), self._pool, self._count, stored=True)
             if name == "jsonl":
                 prepare_dataset(path, paths["prepared"])
             self._figure("on disk", path.stat().st_size / self._count, "B a problem", name)
@@ -109,7 +315,7 @@ class _Size:
             "on disk", paths["prepared"].stat().st_size / self._count, "B a problem", "prepared"
         )
         if self._count in self._sizes.bare:
-            paths["jsonl, forms to make"] = files.write(
+            paths["jsonl, forms to make"] = write(
                 self._path("bare.jsonl"), self._pool, self._count, stored=False
             )
         here = {name: path for name, path in paths.items() if path.exists()}
@@ -126,7 +332,7 @@ class _Size:
 
     def _load(self, paths: dict[str, Path]) -> None:
         for name, path in paths.items():
-            self._loads.setdefault(name, []).append(loads.load(path))
+            self._loads.setdefault(name, []).append(load(path))
 
     def report(self, smallest: _Size) -> None:
         """Add what the loads have shown.
@@ -197,7 +403,7 @@ class _Size:
         )
 
     def _touch(self, path: Path) -> None:
-        touched = loads.touch(path, self._count, self._context.seed)
+        touched = touch(path, self._count, self._context.seed)
         for name, value in (
             ("first touch, median", touched.first_p50),
             ("first touch, 99th percentile", touched.first_p99),
@@ -208,10 +414,8 @@ class _Size:
         self._figure("a compiled matcher", touched.matcher_bytes / 1e3, "kB", "prepared")
 
     def _serve(self, path: Path) -> None:
-        served = service.serve(
-            path, self._context.scratch, self._pool, self._count, self._context.seed
-        )
-        name = f"server, {service.WORKERS} workers"
+        served = serve(path, self._context.scratch, self._pool, self._count, self._context.seed)
+        name = f"server, {SERVER_WORKERS} workers"
         self._figure("start to listening", served.seconds, "s", name)
         self._figure("all processes, listening (sum of PSS)", served.fresh.pss / MB, "MB", name)
         self._figure("all processes, used (sum of PSS)", served.used.pss / MB, "MB", name)
@@ -224,13 +428,18 @@ class _Size:
         self._found.figures.append(Figure(name=name, value=value, unit=unit, parameters=parameters))
 
 
-def _fastest(some: list[loads.Loaded]) -> loads.Loaded:
+def _fastest(some: list[Loaded]) -> Loaded:
     return min(some, key=lambda one: one.seconds)
 
 
-def _most_grown(some: list[loads.Loaded]) -> int:
+def _most_grown(some: list[Loaded]) -> int:
     return max(max(load.peak, load.read.rss) - load.before.rss for load in some)
 
 
-def _own(load: loads.Loaded) -> int:
+def _own(load: Loaded) -> int:
     return load.after.anonymous - load.before.anonymous
+
+
+def run(context: Context) -> SuiteResult:
+    """Measure datasets; to 100,000 problems, or with ``full`` to a million."""
+    return measure(context, FULL if context.full else QUICK)

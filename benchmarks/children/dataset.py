@@ -1,7 +1,8 @@
-"""One measurement: ``python -m benchmarks.suites.problems.child load PATH`` or ``touch …``.
+"""One measurement of a dataset: ``python -m benchmarks.children.dataset load PATH`` or ``touch …``.
 
-Imports little, so that the memory before a load is that of scoring itself.  Its result is JSON on
-standard output; ``loads.py`` says what is in it.
+A process that has loaded one dataset is no place to measure the next: what Python keeps for
+itself would count as nothing the second time.  This one imports little, so that the memory before
+a load is that of scoring itself.  Its result is JSON on standard output.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from benchmarks.harness.measure import forget_peak, peak, resident
-from benchmarks.suites.problems.names import problem_id
 from consensuspr.scoring import DatasetIndex
+
+
+def problem_id(number: int) -> str:
+    """Return the id of a problem, number counted from 0."""
+    return f"generated-{number:07d}"
+
 
 # Problems that are touched; the cache of matchers holds them all.
 TOUCHED = 2000

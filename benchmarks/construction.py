@@ -1,23 +1,31 @@
-"""The sets of rollouts, and how each is split into folds.
+"""How good datasets of ``consensusbench build`` are: ``python -m benchmarks.construction``.
 
-A fold holds some rollouts out: all of one model, or, where one model wrote the set, every
-n-th rollout of each problem.  Nodes are made from the rest.
+Each rollout is scored against nodes that were made without its model, or without itself where a
+set has one model: a fold holds some rollouts out, all of one model, or every n-th rollout of each
+problem where one model wrote the set, and nodes are made from the rest.  The tables are those of
+``docs/quality.md``.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness.measure import REPOSITORY
+from benchmarks.quality.__main__ import write_block
 from benchmarks.quality.measure import read_gold, write_dataset
 from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.evaluation.agreement import Agreement, agreement_of_files
+from consensusbench.evaluation.estimates import Estimate
 from consensusbench.evaluation.metrics import Consistency, consistency_of
 from consensusbench.evaluation.scored import ScoredSet, score_files
 from consensusbench.extraction.refine import PaperRefiner, RefineSettings
@@ -305,3 +313,130 @@ class _Pool:
             if sum(weights)
             else None,
         )
+
+
+_HEADINGS = (
+    "set", "nodes made from", "problems", "nodes (final)", "held out: right, wrong",
+    "NCR right / wrong", "D_NCR", "AUROC", "AUCPR (chance)", "without final: D_NCR", "AUROC",
+    "chance NCR",
+)  # fmt: skip
+
+
+def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:
+    """Return a row for each set and variant."""
+    lines = [_row(_HEADINGS), _row(["---", "---", *["---:"] * (len(_HEADINGS) - 2)])]
+    for name, variant, one in rows:
+        every, inner = one.every, one.inner
+        lines.append(
+            _row(
+                [
+                    name,
+                    variant,
+                    f"{one.problems} of {one.all_problems}",
+                    f"{one.nodes:.2f} ({one.finals:.2f})",
+                    f"{every.num_right:,}, {every.num_wrong:,}",
+                    f"{_share(every.ncr_right)} / {_share(every.ncr_wrong)}",
+                    _share(every.d_ncr.value),
+                    f"**{_share(every.auroc.value)}**{_interval(every.auroc)}",
+                    f"{_share(every.aucpr.value)} ({_share(every.prevalence)})",
+                    _share(inner.d_ncr.value),
+                    f"**{_share(inner.auroc.value)}**{_interval(inner.auroc)}",
+                    "–" if one.chance is None else f"{one.chance:.2%}",
+                ]
+            )
+        )
+    return "\n".join(lines)
+
+
+def attacks_table(figures: Sequence[WholeFigures]) -> str:
+    """Return a row for each attack: the NCR that it earns."""
+    lines = [
+        _row(["text", *(one.variant.name for one in figures)]),
+        _row(["---", *["---:"] * len(figures)]),
+    ]
+    for index, attack in enumerate(figures[0].probes.attacks):
+        earned = [one.probes.attacks[index].overall.ncr for one in figures]
+        lines.append(_row([attack.description, *(f"{ncr:.1%}" for ncr in earned)]))
+    return "\n".join(lines)
+
+
+def agreement_table(figures: Sequence[WholeFigures]) -> str:
+    """Return a row for each variant: consistency, recall and precision."""
+    lines = [
+        _row(["nodes made from", "problems", "consistency", "recall", "precision"]),
+        _row(["---", *["---:"] * 4]),
+    ]
+    for one in figures:
+        shares = (one.agreement.consistency, one.agreement.recall, one.agreement.precision)
+        cells = [f"{_share(share.value)}{_interval(share)}" for share in shares]
+        lines.append(_row([one.variant.name, f"{len(one.agreement.problems)}", *cells]))
+    return "\n".join(lines)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".replace("0.", ".", 1)
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f" ({_share(estimate.low)}–{_share(estimate.high)})"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> int:
+    """Run the benchmark; return the exit code."""
+    arguments = _arguments()
+    missing = [
+        file for one in SETS for file in one.files if not (arguments.shared / file).is_file()
+    ]
+    if missing:
+        print(
+            f"error: {arguments.shared / missing[0]} is missing; name the folder of outside data "
+            "with --shared or CONSENSUSPR_SHARED",
+            file=sys.stderr,
+        )
+        return 2
+    wanted = [one for one in SETS if arguments.only in (None, one.name)]
+    rows: list[tuple[str, str, Figures]] = []
+    for one in wanted:
+        for variant in VARIANTS[: one.variants]:
+            rows.append((one.name, variant.name, measure(one, variant, arguments.shared, _tell)))
+            _tell(figures_table(rows[-1:]))
+    blocks = {"construction": figures_table(rows)}
+    if SETS[0] in wanted:
+        whole = measure_whole(SETS[0], arguments.shared, _tell)
+        blocks |= {"attacks": attacks_table(whole), "agreement": agreement_table(whole)}
+    print(*blocks.values(), sep="\n\n")
+    if arguments.write:
+        for name, text in blocks.items():
+            write_block(arguments.write, name, text)
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    shared = os.environ.get("CONSENSUSPR_SHARED")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.construction", description=__doc__)
+    parser.add_argument(
+        "--shared",
+        type=Path,
+        default=Path(shared) if shared else REPOSITORY.parent / "shared",
+        help="folder of outside data (default: CONSENSUSPR_SHARED, else ../shared)",
+    )
+    parser.add_argument("--only", metavar="SET", help="one set, by its name")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its tables up to date")
+    arguments = parser.parse_args()
+    if arguments.only and arguments.write:
+        parser.error("--write needs all sets; leave --only out")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""What the service is compared with, each in a process: ``python -m benchmarks.children.peers``.
+
+``echo``: an empty gRPC server that takes any request and replies as asked, which is what a service
+costs that does nothing.  The first four bytes of a request, little-endian, say how many bytes to
+reply with.
+
+``json DATASET``: HTTP with JSON as one would write it in an hour: FastAPI, uvicorn, the scorer in
+process; one process, one scoring thread.
+
+``ray DATASET ROLLOUTS ADDRESS ROUNDS COUNT...``: the same scoring in a Ray actor, against the
+reward server at an address; run where Ray is installed.  Prints one line of JSON: for each count,
+microseconds a rollout of each way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from pydantic import BaseModel
+
+from benchmarks.harness.measure import WrongAnswerError, interleaved
+from consensuspr.client import RewardClient
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
+from consensuspr.scoring.rewards import RewardSpec
+
+ECHO_SERVICE = "benchmarks.Echo"
+ECHO_METHOD = f"/{ECHO_SERVICE}/Echo"
+ECHO_SIZE_BYTES = 4
+
+
+async def _echo(request: bytes, _: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    return bytes(int.from_bytes(request[:ECHO_SIZE_BYTES], "little"))
+
+
+async def echo() -> None:
+    # As the reward server has it; its other options pay for nothing here.
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
+    handler = grpc.unary_unary_rpc_method_handler(_echo)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(ECHO_SERVICE, {"Echo": handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"listening on 127.0.0.1:{port}", flush=True)
+    await server.wait_for_termination()
+
+
+REWARD = RewardSpec.linear()
+
+
+def check(name: str, scores: Sequence[Score], expected: Sequence[Score]) -> None:
+    """Raise WrongAnswerError where a contender's scores are not the expected ones."""
+    if list(scores) != list(expected):
+        raise WrongAnswerError(f"{name} does not give the scores of in-process scoring")
+
+
+class Item(BaseModel):
+    """One rollout."""
+
+    problem_id: str
+    response: str
+
+
+class Batch(BaseModel):
+    """A request."""
+
+    rollouts: list[Item]
+
+
+class Scored(BaseModel):
+    """The score of one rollout."""
+
+    status: str
+    reward: float | None
+    acc: float | None
+    ncr: float | None
+    matched: list[bool]
+
+
+def application(dataset: str) -> Any:
+    """Return the FastAPI application that scores against a dataset file."""
+    from fastapi import FastAPI
+
+    index = DatasetIndex.load(dataset)
+    scorer = Scorer({"default": index}, verifier=AnswerVerifier(workers=1), threads=1)
+    app = FastAPI()
+
+    def score(batch: Batch) -> list[Scored]:
+        rollouts = [Rollout(item.problem_id, item.response) for item in batch.rollouts]
+        scores, _ = scorer.score(rollouts)
+        return [
+            Scored(
+                status=score.status,
+                reward=score.reward,
+                acc=score.acc,
+                ncr=score.ncr,
+                matched=list(score.matched),
+            )
+            for score in scores
+        ]
+
+    app.post("/score", response_model=list[Scored])(score)
+    return app
+
+
+def json_server(dataset: str) -> None:
+    """Serve on a free port."""
+    import uvicorn
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = application(dataset)
+    print(f"listening on 127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    server.run(sockets=[listener])
+
+
+ACTOR = "Ray actor call"
+SERVER = "server, RewardClient"
+SCORING = "in-process scoring"
+
+
+class ScoringActor:
+    """A scorer of one thread."""
+
+    def __init__(self, dataset: str) -> None:
+        verifier = AnswerVerifier(workers=1)
+        self._scorer = Scorer({"default": DatasetIndex.load(dataset)}, verifier=verifier, threads=1)
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        """Score a batch."""
+        return self._scorer.score(rollouts, ScoreOptions(REWARD))[0]
+
+
+def ray_actor(arguments: Sequence[str]) -> None:
+    """Measure and print."""
+    import ray
+
+    dataset, rows, address, rounds, *counts = arguments
+    rollouts = [Rollout(*pair) for pair in json.loads(Path(rows).read_text(encoding="utf-8"))]
+    here = ScoringActor(dataset)
+    # Ray's own typing says nothing of an actor's methods.
+    runtime: Any = ray
+    runtime.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    actor = runtime.remote(ScoringActor).remote(dataset)
+    found = {}
+    with RewardClient(address) as client:
+        for count in map(int, counts):
+            batch = rollouts[:count]
+            expected = here.score(batch)
+            ways: dict[str, Callable[[], list[Score]]] = {
+                SCORING: partial(here.score, batch),
+                SERVER: partial(client.score, batch, REWARD),
+                ACTOR: partial(_call, runtime, actor, batch),
+            }
+            for name, way in ways.items():
+                check(name, way(), expected)
+            timings = interleaved(ways, int(rounds))
+            found[count] = {name: timing.best / count * 1e6 for name, timing in timings.items()}
+    runtime.shutdown()
+    print(json.dumps(found))
+
+
+def _call(runtime: Any, actor: Any, rollouts: Sequence[Rollout]) -> list[Score]:
+    scores: list[Score] = runtime.get(actor.score.remote(rollouts))
+    return scores
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["echo"]:
+            asyncio.run(echo())
+        case ["json", path]:
+            json_server(path)
+        case ["ray", *arguments]:
+            ray_actor(arguments)
+        case _:
+            sys.exit(__doc__)

@@ -1,0 +1,741 @@
+"""The core: normalise, scan, both and spans, against Python's ways and against memcpy.
+
+What each part costs by length of text, by number of nodes, by kind of text and by threads, and
+what the peers cost on the same bytes.  The peers are what one would write: a normaliser of regular
+expressions, and then ``pyahocorasick``, ``ahocorasick_rs`` or ``in``; and our own pure-Python
+twin, which keeps every rule of the normal form.  One thread is measured in CPU time, threads in
+wall time.
+
+Not covered: answers, many problems, the service.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import ahocorasick
+import numpy as np
+
+from benchmarks.harness import texts
+from benchmarks.harness.measure import Context, interleaved, require
+from benchmarks.harness.results import Check, Figure, Series, SuiteResult
+from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
+from consensuspr.core.pure import matcher as pure
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Amounts: bytes of text for each measurement, bytes of a text, nodes of a matcher.
+
+    ``corpus_bytes`` must hold four texts of the longest length.
+    """
+
+    corpus_bytes: int
+    peer_bytes: int
+    twin_bytes: int
+    thread_bytes: int
+    memcpy_bytes: int
+    hostile_bytes: int
+    lengths: tuple[int, ...]
+    nodes: tuple[int, ...]
+
+
+# memcpy's buffer and its target together are larger than the largest third-level caches in use.
+QUICK = Sizes(
+    corpus_bytes=4_400_000,
+    peer_bytes=1_500_000,
+    twin_bytes=150_000,
+    thread_bytes=20_000_000,
+    memcpy_bytes=1 << 28,
+    hostile_bytes=200_000,
+    lengths=(200, 1_000, 10_000, 100_000, 1_000_000),
+    nodes=(1, 5, 50, 500, 5_000),
+)
+FULL = Sizes(
+    corpus_bytes=8_400_000,
+    peer_bytes=8_400_000,
+    twin_bytes=400_000,
+    thread_bytes=40_000_000,
+    memcpy_bytes=1 << 28,
+    hostile_bytes=1_000_000,
+    lengths=(200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000),
+    nodes=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000),
+)
+
+
+LONG = ("olympiad_gptoss120b_very_long", "math_r1distill_long", "aime24_qwen3_32b")
+SHORT = "gsm8k_gpt4o_mini_and_older"
+# Nodes of a problem of the paper's shape, and rollouts of one prompt in a training batch.
+NODES = 7
+GROUP = 8
+# No sooner than that many bytes does another planted line follow, where texts are cut later.
+_LINE_EVERY = 4_000
+
+Nodes = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Texts in groups of ``group``, each group with the nodes of its problem.
+
+    ``expected`` holds for each text one flag a node: whether the text reaches it.
+    """
+
+    texts: list[bytes]
+    problems: list[Nodes]
+    group: int
+    expected: list[list[bool]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all texts."""
+        return sum(map(len, self.texts))
+
+    @cached_property
+    def matchers(self) -> list[Matcher]:
+        """A matcher for each text; texts of one group share theirs."""
+        made = [Matcher(nodes) for nodes in self.problems]
+        return [made[index // self.group] for index in range(len(self.texts))]
+
+    def first(self, size: int) -> Workload:
+        """Return the first texts, at least ``size`` bytes of them, or all."""
+        count = total = 0
+        while count < len(self.texts) and total < size:
+            total += len(self.texts[count])
+            count += 1
+        problems = self.problems[: -(-count // self.group)]
+        return Workload(self.texts[:count], problems, self.group, self.expected[:count])
+
+    def repeated(self, size: int) -> Workload:
+        """Return whole groups of these texts over and over, about ``size`` bytes of them.
+
+        Each repeat is a problem of its own, with a matcher of its own.
+        """
+        whole = len(self.texts) // self.group
+        count = whole * self.group
+        times = max(1, round(size / sum(map(len, self.texts[:count]))))
+        return Workload(
+            self.texts[:count] * times,
+            self.problems[:whole] * times,
+            self.group,
+            self.expected[:count] * times,
+        )
+
+
+class Corpus:
+    """The text that everything is cut from: real long rollouts, or generated ones."""
+
+    def __init__(self, data: Path | None, seed: int, size: int) -> None:
+        """Take ``size`` bytes of text, to be cut into pieces; ``seed`` plants equations."""
+        self.seed = seed
+        self.data = data
+        if data is None:
+            whole = texts.rollouts(-(-size // 20_000), 20_000, seed)
+            self.description = "Texts of this run are generated: no real ones were there."
+        else:
+            whole = texts.real_rollouts(data, *LONG)
+            self.description = (
+                "Texts of this run are real: long solutions of olympiad, MATH and AIME problems by "
+                "three reasoning models."
+            )
+        self.whole: list[str] = []
+        total = 0
+        for text in whole:
+            if total >= size:
+                break
+            self.whole.append(text)
+            total += len(text.encode())
+
+    def cut(self, size: int) -> list[str]:
+        """Return texts of about ``size`` bytes with nothing written into them."""
+        return texts.cut(self.whole, size)
+
+    def planted(self, size: int) -> Workload:
+        """Return texts of about ``size`` bytes in groups, each with its problem's nodes."""
+        return plant(self.cut(size), self.seed)
+
+    @cached_property
+    def lined(self) -> tuple[list[str], Nodes, list[str]]:
+        """The same text with lines of few equations in it, to be cut into any size.
+
+        However it is cut, all pieces together hold the same bytes.  Returns the texts, the
+        nodes (the last in no text) and the lines, one a node.
+        """
+        rng = random.Random(f"lined {self.seed}")
+        nodes, lines = equations(rng, NODES)
+        parts: list[str] = []
+        for part in texts.cut(self.whole, _LINE_EVERY):
+            parts += [part.rstrip("\n"), "\n\n", rng.choice(lines[:-1]), "\n\n"]
+        return ["".join(parts)], nodes, lines
+
+    def lengths(self, size: int) -> Workload:
+        """Return ``lined`` cut into texts of about ``size`` bytes."""
+        whole, nodes, lines = self.lined
+        pieces = texts.cut(whole, size)
+        return Workload(
+            texts=[piece.encode() for piece in pieces],
+            problems=[nodes],
+            group=len(pieces),
+            expected=[[line in piece for line in lines] for piece in pieces],
+        )
+
+
+def equations(rng: random.Random, count: int) -> tuple[Nodes, list[str]]:
+    """Return ``count`` nodes with their equal forms, and a line that reaches each."""
+    nodes: Nodes = []
+    lines: list[str] = []
+    for a in rng.sample(range(1_001, 10_000), count):
+        b = rng.randrange(1_001, 10_000)
+        expression = f"{a}*{b}={a * b}"
+        nodes.append([expression, *derive_forms(expression)])
+        lines.append(f"Now {a} * {b} = {a * b}.")
+    return nodes, lines
+
+
+def plant(pieces: Sequence[str], seed: int, count: int = NODES, group: int = GROUP) -> Workload:
+    """Write about half of its problem's equations into each text, the last into none."""
+    rng = random.Random(f"plant {seed}")
+    problems: list[Nodes] = []
+    planted: list[bytes] = []
+    expected: list[list[bool]] = []
+    lines: list[str] = []
+    for index, piece in enumerate(pieces):
+        if index % group == 0:
+            nodes, lines = equations(rng, count)
+            problems.append(nodes)
+        # Of thousands of nodes a text holds a few too, or it would be a list of equations.
+        share = min(0.5, 4 / count)
+        chosen = [number < count - 1 and rng.random() < share for number in range(count)]
+        planted.append(_insert(rng, piece, lines, chosen).encode())
+        expected.append(chosen)
+    return Workload(planted, problems, group, expected)
+
+
+def _insert(rng: random.Random, text: str, lines: Sequence[str], chosen: Sequence[bool]) -> str:
+    """Put each chosen line after a line of the text, or at its end."""
+    parts = text.split("\n")
+    for line, is_chosen in zip(lines, chosen, strict=True):
+        if is_chosen:
+            parts.insert(rng.randrange(1, len(parts) + 1), f"\n{line}\n")
+    return "\n".join(parts)
+
+
+NOTES = [
+    "Texts are long real rollouts joined and cut at paragraph borders into texts of the size "
+    "named, or generated ones of that shape where there is no folder of real ones. Groups of 8 "
+    "texts share a problem, as rollouts of one prompt do; each problem has 7 nodes of 4 equal "
+    "forms each.",
+    "Each text has some of its problem's equations written into it, and every contender must "
+    "find those and no others before it is timed. One node of each problem is in no text: a scan "
+    "may stop when all nodes are found, and so has to read every byte.",
+    "The scan alone is not a public function. It is given by difference: `match_batch` less "
+    "`normalize` of the same bytes, which also makes a `str` of each normal form, so that the "
+    "scan comes out too cheap, and where normalising is most of the work nothing may be left.",
+    "The core gets `bytes`, the peers `str` decoded beforehand. The peers normalise with eight "
+    "substitutions and look at one neighbouring character: far less than the normal form does.",
+    "Hostile text: patterns that are pieces of each other are 64 nodes `1`, `11`, `111`, …, each "
+    "found and refused at each place of a long row of ones. What such nodes can cost is why "
+    "inline nodes are limited in number and length.",
+    "memcpy copies a buffer far larger than the caches of a core, in the same rounds.",
+]
+
+
+def run(context: Context) -> SuiteResult:
+    """Measure the core; quick or full sizes by ``context.full``."""
+    return measure(context, FULL if context.full else QUICK)
+
+
+def measure(context: Context, sizes: Sizes) -> SuiteResult:
+    """Measure the core with the sizes given."""
+    corpus = Corpus(context.data, context.seed, sizes.corpus_bytes)
+    found = SuiteResult(suite="core", title="The core", notes=[*NOTES, corpus.description])
+    context.say("normalise, scan, both, spans")
+    against_memcpy(context, sizes, corpus, found)
+    context.say("peers")
+    against_peers(context, sizes, corpus, found)
+    context.say("by length")
+    by_length(context, sizes, corpus, found)
+    context.say("by nodes")
+    by_nodes(context, sizes, corpus, found)
+    context.say("by kind of text")
+    by_kind(context, sizes, corpus, found)
+    context.say("hostile text")
+    hostile(context, sizes, corpus, found)
+    context.say("by threads")
+    by_threads(context, sizes, corpus, found)
+    return found
+
+
+Rows = list[list[bool]]
+# A usual plain-Python normaliser: one substitution after the other.
+_RULES: Sequence[tuple[re.Pattern[str], str]] = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\left|\\right|\\displaystyle|\\boxed|\$|\\[()\[\],;!]", ""),
+        (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1)/(\2)"),
+        (r"\\times|\\cdot|×|·", "*"),
+        (r"\*\*|`", ""),
+        (r"(\d),(?=\d{3}(?!\d))", r"\1"),
+        (r"[−–]", "-"),
+        (r"(\d\.\d*?)0+(?!\d)", r"\1"),
+        (r"\s+", ""),
+    )
+]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to match a workload: ``run`` is what is timed, ``rows`` reads its answer."""
+
+    run: Callable[[], object]
+    rows: Callable[[], Rows]
+    size: int
+
+
+def against_peers(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Time every peer on texts of 10 KB; the twin, on fewer of them."""
+    work = corpus.planted(10_000).first(sizes.peer_bytes)
+    contenders = {
+        "consensuspr core": core(work),
+        "re + pyahocorasick": re_pyahocorasick(work),
+        "re + in": re_in(work),
+        "pure-Python twin": twin(work.first(sizes.twin_bytes)),
+    }
+    if importlib.util.find_spec("ahocorasick_rs"):
+        contenders["re + ahocorasick_rs"] = re_ahocorasick_rs(work)
+    else:
+        found.notes.append("ahocorasick_rs is not installed and was not measured.")
+    for name, contender in contenders.items():
+        require(name, contender.rows(), work.expected[: len(contender.rows())])
+    timings = interleaved(
+        {name: contender.run for name, contender in contenders.items()},
+        context.rounds,
+        time.process_time,
+    )
+    cost = {name: timings[name].best / contenders[name].size for name in contenders}
+    ours = cost.pop("consensuspr core")
+    found.figures.append(_peer_rate("consensuspr core", ours))
+    for name, theirs in cost.items():
+        found.figures.append(_peer_rate(name, theirs))
+    for name, theirs in cost.items():
+        found.figures.append(
+            Figure(
+                name=f"core against {name}",
+                value=theirs / ours,
+                unit="x",
+                parameters={"text bytes": 10_000, "nodes": len(work.problems[0])},
+                note=_part_of(contenders[name], work),
+            )
+        )
+    found.checks.append(
+        Check(
+            target="core_vs_re_pyahocorasick",
+            value=cost["re + pyahocorasick"] / ours,
+            note=f"core {1e-6 / ours:,.0f} MB/s, peer "
+            f"{1e-6 / cost['re + pyahocorasick']:,.1f} MB/s, on the same bytes in turn",
+        )
+    )
+
+
+def _part_of(contender: Contender, work: Workload) -> str:
+    """Say where a contender got fewer bytes than the others."""
+    if contender.size == work.size:
+        return ""
+    return f"a byte each; measured on the first {contender.size / work.size:.0%} of the bytes"
+
+
+def core(work: Workload, threads: int = 1) -> Contender:
+    """The core of this installation."""
+    matchers = work.matchers
+
+    def run() -> BatchResult:
+        return match_batch(matchers, work.texts, threads=threads)
+
+    return Contender(run, lambda: flags(run()), work.size)
+
+
+def flags(result: BatchResult) -> Rows:
+    """Return the flags of each text of a batch."""
+    return [result.matched(index).tolist() for index in range(len(result))]
+
+
+def twin(work: Workload) -> Contender:
+    """The pure-Python twin of the core."""
+    made = [pure.Matcher(nodes) for nodes in work.problems]
+    matchers = [made[index // work.group] for index in range(len(work.texts))]
+
+    def run() -> BatchResult:
+        return pure.match_batch(matchers, work.texts, threads=1)
+
+    return Contender(run, lambda: flags(run()), work.size)
+
+
+def normalise(text: str) -> str:
+    """Return what the peers search in."""
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text.lower()
+
+
+def re_pyahocorasick(work: Workload) -> Contender:
+    """Regular expressions and ``pyahocorasick``, with the simplest boundary check."""
+
+    def build(nodes: Nodes) -> Callable[[str], list[bool]]:
+        automaton = ahocorasick.Automaton()
+        for index, pattern in _patterns(nodes):
+            automaton.add_word(pattern, (index, len(pattern)))
+        automaton.make_automaton()
+
+        def search(form: str) -> list[bool]:
+            row = [False] * len(nodes)
+            for last, (index, length) in automaton.iter(form):
+                if _stands_alone(form, last + 1 - length, last + 1):
+                    row[index] = True
+            return row
+
+        return search
+
+    return _plain(work, build)
+
+
+def re_ahocorasick_rs(work: Workload) -> Contender:
+    """Regular expressions and ``ahocorasick_rs``."""
+    import ahocorasick_rs  # optional: the caller looked whether it is there
+
+    def build(nodes: Nodes) -> Callable[[str], list[bool]]:
+        owners, patterns = zip(*_patterns(nodes), strict=True)
+        automaton = ahocorasick_rs.AhoCorasick(patterns)
+
+        def search(form: str) -> list[bool]:
+            row = [False] * len(nodes)
+            for pattern, start, end in automaton.find_matches_as_indexes(form, overlapping=True):
+                if _stands_alone(form, start, end):
+                    row[owners[pattern]] = True
+            return row
+
+        return search
+
+    return _plain(work, build)
+
+
+def re_in(work: Workload) -> Contender:
+    """Regular expressions and ``in``, pattern after pattern; no boundary check at all."""
+
+    def build(nodes: Nodes) -> Callable[[str], list[bool]]:
+        patterns: list[list[str]] = [[] for _ in nodes]
+        for index, pattern in _patterns(nodes):
+            patterns[index].append(pattern)
+
+        def search(form: str) -> list[bool]:
+            return [any(pattern in form for pattern in forms) for forms in patterns]
+
+        return search
+
+    return _plain(work, build)
+
+
+def _plain(work: Workload, build: Callable[[Nodes], Callable[[str], list[bool]]]) -> Contender:
+    searches = [build(nodes) for nodes in work.problems]
+    decoded = [text.decode() for text in work.texts]
+
+    def run() -> Rows:
+        return [
+            searches[index // work.group](normalise(text)) for index, text in enumerate(decoded)
+        ]
+
+    return Contender(run, run, work.size)
+
+
+def _patterns(nodes: Nodes) -> list[tuple[int, str]]:
+    return [(index, normalise(form)) for index, forms in enumerate(nodes) for form in forms]
+
+
+def _stands_alone(form: str, start: int, end: int) -> bool:
+    return not form[max(start - 1, 0) : start].isdigit() and not form[end : end + 1].isdigit()
+
+
+def _peer_rate(name: str, cost: float) -> Figure:
+    return Figure(
+        name="normalise + match", value=1e-6 / cost, unit="MB/s", parameters={"contender": name}
+    )
+
+
+BOTH = "normalise + match, bytes"
+
+
+def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Time normalise, both, one text at a time, and spans, in turn with memcpy."""
+    work = corpus.planted(10_000)
+    decoded = [text.decode() for text in work.texts]
+    pairs = list(zip(work.matchers, work.texts, strict=True))
+    require(BOTH, core(work).rows(), work.expected)
+    require("match", [matcher.match(text) for matcher, text in pairs], work.expected)
+    require("str", flags(match_batch(work.matchers, decoded, threads=1)), work.expected)
+    _require_spans(work, decoded)
+    size = work.size
+    ways: dict[str, Callable[[], object]] = {
+        "normalise": lambda: [normalize(text) for text in work.texts],
+        BOTH: core(work).run,
+        "normalise + match, str": lambda: match_batch(work.matchers, decoded, threads=1),
+        "normalise + match, one call a text": lambda: [
+            matcher.match(text) for matcher, text in pairs
+        ],
+        "spans": lambda: [matcher.spans(text) for matcher, text in pairs],
+    }
+    source = np.ones(sizes.memcpy_bytes, dtype=np.uint8)
+    target = np.zeros(sizes.memcpy_bytes, dtype=np.uint8)
+    # Fast ones, all of them: more rounds than elsewhere are cheap here.
+    timings = interleaved(
+        ways | {"memcpy": lambda: np.copyto(target, source)}, 3 * context.rounds, time.process_time
+    )
+    floor = sizes.memcpy_bytes / timings.pop("memcpy").best
+    cost = {name: timing.best / size for name, timing in timings.items()}
+    for name, seconds in cost.items():
+        found.figures.append(_part(name, 1e-6 / seconds, "MB/s"))
+    scan = 1e9 * (cost[BOTH] - cost["normalise"])
+    note = "" if scan > 0 else "no more than what normalise alone spends on its calls"
+    found.figures.append(_part("scan, by difference", scan, "ns a byte", note))
+    found.figures.append(_part("memcpy", floor / 1e6, "MB/s"))
+    for name in ("normalise", BOTH, "spans"):
+        found.figures.append(_part(f"memcpy's bandwidth over {name}", floor * cost[name], "x"))
+    found.checks.append(
+        Check(
+            target="core_vs_memcpy",
+            value=floor * cost[BOTH],
+            note=f"core {1e-6 / cost[BOTH]:,.0f} MB/s, memcpy {floor / 1e6:,.0f} MB/s",
+        )
+    )
+
+
+def _part(name: str, value: float, unit: str, note: str = "") -> Figure:
+    return Figure(name=name, value=value, unit=unit, parameters={"text bytes": 10_000}, note=note)
+
+
+def _require_spans(work: Workload, decoded: list[str]) -> None:
+    """Demand that spans name just the nodes that are known, and places within the text."""
+    spans = [matcher.spans(text) for matcher, text in zip(work.matchers, decoded, strict=True)]
+    require("spans", [[span is not None for span in row] for row in spans], work.expected)
+
+
+def by_length(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Cut the same bytes into texts of each length; the target asks for 1 KB to 1 MB."""
+    works = {length: corpus.lengths(length) for length in sizes.lengths}
+    cost = _costs(context, {f"{length} bytes": work for length, work in works.items()})
+    rates = [(length, 1e-6 / cost[f"{length} bytes"]) for length in works]
+    for length, rate in rates:
+        found.figures.append(_cost_rate(rate, {"length in bytes": length}))
+    # The peer, once: what it costs a byte hardly depends on the length.
+    peers = {
+        length: work.first(sizes.twin_bytes) for length, work in works.items() if length <= 100_000
+    }
+    slow = _peer_rates(context, peers)
+    found.series.append(
+        Series(
+            name="Normalise + match by length of the text",
+            x_label="bytes of a text",
+            y_label="MB/s",
+            log_x=True,
+            log_y=True,
+            lines={"consensuspr core": rates, "re + pyahocorasick": slow},
+        )
+    )
+    _spread(
+        found,
+        "cost_by_length",
+        "1 KB to 1 MB",
+        cost,
+        [f"{length} bytes" for length in works if 1_000 <= length <= 1_000_000],
+    )
+
+
+def by_nodes(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Look for more and more nodes, each with its equal forms, in the same texts of 10 KB."""
+    pieces = corpus.cut(10_000)
+    works = {
+        nodes: plant(pieces, corpus.seed, count=nodes, group=len(pieces)) for nodes in sizes.nodes
+    }
+    cost = _costs(context, {f"{nodes} nodes": work for nodes, work in works.items()})
+    rates = [(nodes, 1e-6 / cost[f"{nodes} nodes"]) for nodes in works]
+    for nodes, rate in rates:
+        matcher = works[nodes].matchers[0]
+        parameters: dict[str, str | int | float] = {
+            "nodes": nodes,
+            "patterns": matcher.num_patterns,
+        }
+        found.figures.append(_cost_rate(rate, parameters))
+        found.figures.append(
+            Figure(name="matcher", value=matcher.nbytes, unit="bytes", parameters=parameters)
+        )
+    peers = {nodes: work.first(sizes.twin_bytes) for nodes, work in works.items()}
+    found.series.append(
+        Series(
+            name="Normalise + match by number of nodes",
+            x_label="nodes of a problem, each with four equal forms",
+            y_label="MB/s",
+            log_x=True,
+            log_y=True,
+            lines={"consensuspr core": rates, "re + pyahocorasick": _peer_rates(context, peers)},
+        )
+    )
+    _spread(
+        found,
+        "cost_by_nodes",
+        "5 to 500 nodes",
+        cost,
+        [f"{nodes} nodes" for nodes in works if 5 <= nodes <= 500],
+    )
+
+
+def by_kind(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Match texts of other kinds: short ones, long ones as they are, and generated ones."""
+    count = max(1, sizes.peer_bytes // 10_000)
+    works = {
+        "10 KB texts": corpus.planted(10_000).first(sizes.peer_bytes),
+        "long texts as they are": plant(corpus.whole, corpus.seed).first(sizes.peer_bytes),
+    }
+    if corpus.data is not None:
+        short = texts.real_rollouts(corpus.data, SHORT)
+        works["short solutions, GSM8K"] = plant(short, corpus.seed).first(sizes.peer_bytes)
+        works["generated, 10 KB"] = plant(texts.rollouts(count, 10_000, corpus.seed), corpus.seed)
+    for name, cost in _costs(context, works).items():
+        found.figures.append(
+            _cost_rate(1e-6 / cost, {"text": name, "texts": len(works[name].texts)})
+        )
+
+
+def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Match text that was made to be slow, against ordinary text with the same nodes."""
+    size = sizes.hostile_bytes
+    ordinary = corpus.planted(10_000).first(size)
+    nodes = ordinary.problems[0]
+    pieces_of_each_other = [["1" * length] for length in range(1, 65)]
+    made = {
+        r"deep \frac nesting": (r"\frac{" * (size // 6), nodes),
+        "digits alone": ("1234567890" * (size // 10), nodes),
+        "open brackets alone": ("(" * size, nodes),
+        "products of letters": ("a*b*" * (size // 4), nodes),
+        "patterns that are pieces of each other": ("1" * size, pieces_of_each_other),
+        "the same, on their own": ("1 is 11, " * (size // 9), pieces_of_each_other),
+    }
+    works = {"ordinary text": ordinary}
+    for name, (text, wanted) in made.items():
+        # Of the pieces only those that stand alone in the text are reached.
+        reached = ["1", "11"] if name == "the same, on their own" else []
+        works[name] = Workload(
+            [text.encode()], [wanted], 1, [[forms[0] in reached for forms in wanted]]
+        )
+    cost = _costs(context, works)
+    base = cost.pop("ordinary text")
+    for name, spent in cost.items():
+        found.figures.append(
+            Figure(
+                name="cost per byte against ordinary text",
+                value=spent / base,
+                unit="x",
+                parameters={"hostile text": name, "text bytes": size},
+            )
+        )
+
+
+def _costs(context: Context, works: Mapping[str, Workload]) -> dict[str, float]:
+    """Return the CPU seconds a byte of each workload, measured in turn."""
+    contenders = {name: core(work) for name, work in works.items()}
+    for name, contender in contenders.items():
+        require(f"the core ({name})", contender.rows(), works[name].expected)
+    timings = interleaved(
+        {name: contender.run for name, contender in contenders.items()},
+        2 * context.rounds,
+        time.process_time,
+    )
+    return {name: timings[name].best / works[name].size for name in works}
+
+
+def _peer_rates(context: Context, works: Mapping[int, Workload]) -> list[tuple[float, float]]:
+    contenders = {str(key): re_pyahocorasick(work) for key, work in works.items()}
+    for key, work in works.items():
+        require(f"re + pyahocorasick ({key})", contenders[str(key)].rows(), work.expected)
+    timings = interleaved(
+        {key: contender.run for key, contender in contenders.items()},
+        min(3, context.rounds),
+        time.process_time,
+    )
+    return [(key, work.size / timings[str(key)].best / 1e6) for key, work in works.items()]
+
+
+def _spread(
+    found: SuiteResult, target: str, over: str, cost: Mapping[str, float], names: list[str]
+) -> None:
+    """Check the dearest byte against the cheapest one, among ``names``."""
+    if len(names) < 2:
+        return
+    dearest, cheapest = max(names, key=cost.__getitem__), min(names, key=cost.__getitem__)
+    ratio = cost[dearest] / cost[cheapest]
+    found.figures.append(
+        Figure(
+            name="dearest byte against cheapest", value=ratio, unit="x", parameters={"over": over}
+        )
+    )
+    found.checks.append(
+        Check(target=target, value=ratio, note=f"dearest at {dearest}, cheapest at {cheapest}")
+    )
+
+
+def _cost_rate(rate: float, parameters: dict[str, str | int | float]) -> Figure:
+    return Figure(name="normalise + match", value=rate, unit="MB/s", parameters=parameters)
+
+
+def by_threads(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Time a batch of a training step's size by number of threads."""
+    work = corpus.planted(10_000).repeated(sizes.thread_bytes)
+    cores = len(os.sched_getaffinity(0))
+    contenders = {threads: core(work, threads) for threads in sorted({1, 2, cores})}
+    for threads, contender in contenders.items():
+        require(f"{threads} threads", contender.rows(), work.expected)
+    timings = interleaved(
+        {str(threads): contender.run for threads, contender in contenders.items()},
+        3 * context.rounds,
+    )
+    for threads in contenders:
+        found.figures.append(
+            Figure(
+                name="batch, wall time",
+                value=work.size / timings[str(threads)].best / 1e6,
+                unit="MB/s",
+                parameters={"threads": threads, "batch MB": round(work.size / 1e6, 1)},
+            )
+        )
+    if cores < 2:
+        found.notes.append("This machine has one core: what a second adds was not measured.")
+        return
+    gain = timings["1"].best / timings["2"].best
+    spent = interleaved(
+        {str(threads): contenders[threads].run for threads in (1, 2)},
+        context.rounds,
+        time.process_time,
+    )
+    more = spent["2"].best / spent["1"].best
+    found.figures += [
+        Figure(name="two threads against one, wall time", value=gain, unit="x"),
+        Figure(
+            name="two threads against one, processor time",
+            value=more,
+            unit="x",
+            note="1x: the second thread costs nothing; short of twice the speed, the second core "
+            "was not free",
+        ),
+    ]
+    found.checks.append(
+        Check(
+            target="second_core",
+            value=gain,
+            note=f"two threads spend {more:.2f} times the processor time of one",
+        )
+    )

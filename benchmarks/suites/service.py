@@ -1,0 +1,742 @@
+"""The service: a real server and its clients, against what cannot be had for less.
+
+The floor is an empty gRPC echo of as many bytes plus the scoring itself, in this process; the
+peers are HTTP with JSON and a Ray actor (:mod:`benchmarks.children.peers`).  First everything
+stands on one core, so that the server's own cost shows; then on all, where sending, scoring and
+reading overlap.  Then the load of an open loop past saturation, and the HTTP endpoint's own work:
+reading a step's JSON piece by piece, and naming problems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check
+from benchmarks.harness import texts
+from benchmarks.harness.measure import REPOSITORY, Context, Timing, WrongAnswerError, interleaved
+from benchmarks.harness.results import Check, Figure, Series, SuiteResult
+from consensuspr.client import AsyncRewardClient, RewardClient
+from consensuspr.client.transport import channel_options
+from consensuspr.http.json_body import Bounds, members, text
+from consensuspr.http.problems import build
+from consensuspr.loadtest.load import Pool, Target
+from consensuspr.loadtest.result import LoadTest, perform
+from consensuspr.loadtest.settings import LoadSettings
+from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
+from consensuspr.scoring.types import Identity
+from consensuspr.wire.codec import encode_rollout, encode_score_request, encode_score_response
+
+ROLLOUT_BYTES = 10_000
+PER_PROBLEM = 8
+
+
+@dataclass(frozen=True)
+class Work:
+    """Rollouts of about ten kilobytes, eight of a problem, and how to score them here."""
+
+    dataset: Path
+    rollouts: list[Rollout]
+    scorer: Scorer
+    verifier: AnswerVerifier
+
+    @classmethod
+    def make(cls, context: Context, count: int) -> Work:
+        """Write a dataset into the scratch folder and make ``count`` rollouts of it.
+
+        Raises WrongAnswerError where in-process scoring does not find what the texts hold.
+        """
+        problems = texts.problems(-(-count // PER_PROBLEM), context.seed)
+        rows = texts.rollouts_of(problems, PER_PROBLEM, ROLLOUT_BYTES, context.seed)[:count]
+        dataset = texts.write_rows(context.scratch / "problems.jsonl", problems)
+        verifier = AnswerVerifier(workers=1)
+        index = DatasetIndex.load(dataset)
+        scorer = Scorer({"default": index}, verifier=verifier, threads=1)
+        work = cls(
+            dataset, [Rollout(row["problem_id"], row["response"]) for row in rows], scorer, verifier
+        )
+        for row, score in zip(rows, work.score(count)[0], strict=True):
+            found = list(score.matched), score.acc == 1.0
+            if found != (row["expected"], row["correct"]):
+                raise WrongAnswerError(f"in-process scoring is wrong for {row['rollout_id']}")
+        return work
+
+    def score(self, count: int) -> tuple[list[Score], Identity]:
+        """Score the first ``count`` rollouts in this thread."""
+        return self.scorer.score(self.rollouts[:count], ScoreOptions(REWARD))
+
+    def close(self) -> None:
+        """End the answer processes."""
+        self.verifier.close()
+
+
+STOP_S = 40.0
+
+
+@contextlib.contextmanager
+def listening(command: Sequence[str], log: Path, **environment: str) -> Iterator[str]:
+    """Start a process that prints ``listening on HOST:PORT``; give its address, and end it.
+
+    Raises RuntimeError, with what it wrote to ``log``, where it does not come to listen.
+    """
+    with log.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, **environment},
+        )
+    assert process.stdout is not None
+    try:
+        with process.stdout:
+            line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                raise RuntimeError(f"{' '.join(command)}: {log.read_text(encoding='utf-8')}")
+            yield line.split()[-1]
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def reward_server(dataset: Path, scratch: Path, *, workers: int, threads: int) -> Iterator[str]:
+    """Start ``consensuspr serve``; give its address.
+
+    ``threads`` is how many match in each worker.
+    """
+    command = [
+        *(sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", str(dataset)),
+        *("--address", "127.0.0.1:0", "--workers", str(workers)),
+    ]
+    log = scratch / f"server-{workers}-{threads}.log"
+    with listening(command, log, CONSENSUSPR_THREADS=str(threads)) as address:
+        yield address
+
+
+def peer(name: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
+    """Return the command that runs a peer in a process of its own."""
+    return [interpreter, "-m", "benchmarks.children.peers", name, *arguments]
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keep this process, and all that it starts meanwhile, on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+SCORING = "in-process scoring"
+ECHO = "empty gRPC echo"
+SYNC = "server, RewardClient"
+ASYNC = "server, AsyncRewardClient"
+SINGLES = "server, single samples at once"
+JSON = "FastAPI with JSON"
+# Batches under way at a time, where several are.
+UNDER_WAY = 4
+OVERLAPPED = f"server, {UNDER_WAY} batches under way"
+
+T = TypeVar("T")
+Contenders = dict[str, Callable[[], object]]
+
+
+class Echo:
+    """A client of the empty echo."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address, channel_options())
+        self._call = self._channel.unary_unary(
+            ECHO_METHOD, request_serializer=None, response_deserializer=None
+        )
+
+    def contender(self, work: Work, count: int) -> Callable[[], object]:
+        """Return a call with as many bytes, both ways, as scoring ``count`` rollouts has.
+
+        Raises WrongAnswerError where the reply has another size.
+        """
+        rollouts = map(encode_rollout, work.rollouts[:count])
+        options = ScoreOptions(reward=REWARD)
+        size = encode_score_request(rollouts, options).ByteSize()
+        reply = encode_score_response(*work.score(count)).ByteSize()
+        head = reply.to_bytes(ECHO_SIZE_BYTES, "little")
+        payload = head + bytes(max(0, size - len(head)))
+        if len(self._call(payload)) != reply:
+            raise WrongAnswerError(f"the echo does not reply with {reply} bytes")
+        return lambda: self._call(payload)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+
+class Server:
+    """Both clients of one reward server."""
+
+    def __init__(self, address: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = RewardClient(address)
+        self._async_client = AsyncRewardClient(address)
+        self._threads = ThreadPoolExecutor(UNDER_WAY)
+
+    def contenders(self, work: Work, count: int, *names: str) -> Contenders:
+        """Return the ways of that name to score the first ``count`` rollouts, each checked."""
+        rollouts = work.rollouts[:count]
+        expected = work.score(count)[0]
+
+        def synchronous() -> list[Score]:
+            return self._client.score(rollouts, REWARD)
+
+        def overlapped() -> list[list[Score]]:
+            return [*self._threads.map(lambda _: synchronous(), range(UNDER_WAY))]
+
+        def asynchronous() -> list[Score]:
+            return self._wait_for(self._async_client.score(rollouts, REWARD))
+
+        async def one_by_one() -> list[Score]:
+            calls = (self._async_client.score_one(rollout, REWARD) for rollout in rollouts)
+            return await asyncio.gather(*calls)
+
+        def singles() -> list[Score]:
+            return self._wait_for(one_by_one())
+
+        for scores in overlapped():
+            check(OVERLAPPED, scores, expected)
+        ways: dict[str, Callable[[], list[Score]]] = {
+            SYNC: synchronous,
+            ASYNC: asynchronous,
+            SINGLES: singles,
+        }
+        for name, way in ways.items():
+            check(name, way(), expected)
+        every: Contenders = {**ways, OVERLAPPED: overlapped}
+        return {name: every[name] for name in names}
+
+    def close(self) -> None:
+        """Close both clients."""
+        self._client.close()
+        self._wait_for(self._async_client.close())
+        self._loop.close()
+        self._threads.shutdown()
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(work)
+
+
+class JsonServer:
+    """A client of the FastAPI application, on one connection that stays open."""
+
+    @staticmethod
+    def missing() -> list[str]:
+        """Return the packages that it needs and that are not installed."""
+        return [name for name in ("fastapi", "uvicorn") if not importlib.util.find_spec(name)]
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.partition(":")
+        self._connection = http.client.HTTPConnection(host, int(port))
+
+    def contender(self, work: Work, count: int) -> Callable[[], object]:
+        """Return a call that scores the first ``count`` rollouts, checked."""
+        rollouts = work.rollouts[:count]
+
+        def score() -> list[dict[str, Any]]:
+            items = [{"problem_id": r.problem_id, "response": r.response} for r in rollouts]
+            headers = {"Content-Type": "application/json"}
+            self._connection.request("POST", "/score", json.dumps({"rollouts": items}), headers)
+            found: list[dict[str, Any]] = json.loads(self._connection.getresponse().read())
+            return found
+
+        for found, score_ in zip(score(), work.score(count)[0], strict=True):
+            if (found["reward"], found["matched"]) != (score_.reward, list(score_.matched)):
+                raise WrongAnswerError(f"{JSON} does not give the scores of in-process scoring")
+        return score
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class Field:
+    """The servers that are measured against each other, running, and their clients.
+
+    A context manager: what it starts is ended with it.
+    """
+
+    def __init__(self, work: Work, scratch: Path, *, workers: int = 1, threads: int = 1) -> None:
+        self._stack = contextlib.ExitStack()
+        with self._stack:  # ends what was started where a later one does not start
+            start = self._stack.enter_context
+            self.address = start(
+                reward_server(work.dataset, scratch, workers=workers, threads=threads)
+            )
+            self.server = start(contextlib.closing(Server(self.address)))
+            address = start(listening(peer("echo"), scratch / "echo.log"))
+            self.echo = start(contextlib.closing(Echo(address)))
+            self._stack = self._stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def json_server(work: Work, scratch: Path) -> Iterator[JsonServer]:
+    """Start the FastAPI application and give a client of it."""
+    command = peer("json", str(work.dataset))
+    with (
+        listening(command, scratch / "json.log") as address,
+        contextlib.closing(JsonServer(address)) as client,
+    ):
+        yield client
+
+
+COUNTS = (64, 256)
+ALL_COUNTS = (1, 8, 64, 256, 2048)
+TITLE = "Service: server and clients"
+# The environment of `make test-verl`, which has Ray.
+RAY_PYTHON = REPOSITORY / ".venv-verl-0.9.1" / "bin" / "python"
+RAY_TIMEOUT_S = 300
+UNIT = "µs a rollout"
+
+Timings = dict[int, dict[str, Timing]]
+
+
+def run(context: Context) -> SuiteResult:
+    """Measure the service; quick: batches of 1, 64 and 256."""
+    counts = ALL_COUNTS if context.full else (1, *COUNTS)
+    result = SuiteResult(suite="service", title=TITLE)
+    work = Work.make(context, max(counts))
+    try:
+        _one_core(context, work, counts, result)
+        if len(os.sched_getaffinity(0)) > 1:
+            _all_cores(context, work, counts, result)
+        else:
+            result.notes.append("one core: nothing can overlap, and it was not measured")
+        found = overload(context, work)
+        if found is None:
+            result.notes.append("overload: not measured, other programs took the server's core")
+        else:
+            result.figures += found.figures()
+            result.checks.append(found.check())
+        result.figures += http_reading(context)
+    finally:
+        work.close()
+    return result
+
+
+def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: SuiteResult) -> None:
+    """Compare on one core: all that both processes of a call do counts."""
+    with on_one_core(), Field(work, context.scratch) as field:
+        timings: Timings = {}
+        for count in counts:
+            context.say(f"batches of {count} on one core")
+            ways = {
+                **_floor(field, work, count),
+                **field.server.contenders(work, count, SYNC),
+            }
+            timings[count] = interleaved(ways, context.rounds)
+    _table(result, timings, "1")
+    ratios = {count: _ratio(timings[count], SYNC) for count in counts}
+    result.figures += _ratio_rows(ratios, f"{SYNC} / (echo + scoring)", "1")
+    result.figures += [
+        Figure(
+            name="reply on the wire",
+            value=encode_score_response(*work.score(count)).ByteSize() / count,
+            unit="bytes a rollout",
+            parameters={"rollouts": count, "cores": "1"},
+        )
+        for count in counts
+    ]
+    worst = max(COUNTS, key=lambda count: ratios[count])
+    result.checks.append(
+        Check(
+            target="server_vs_echo_plus_scoring",
+            value=ratios[worst],
+            note=f"batches of {worst}, client and server on the same core;"
+            f" scoring alone {_us(timings[worst][SCORING], worst):.0f} µs a rollout,"
+            f" echo {_us(timings[worst][ECHO], worst):.0f}; what comes on top is told in"
+            " docs/design/server.md",
+        )
+    )
+
+
+def _all_cores(context: Context, work: Work, counts: tuple[int, ...], result: SuiteResult) -> None:
+    """Compare on all cores: one worker with one thread, then two workers."""
+    missing = JsonServer.missing()
+    if missing:
+        result.notes.append(f"{JSON}: not measured, {' and '.join(missing)} are not installed")
+    timings = {}
+    with Field(work, context.scratch) as field:
+        for count in counts:
+            context.say(f"batches of {count} on all cores")
+            ways = {
+                **_floor(field, work, count),
+                **field.server.contenders(work, count, SYNC, ASYNC, SINGLES, OVERLAPPED),
+            }
+            if missing:
+                timings[count] = interleaved(ways, context.rounds)
+            else:
+                with json_server(work, context.scratch) as peer:
+                    ways[JSON] = peer.contender(work, count)
+                    timings[count] = interleaved(ways, context.rounds)
+        result.figures += _ray(context, work, field.address, counts, result)
+    _table(result, timings, "all")
+    for name in (SYNC, ASYNC, SINGLES, OVERLAPPED):
+        ratios = {count: _ratio(timings[count], name) for count in counts}
+        result.figures += _ratio_rows(ratios, f"{name} / (echo + scoring)", "all")
+    if not missing:
+        against = {count: timings[count][JSON].best / timings[count][SYNC].best for count in counts}
+        result.figures += _ratio_rows(against, f"{JSON} / {SYNC}", "all")
+    overlapped = {count: _ratio(timings[count], OVERLAPPED) for count in COUNTS}
+    worst = max(COUNTS, key=lambda count: overlapped[count])
+    result.checks.append(
+        Check(
+            target="server_overlapped",
+            value=overlapped[worst],
+            note=f"batches of {worst}, {UNDER_WAY} under way, one worker with one thread",
+        )
+    )
+    result.series.append(_plot(timings))
+    _two_workers(context, work, result)
+
+
+def _two_workers(context: Context, work: Work, result: SuiteResult) -> None:
+    """Measure a server of two workers: one client is one connection, and uses one of them."""
+    timings: Timings = {}
+    with Field(work, context.scratch, workers=2) as field:
+        for count in COUNTS:
+            ways = {
+                **_floor(field, work, count),
+                **field.server.contenders(work, count, SYNC, ASYNC, OVERLAPPED),
+            }
+            timings[count] = interleaved(ways, context.rounds)
+    for name in (SYNC, ASYNC, OVERLAPPED):
+        ratios = {count: _ratio(timings[count], name) for count in COUNTS}
+        result.figures += _ratio_rows(ratios, f"{name} / (echo + scoring), two workers", "all")
+
+
+def _floor(field: Field, work: Work, count: int) -> Contenders:
+    return {
+        SCORING: lambda: work.score(count),
+        ECHO: field.echo.contender(work, count),
+    }
+
+
+def _ratio(timings: Mapping[str, Timing], name: str) -> float:
+    """Return a batch's time over that of an empty echo and the scoring, one after the other."""
+    batches = UNDER_WAY if name == OVERLAPPED else 1
+    return timings[name].best / batches / (timings[ECHO].best + timings[SCORING].best)
+
+
+def _us(timing: Timing, count: int) -> float:
+    return timing.best / count * 1e6
+
+
+def _table(result: SuiteResult, timings: Timings, cores: str) -> None:
+    for count, name, value in _rows(timings):
+        parameters: dict[str, str | int | float] = {"rollouts": count, "cores": cores}
+        result.figures.append(Figure(name=name, value=value, unit=UNIT, parameters=parameters))
+
+
+def _rows(timings: Timings) -> Iterator[tuple[int, str, float]]:
+    for count, ways in timings.items():
+        for name, timing in ways.items():
+            yield count, name, _us(timing, count) / (UNDER_WAY if name == OVERLAPPED else 1)
+
+
+def _ratio_rows(ratios: Mapping[int, float], name: str, cores: str) -> list[Figure]:
+    return [
+        Figure(name=name, value=ratio, unit="x", parameters={"rollouts": count, "cores": cores})
+        for count, ratio in ratios.items()
+    ]
+
+
+def _plot(timings: Timings) -> Series:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for count, name, value in _rows(timings):
+        lines.setdefault(name, []).append((count, value))
+    return Series(
+        name="Scoring a batch",
+        x_label="rollouts of 10 KB in a batch",
+        y_label="microseconds a rollout",
+        log_x=True,
+        log_y=True,
+        lines=lines,
+    )
+
+
+def _ray(
+    context: Context, work: Work, address: str, counts: tuple[int, ...], result: SuiteResult
+) -> list[Figure]:
+    """Measure a Ray actor, in the environment that has Ray."""
+    if not RAY_PYTHON.exists():
+        result.notes.append(
+            f"Ray actor calls: not measured, there is no {RAY_PYTHON.relative_to(REPOSITORY)}"
+            " (`make test-verl` makes it)"
+        )
+        return []
+    context.say("Ray actor calls")
+    rows = Path(context.scratch / "rollouts.json")
+    pairs = [(rollout.problem_id, rollout.response) for rollout in work.rollouts]
+    rows.write_text(json.dumps(pairs), encoding="utf-8")
+    command = peer(
+        "ray",
+        *(str(work.dataset), str(rows), address, str(context.rounds), *map(str, counts)),
+        interpreter=str(RAY_PYTHON),
+    )
+    done = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=RAY_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+    return [
+        Figure(
+            name=name,
+            value=value,
+            unit=UNIT,
+            parameters={"rollouts": int(count), "cores": "all"},
+            note="in Ray's interpreter, a run of its own",
+        )
+        for count, ways in json.loads(done.stdout.splitlines()[-1]).items()
+        for name, value in ways.items()
+    ]
+
+
+BATCH = 16
+# Enough to keep one worker busy, few enough that none is refused.
+CONCURRENCY = 8
+LOW, HIGH = 0.8, 2.0
+# The capacity was found if no more than this times it is served past it.
+FITS = 1.2
+# Pairs of runs, and the most that are made to get them.
+RUNS, MOST_RUNS = 3, 8
+# Refused at 80 % of the capacity: then it was not that, for want of a core.
+DISTURBED = 0.01
+
+
+@dataclass(frozen=True)
+class Overload:
+    """What was found: requests a second, 99th percentiles in seconds, shares of the requests.
+
+    ``ratios`` are those of the percentiles, one for each pair of runs, ascending.
+    """
+
+    capacity: float
+    low_p99_s: float
+    high_p99_s: float
+    served: float
+    shed: float
+    ratios: tuple[float, ...]
+
+    def figures(self) -> list[Figure]:
+        """Return the rows of the table."""
+        of: dict[str, str | int | float] = {"rollouts in a request": BATCH}
+        return [
+            Figure(name="capacity", value=self.capacity, unit="requests/s", parameters=of),
+            Figure(name="p99 at 80 %", value=self.low_p99_s * 1e3, unit="ms", parameters=of),
+            Figure(name="p99 at 200 %", value=self.high_p99_s * 1e3, unit="ms", parameters=of),
+            Figure(name="served at 200 %", value=self.served, unit="requests/s", parameters=of),
+            Figure(name="refused at 200 %", value=100 * self.shed, unit="%", parameters=of),
+        ]
+
+    def check(self) -> Check:
+        """Return the ratio that the target is about."""
+        return Check(
+            target="overload_p99",
+            value=self.high_p99_s / self.low_p99_s,
+            note=f"median of {', '.join(f'{ratio:.1f}' for ratio in self.ratios)};"
+            f" {100 * self.shed:.0f} % refused, nothing lost, what was served is right",
+        )
+
+
+def overload(context: Context, work: Work) -> Overload | None:
+    """Load a server of one worker beyond what it can do.
+
+    None where other programs took so much of the server's core that it refused requests at 80 %
+    of what it had done before, each time.
+
+    Raises WrongAnswerError where a reply is lost or is not what in-process scoring gives.
+    """
+    seconds = 15.0 if context.full else 4.0
+    with contextlib.ExitStack() as stack:
+        with on_one_core():  # the server; what loads it has the others
+            address = stack.enter_context(
+                reward_server(work.dataset, context.scratch, workers=1, threads=1)
+            )
+        closed = LoadSettings(
+            batch=BATCH,
+            concurrency=CONCURRENCY,
+            duration=seconds,
+            warmup=2.0,
+            check=0.02,
+            seed=context.seed,
+            max_error_rate=1.0,
+        )
+        opened = closed.model_dump(exclude={"concurrency"}, exclude_unset=True)
+
+        def run(rate: float | None = None) -> LoadTest:
+            settings = closed if rate is None else LoadSettings(**opened, rate=rate)
+            return _load(address, settings, work)
+
+        # On a shared machine a core is not always ours: the most that was served is the
+        # capacity, and both loads are compared next to each other, the median of the pairs counts.
+        capacity = max(_served(run()) for _ in range(RUNS))
+        context.say(f"capacity: {capacity:.0f} requests of {BATCH} rollouts a second")
+        pairs: list[tuple[LoadTest, LoadTest]] = []
+        for _ in range(MOST_RUNS):
+            high = run(HIGH * capacity)
+            if _served(high) > FITS * capacity:
+                # It can do more than a closed loop asked of it: that was no overload.
+                capacity = _served(high)
+                context.say(f"capacity: rather {capacity:.0f}")
+                pairs = []
+                continue
+            low = run(LOW * capacity)
+            if low.tally.shed_rate > DISTURBED:
+                context.say(f"{100 * low.tally.shed_rate:.0f} % were refused at 80 %: once more")
+                continue
+            pairs.append((low, high))
+            context.say(
+                f"99th percentile: {_p99(low) * 1e3:.0f} ms at 80 %,"
+                f" {_p99(high) * 1e3:.0f} ms at 200 %"
+            )
+            if len(pairs) == RUNS:
+                break
+        if not pairs:
+            return None
+        pairs.sort(key=lambda pair: _p99(pair[1]) / _p99(pair[0]))
+        low, high = pairs[len(pairs) // 2]
+        ratios = tuple(_p99(high) / _p99(low) for low, high in pairs)
+    return Overload(
+        capacity,
+        _p99(low),
+        _p99(high),
+        _served(high),
+        high.tally.shed_rate,
+        ratios,
+    )
+
+
+def _load(address: str, settings: LoadSettings, work: Work) -> LoadTest:
+    """Load the server once, and check that what it accepted came back, and right."""
+    pool = Pool(tuple(work.rollouts), "generated")
+    with RewardClient(address) as client:
+        server = client.server_info()
+    target = Target(address, server, str(work.dataset), ScoreOptions(reward=REWARD))
+    result = perform(target, settings, pool)
+    tally = result.tally
+    if tally.failed or tally.abandoned or set(tally.statuses) - {"OK"}:
+        raise WrongAnswerError(
+            f"requests were lost: {dict(tally.codes)}, {tally.abandoned} abandoned,"
+            f" {dict(tally.statuses)}, {tally.examples}"
+        )
+    checked = result.checked
+    if checked is None or checked.wrong or not checked.compared:
+        raise WrongAnswerError(f"replies under load are wrong, or none was compared: {checked}")
+    return result
+
+
+def _served(result: LoadTest) -> float:
+    return result.tally.answered / result.result.elapsed_s
+
+
+def _p99(result: LoadTest) -> float:
+    seconds = result.tally.latency.percentile(99.0)
+    if seconds is None:
+        raise WrongAnswerError("nothing was answered")
+    return seconds
+
+
+ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180
+WORDS = (
+    "find the value of x such that a b c is let be real number sum over all prime 12 34 what how"
+)
+
+
+def http_reading(context: Context) -> list[Figure]:
+    """Measure both parts."""
+    return [
+        *_read_a_step(4096 if context.full else 512, context.rounds),
+        *_name_problems(100_000 if context.full else 5_000, context.seed, context.rounds),
+    ]
+
+
+def _read_a_step(count: int, rounds: int) -> list[Figure]:
+    """Compare ways to read the queries of one request."""
+    body = json.dumps({"query": [ROLLOUT] * count}, ensure_ascii=False).encode()
+
+    def boundaries() -> list[Bounds]:
+        return members(body, ["query"], count).lists["query"]
+
+    found = boundaries()
+    if [text(body, at, "query") for at in found] != json.loads(body)["query"]:
+        raise WrongAnswerError("the endpoint reads other texts than json.loads")
+    timings = interleaved(
+        {
+            "whole": lambda: json.loads(body),
+            "boundaries": boundaries,
+            "one": lambda: text(body, found[0], "query"),
+        },
+        rounds,
+    )
+    whole, places, one = (timings[name].best for name in ("whole", "boundaries", "one"))
+    of: dict[str, str | int | float] = {"rollouts": count, "MB": round(len(body) / 1e6, 1)}
+    return [
+        Figure(name="json.loads", value=whole * 1e3, unit="ms", parameters=of),
+        Figure(
+            name="boundaries, then one at a time",
+            value=(places + one * count) * 1e3,
+            unit="ms",
+            parameters=of,
+        ),
+        Figure(name="longest hold of json.loads", value=whole * 1e3, unit="ms", parameters=of),
+        Figure(name="longest hold of one rollout", value=one * 1e3, unit="ms", parameters=of),
+    ]
+
+
+def _name_problems(count: int, seed: int, rounds: int) -> list[Figure]:
+    """Find one problem by its text among ``count``."""
+    chance = random.Random(seed)
+    prompts = [
+        f"{' '.join(chance.choices(WORDS.split(), k=chance.randint(20, 60)))} #{at}?"
+        for at in range(count)
+    ]
+    index = build(enumerate(prompts))
+    wanted = chance.randrange(count)
+    prompt = f"<|im_start|>user\n{prompts[wanted]}\nThink step by step.<|im_end|>\n"
+    found = index.find(prompt)
+    if found is None or [one.position for one in found] != [wanted]:
+        raise WrongAnswerError("the endpoint finds another problem than the one that is asked for")
+    spent = interleaved({"find": lambda: index.find(prompt)}, rounds)["find"].best
+    of: dict[str, str | int | float] = {"problems": count, "characters": len(prompt)}
+    return [Figure(name="naming a prompt's problem", value=spent * 1e3, unit="ms", parameters=of)]
