@@ -24,7 +24,7 @@ from rich.rule import Rule
 from rich.table import Table
 
 from consensuspr.cli.explain import print_explanation
-from consensuspr.cli.score import number, percent
+from consensuspr.cli.score import mean_text
 from consensuspr.client import RewardClient, RewardSpec
 from consensuspr.client.files import ScoreCounts
 from consensuspr.console import count_progress, load_core, make_console
@@ -97,10 +97,10 @@ def table_by(column: str, title: str, rows: list[Row], scores: dict[str, list[Sc
         table.add_row(
             "all" if value is None else value.replace("_", " "),
             f"{first.rollouts:,}",
-            percent(first.acc, first.rollouts),
-            percent(first.ncr, first.rollouts),
-            number(first.tpn, first.rollouts, 1),
-            *(number(group.reward, group.rollouts, 3) for group in groups.values()),
+            mean_text(first.acc, first.rollouts, ".1%"),
+            mean_text(first.ncr, first.rollouts, ".1%"),
+            mean_text(first.tpn, first.rollouts, ",.1f"),
+            *(mean_text(group.reward, group.rollouts, ",.3f") for group in groups.values()),
             style="bold" if value is None else "",
         )
     return table

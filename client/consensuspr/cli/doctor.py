@@ -26,7 +26,7 @@ from consensuspr.console import (
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
-    from consensuspr.doctor import Finding, TrainingSetup
+    from consensuspr.doctor import Finding
 
 _STYLE = {"ok": "green", "skip": "dim", "warn": "yellow", "FAIL": "bold red"}
 _LONGEST = 600
@@ -83,30 +83,7 @@ def doctor(
     Put it before the command that starts training. Nothing is trained and no GPU is used; each
     check says ok, warn or FAIL, what was found and what to do. Exit code 1 where a check failed.
     """
-    from consensuspr.doctor import Level, examine
-
-    setup = _setup(run, config, address, dataset, train_files, val_files, timeout)
-    load_core()
-    findings = examine(setup, partial(count_progress, hidden=no_progress))
-    if as_json:
-        found = list(findings)
-        levels: Counter[str] = Counter(finding.level for finding in found)
-        print(json.dumps(_as_json(found, levels)))
-    else:
-        levels = _print(findings, color)
-    return 1 if levels[Level.FAIL] else 0
-
-
-def _setup(
-    run: list[str] | None,
-    config: Path | None,
-    address: str | None,
-    dataset: str | None,
-    train_files: list[str] | None,
-    val_files: list[str] | None,
-    timeout: float,
-) -> TrainingSetup:
-    from consensuspr.doctor import TrainingSetup
+    from consensuspr.doctor import Level, TrainingSetup, examine
     from consensuspr.doctor.verl_config import TrainingCommand
 
     if run and config is not None:
@@ -114,7 +91,7 @@ def _setup(
     is_file = dataset is not None and os.path.exists(dataset)
     if dataset is not None and not is_file and os.sep in dataset:
         raise InputError(f"{dataset}: no such file, and no name of a dataset either")
-    return TrainingSetup(
+    setup = TrainingSetup(
         address=address,
         dataset=None if is_file else dataset,
         dataset_file=Path(dataset) if dataset is not None and is_file else None,
@@ -124,6 +101,15 @@ def _setup(
         config_file=config,
         timeout_s=timeout,
     )
+    load_core()
+    findings = examine(setup, partial(count_progress, hidden=no_progress))
+    if as_json:
+        found = list(findings)
+        levels: Counter[str] = Counter(finding.level for finding in found)
+        print(json.dumps(_as_json(found, levels)))
+    else:
+        levels = _print(findings, color)
+    return 1 if levels[Level.FAIL] else 0
 
 
 def _split(files: list[str] | None) -> tuple[str, ...]:

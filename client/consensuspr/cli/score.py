@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from consensuspr.client.files import FileScores, Mean, ScoreCounts, Summary
     from consensuspr.data import ReadReport, RowWriter
     from consensuspr.ray.data import ScoredPart
-    from consensuspr.scoring.types import ScoreOptions
 
 SPANS_TYPE = {"spans": "list<list<int64>>"}
 
@@ -102,14 +101,11 @@ def score(
         raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
     if settings.engine is Engine.RAY and (address is not None or settings.timeout is not None):
         raise InputError("--address and --timeout are for a server, not for --engine ray")
-    options = settings.options(spans=settings.spans)
     read = ReadReport()
     if settings.engine is Engine.RAY:
-        scores, elapsed_s = _score_on_ray(rollouts, dataset, options, settings, output, read)
+        scores, elapsed_s = _score_on_ray(rollouts, dataset, settings, output, read)
     else:
-        scores, elapsed_s = _score_by_client(
-            rollouts, dataset, address, options, settings, output, read
-        )
+        scores, elapsed_s = _score_by_client(rollouts, dataset, address, settings, output, read)
     overall = scores.summary.overall
     if not overall.reward.count:
         typer.echo(
@@ -127,7 +123,6 @@ def _score_by_client(
     rollouts: Path,
     dataset: str | None,
     address: str | None,
-    options: ScoreOptions,
     settings: ScoreSettings,
     output: Path,
     read: ReadReport,
@@ -136,6 +131,7 @@ def _score_by_client(
     from consensuspr.client.files import connect, score_file
     from consensuspr.data import read_rollouts, scan_rollouts
 
+    options = settings.options(spans=settings.spans)
     # A bad row at the end of a long file is found before anything is scored.  Skipping, rows are
     # counted on the way: reading twice would report each bad one twice.
     total = scan_rollouts(rollouts).rows if settings.on_error is OnErrorChoice.STOP else None
@@ -158,7 +154,6 @@ def _score_by_client(
 def _score_on_ray(
     rollouts: Path,
     dataset: str | None,
-    options: ScoreOptions,
     settings: ScoreSettings,
     output: Path,
     read: ReadReport,
@@ -182,6 +177,7 @@ def _score_on_ray(
     open_data(rollouts)[0].close()  # a wrong path is found before a cluster is started
     # Rows of JSON are made where they are scored; those of Parquet share a schema.
     as_lines = not is_parquet_output(output)
+    options = settings.options(spans=settings.spans)
     how = PartOptions(str(rollouts), options, settings.on_error.value, as_lines=as_lines)
     with (
         closing(score_parts(DatasetIndex.load(dataset), how)) as parts,
@@ -272,22 +268,13 @@ def _print(
     )
 
 
-def percent(mean: Mean, rollouts: int) -> str:
-    """Return a mean of values in [0, 1] in percent, with its count where some are unknown."""
+def mean_text(mean: Mean, rollouts: int, form: str) -> str:
+    """Return a mean, with its count where some values are unknown."""
     if mean.value is None:
         return "–"
-    return f"{100 * mean.value:.1f} %" + _of(mean, rollouts)
-
-
-def number(mean: Mean, rollouts: int, decimals: int) -> str:
-    """Return a mean with so many decimals, and with its count where some are unknown."""
-    if mean.value is None:
-        return "–"
-    return f"{mean.value:,.{decimals}f}" + _of(mean, rollouts)
-
-
-def _of(mean: Mean, rollouts: int) -> str:
-    return "" if mean.count == rollouts else f" (of {mean.count:,})"
+    return format(mean.value, form).replace("%", " %") + (
+        "" if mean.count == rollouts else f" (of {mean.count:,})"
+    )
 
 
 def summary_table(summary: Summary, reward: str) -> Table:
@@ -311,13 +298,8 @@ def summary_table(summary: Summary, reward: str) -> Table:
 
 
 def _cells(group: ScoreCounts) -> list[str]:
-    return [
-        f"{group.rollouts:,}",
-        percent(group.acc, group.rollouts),
-        percent(group.ncr, group.rollouts),
-        number(group.tpn, group.rollouts, 1),
-        number(group.reward, group.rollouts, 3),
-    ]
+    means = ((group.acc, ".1%"), (group.ncr, ".1%"), (group.tpn, ",.1f"), (group.reward, ",.3f"))
+    return [f"{group.rollouts:,}", *(mean_text(mean, group.rollouts, form) for mean, form in means)]
 
 
 def status_lines(group: ScoreCounts) -> list[str]:
