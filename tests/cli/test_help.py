@@ -68,19 +68,37 @@ def test_every_option_says_what_it_is(program: str, command: str) -> None:
     assert [parameter.name for parameter in parameters if not parameter.help] == []
 
 
-# What a person sets; the rest is hidden, and stands in --list-settings.
-SHORT = [name for name in GROUPS["consensuspr"].commands if name != "loadtest"]
+# What people set, about a dozen; `build` is `extract` and `refine` in one.
+MOST = {"build": 21}
 
 
-@pytest.mark.parametrize("command", SHORT)
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
 def test_help_shows_what_people_set_and_names_where_the_rest_is(
-    help_of: Help, command: str
+    help_of: Help, program: str, command: str
 ) -> None:
-    parameters = GROUPS["consensuspr"].commands[command].params
+    parameters = GROUPS[program].commands[command].params
     shown = [parameter for parameter in parameters if not getattr(parameter, "hidden", False)]
-    assert len(shown) <= 15
+    assert len(shown) <= MOST.get(command, 17)
     if len(shown) < len(parameters):
-        assert "--list-settings" in help_of("consensuspr", command)
+        assert "--list-settings" in help_of(program, command)
+
+
+WITH_SETTINGS = [
+    (program, command)
+    for program, command in COMMANDS
+    if any("--list-settings" in one.opts for one in GROUPS[program].commands[command].params)
+]
+
+
+@pytest.mark.parametrize(("program", "command"), WITH_SETTINGS)
+def test_settings_are_listed_with_the_meaning_of_each(
+    program: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert APPS[program].main([command, "--list-settings"]) == 0
+    blocks = capsys.readouterr().out.split("\n\n")[1:]
+    assert [block for block in blocks if not block.startswith(("# ", "["))] == []
+    settings = [block.splitlines() for block in blocks if not block.startswith("[")]
+    assert [lines for lines in settings if len(lines) < 2] == []
 
 
 @pytest.mark.parametrize(
