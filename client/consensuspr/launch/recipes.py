@@ -190,7 +190,7 @@ def check_overrides(overrides: Overrides) -> None:
         if key.partition(".")[0] in OLD_GROUPS:
             raise InputError(
                 f"verl would ignore {key}: what was in {key.partition('.')[0]} is in reward now"
-                " (docs/training.md has the keys)"
+                " (docs/train.md has the keys)"
             )
         inside = next((other for other in overrides if other.startswith(f"{key}.")), None)
         if inside is not None:
