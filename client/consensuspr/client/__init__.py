@@ -35,24 +35,19 @@ if TYPE_CHECKING:
     )
     from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
-_HOME_OF = {
-    "AnswerRule": "consensuspr.scoring.types",
-    "AsyncRewardClient": "consensuspr.client.aio",
-    "DatasetInfo": "consensuspr.wire.server_info",
-    "Identity": "consensuspr.scoring.types",
-    "InlineNode": "consensuspr.scoring.types",
-    "LocalClient": "consensuspr.client.local",
-    "OnUndecided": "consensuspr.scoring.types",
-    "RetryPolicy": "consensuspr.client.pipeline",
-    "RewardClient": "consensuspr.client.sync",
-    "RewardKind": "consensuspr.scoring.rewards",
-    "RewardSpec": "consensuspr.scoring.rewards",
-    "Rollout": "consensuspr.scoring.types",
-    "Score": "consensuspr.scoring.types",
-    "ScoredBatch": "consensuspr.client.interface",
-    "ServerInfo": "consensuspr.wire.server_info",
-    "Status": "consensuspr.scoring.types",
-}
+_HOMES = {
+    "consensuspr.client.aio": ("AsyncRewardClient",),
+    "consensuspr.client.interface": ("ScoredBatch",),
+    "consensuspr.client.local": ("LocalClient",),
+    "consensuspr.client.pipeline": ("RetryPolicy",),
+    "consensuspr.client.sync": ("RewardClient",),
+    "consensuspr.scoring.rewards": ("RewardKind", "RewardSpec"),
+    "consensuspr.scoring.types": (
+        "AnswerRule", "Identity", "InlineNode", "OnUndecided", "Rollout", "Score", "Status",
+    ),
+    "consensuspr.wire.server_info": ("DatasetInfo", "ServerInfo"),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AnswerRule",

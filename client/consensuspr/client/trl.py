@@ -220,20 +220,8 @@ class _Batches:
         for rollout, one, row in zip(rollouts, scored, rows, strict=True):
             if isinstance(one, UnscorableSample):
                 continue
-            split = row.get("split")
-            self._log.write(
-                {
-                    "step": None if state is None else state.global_step + 1,
-                    "epoch": one.epoch,
-                    "split": split if isinstance(split, str) else None,
-                    "data_source": rollout.data_source,
-                    "problem_id": rollout.problem_id,
-                    "reward": one.reward,
-                    "num_tokens": rollout.num_tokens,
-                    "scored_by": one.scored_by,
-                    **one.fields(),
-                }
-            )
+            step = None if state is None else state.global_step + 1
+            self._log.write(one.log_row(rollout, step, row.get("split")))
 
 
 def _means(scored: Sequence[ScoredSample | UnscorableSample]) -> dict[str, float]:

@@ -1,6 +1,11 @@
-"""The settings of a reward in training: names, defaults, limits; the same in every trainer.
+"""The settings of a reward in training, and the epoch that a curriculum needs beside them.
 
-A misspelt key would train on a default that nobody meant, so an unknown one is an error.
+Names, defaults and limits are the same in every trainer.  A misspelt key would train on a
+default that nobody meant, so an unknown one is an error.
+
+The epoch, the phase of the curriculum (section 4.2 of the paper), is computed from the step
+that comes with each sample, never counted here: a worker sees a random share of the samples,
+may be restarted, and must agree with all others.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided
+
+logger = logging.getLogger(__name__)
 
 ADDRESS_VARIABLE = "CONSENSUSPR_ADDRESS"
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -159,14 +166,6 @@ def _unknown(key: str, source: str) -> str:
     near = difflib.get_close_matches(str(key), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return f"unknown setting {key!r} in {source}; {hint}"
-
-
-# MERGED Which epoch a training step belongs to: the phase of the curriculum (section 4.2).
-#
-# The epoch is computed from the step that comes with each sample, never counted here: a
-# worker sees a random share of the samples, may be restarted, and must agree with all others.
-
-logger = logging.getLogger(__name__)
 
 
 class EpochClock:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
@@ -107,6 +108,26 @@ class ScoredSample:
             "status": str(score.status),
         }
 
+    def log_row(
+        self,
+        rollout: Rollout,
+        step: int | None,
+        split: object,
+        overlong_penalty: float = 0.0,
+    ) -> dict[str, Any]:
+        """Return the sample's line in the score log."""
+        return {
+            "step": step,
+            "epoch": self.epoch,
+            "split": split if isinstance(split, str) else None,
+            "data_source": rollout.data_source,
+            "problem_id": rollout.problem_id,
+            "reward": self.reward + overlong_penalty,
+            "num_tokens": rollout.num_tokens,
+            "scored_by": self.scored_by,
+            **self.fields(overlong_penalty),
+        }
+
 
 class UnusableData(InputError):
     """The dataset of the stand-in cannot be read, or is not the server's."""
@@ -120,7 +141,7 @@ class LocalFallback:
         name: of the dataset at the server; None where it has one.
 
     Attributes:
-        expected_digest: of the server's dataset; None while no server was met.
+        expected_digest: of the server's dataset; None while no server has answered.
         loaded_digest: of the data that samples were last scored with here; None: none was.
 
     Raises:
@@ -216,7 +237,7 @@ class RewardSource:
         )
         self._events = EventLog(logger)
         self._options: ScoreOptions | None = None
-        self._met: asyncio.Task[ServerInfo] | None = None
+        self._introduction: asyncio.Task[ServerInfo] | None = None
         self._digest: str | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -253,7 +274,7 @@ class RewardSource:
 
     async def close(self) -> None:
         """Close the channel and stop local scoring.  May be called twice."""
-        for task in (self._met, self._watch):
+        for task in (self._introduction, self._watch):
             if task is not None:
                 task.cancel()
         await self._client.close()
@@ -314,9 +335,9 @@ class RewardSource:
                     self._drop_fallback(error)
             patience_s = min(settings.timeout_s, max(_PAUSE_S, give_up_at - time.monotonic()))
             try:
-                meeting = self._meeting()
-                if not meeting.done():
-                    await asyncio.shield(meeting)
+                introduced = self._introduced()
+                if not introduced.done():
+                    await asyncio.shield(introduced)
                 score = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
             except _AWAY as error:
                 self._events.report("server away", f"{error}; {self._what_next()}")
@@ -348,18 +369,18 @@ class RewardSource:
             return "the sample fails (on_unavailable=raise)"
         return f"waiting for it, up to {self.settings.unavailable_limit_s:g} s a sample"
 
-    def _meeting(self) -> asyncio.Task[ServerInfo]:
+    def _introduced(self) -> asyncio.Task[ServerInfo]:
         """Return the task that asked the server who it is, once for all samples."""
         failed = (
-            self._met is not None
-            and self._met.done()
-            and (self._met.cancelled() or self._met.exception() is not None)
+            self._introduction is not None
+            and self._introduction.done()
+            and (self._introduction.cancelled() or self._introduction.exception() is not None)
         )
-        if self._met is None or failed:
-            self._met = asyncio.get_running_loop().create_task(self._meet())
-        return self._met
+        if self._introduction is None or failed:
+            self._introduction = asyncio.get_running_loop().create_task(self._ask_who())
+        return self._introduction
 
-    async def _meet(self) -> ServerInfo:
+    async def _ask_who(self) -> ServerInfo:
         """Ask the server who it is, and whether it has the dataset that is meant."""
         info = await self._client.server_info()
         dataset = _chosen(info, self.settings.dataset, self.settings.address)
@@ -388,14 +409,14 @@ class RewardSource:
     def _watch_server(self) -> None:
         """Let samples be scored here until the server is back."""
         if self._watch is None:
-            self._met = None
+            self._introduction = None
             self._watch = asyncio.get_running_loop().create_task(self._until_back())
 
     async def _until_back(self) -> None:
         try:
             while True:
                 try:
-                    await self._meeting()
+                    await self._introduced()
                 except RewardServiceError:
                     await asyncio.sleep(_PAUSE_S)
                 else:

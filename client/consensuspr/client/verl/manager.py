@@ -18,7 +18,6 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from consensuspr.client.training import (
     ProblemIds,
     RewardSource,
-    ScoredSample,
     ScoreLog,
     shared_source,
 )
@@ -94,11 +93,12 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._source = shared_source(self._settings)
         scored = await self._source.score(rollout, epoch, sample.split)
         penalty = self._overlong(sample.num_tokens) if self._overlong else 0.0
-        reward = scored.reward + penalty
-        fields = scored.fields(penalty)
         if self._log is not None:
-            self._log.write(_row(sample, rollout.problem_id, scored, reward, fields))
-        return {"reward_score": reward, "reward_extra_info": fields}
+            self._log.write(scored.log_row(rollout, sample.step, sample.split, penalty))
+        return {
+            "reward_score": scored.reward + penalty,
+            "reward_extra_info": scored.fields(penalty),
+        }
 
     def _decode(self, response_ids: Any) -> str:
         return str(self.tokenizer.decode(response_ids, skip_special_tokens=True))
@@ -126,24 +126,3 @@ def _in_reward_worker() -> bool:
     if context.get_actor_id() is None:  # the trainer's own process, or a task
         return False
     return (context.get_actor_name() or "").startswith(WORKER_NAME)
-
-
-def _row(
-    sample: VerlSample,
-    problem_id: str,
-    scored: ScoredSample,
-    reward: float,
-    fields: dict[str, float | int | str],
-) -> dict[str, Any]:
-    """Return a sample's line in the score log."""
-    return {
-        "step": sample.step,
-        "epoch": scored.epoch,
-        "split": sample.split,
-        "data_source": sample.data_source,
-        "problem_id": problem_id,
-        "reward": reward,
-        "num_tokens": sample.num_tokens,
-        "scored_by": scored.scored_by,
-        **fields,
-    }
