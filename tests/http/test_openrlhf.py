@@ -11,13 +11,13 @@ import pytest
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.scoring import DatasetIndex
+from tests.http.conftest import DUCKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.http.conftest import InProcessServer, Serve
 
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 TWINS = "Which of the two twins is the older one?"
 BOTH = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. Answer: 18"
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 3"
@@ -72,7 +72,8 @@ def test_one_rollout(server: InProcessServer) -> None:
 def test_many_rollouts_get_the_rewards_of_the_local_client(
     server: InProcessServer, dataset_file: Path, query: str, reward: RewardSpec, epoch: int
 ) -> None:
-    responses = [BOTH, HALF, NONE, "", "😀 \\frac{1}{2} \"'\n\t\u0000 日本: 7"] * 120
+    # More than one piece holds; few of them are for computer algebra.
+    responses = [BOTH, HALF, NONE, ""] * 80 + ["😀 \\frac{1}{2} \"'\n\t\u0000 日本: 7"] * 8
     reply = server.post(f"/openrlhf{query}", request_of(*((DUCKS, r, "18") for r in responses)))
     with LocalClient(dataset=dataset_file) as client:
         scores = client.score([Rollout("ducks", r) for r in responses], reward=reward, epoch=epoch)
@@ -265,6 +266,7 @@ def test_which_of_several_datasets(serve: Serve) -> None:
     assert unknown.body["error"] == "no dataset is called 'c'; there is: a, b"
 
 
+@pytest.mark.slow
 def test_a_whole_step_at_once(server: InProcessServer, index: DatasetIndex) -> None:
     """What OpenRLHF up to 0.9 sends: 8,192 rollouts in one request."""
     filler = 'Let us see: \\frac{1}{2} is not it, "maybe" 𝑥. ' * 20

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.http.conftest import DUCKS
+
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer
 
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18<|im_end|>"
 CHAT = [
     {"role": "system", "content": "You are a careful mathematician."},

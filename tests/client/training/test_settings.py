@@ -1,13 +1,15 @@
-"""Settings of a reward in training: what is taken, and the one sentence for what is not."""
+"""Settings of a reward in training, their page, and the epoch of a step."""
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from consensuspr.client.training import RewardSettings
+from consensuspr.client.training import EpochClock, RewardSettings
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardSpec
 
@@ -89,3 +91,64 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
 
 def test_settings_can_be_shared_between_samples() -> None:
     assert hash(read(score_log=Path("x"))) == hash(read(score_log="x"))
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "train.md"
+
+
+def test_every_setting_is_in_the_table() -> None:
+    section = PAGE.read_text().split("## Settings of the reward")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
+    assert list(rows) == list(RewardSettings.model_fields)
+    for name, field in RewardSettings.model_fields.items():
+        default = field.default
+        if isinstance(default, float):
+            assert float(rows[name]) == default, name
+        elif isinstance(default, str | int):
+            assert rows[name].strip("`") == str(default), name
+
+
+CURRICULUM = RewardSettings(reward="curriculum")
+
+
+@pytest.mark.parametrize(
+    ("step", "epoch"),
+    [(0, 0), (1, 0), (12, 0), (13, 1), (24, 1), (25, 2), (-1, 0)],
+)
+def test_an_epoch_is_so_many_steps_counted_from_one(step: int, epoch: int) -> None:
+    assert EpochClock(CURRICULUM, 12, "").epoch_of(step) == epoch
+
+
+def test_the_setting_goes_before_what_the_trainer_tells() -> None:
+    settings = RewardSettings(reward="curriculum", steps_per_epoch=5)
+    assert EpochClock(settings, 12, "").epoch_of(6) == 1
+
+
+def test_a_fixed_epoch_needs_no_steps() -> None:
+    settings = RewardSettings(reward="curriculum", epoch=3)
+    assert EpochClock(settings, None, "nobody knows").epoch_of(None) == 3
+
+
+def test_a_curriculum_without_a_known_epoch_does_not_start() -> None:
+    with pytest.raises(InputError, match=r"needs the epoch, which cannot be known: nobody knows"):
+        EpochClock(CURRICULUM, None, "nobody knows")
+
+
+def test_a_curriculum_does_not_guess_the_step_of_a_sample() -> None:
+    with pytest.raises(InputError, match="the sample came without it"):
+        EpochClock(CURRICULUM, 12, "").epoch_of(None)
+
+
+def test_other_rewards_need_no_epoch() -> None:
+    assert EpochClock(RewardSettings(), None, "nobody knows").epoch_of(None) == 0
+
+
+def test_each_stage_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = EpochClock(CURRICULUM, 10, "")
+    with caplog.at_level(logging.WARNING):
+        for step in (0, 1, 10, 11, 10, 12, 9, 25):
+            clock.epoch_of(step)
+    assert [record.message for record in caplog.records] == [
+        "curriculum: NCR is rewarded from here on (epoch 0, step 0, switch_epoch 1)",
+        "curriculum: Acc is rewarded from here on (epoch 1, step 11, switch_epoch 1)",
+    ]

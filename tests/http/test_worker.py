@@ -1,4 +1,4 @@
-"""The command with ``--http-address`` as a process: starting, spreading, draining, failing."""
+"""The server as processes that also listen for HTTP."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
     from tests.http.conftest import ServeReal
 
+
 DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
+
 REQUEST = {
     "prompt": f"<|user|>{DUCKS}<|end|>",
     "response": "16 - 3 - 4 = 9 eggs are left. Answer: 18",
     "label": "18",
 }
+
 WaitFor = Callable[[Callable[[], bool]], None]
 
 

@@ -1,4 +1,4 @@
-"""Boundaries of JSON values: the same values as ``json`` finds, in linear time."""
+"""A JSON body, one element at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from consensuspr.errors import InputError
 from consensuspr.http.json_body import MAX_DEPTH, MAX_MEMBERS, Bounds, members, text, value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=12
 )
+
 SPACES = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t: \r\n")])
 
 

@@ -1,4 +1,4 @@
-"""The score log and the loud counter."""
+"""What a process of a run writes down."""
 
 from __future__ import annotations
 

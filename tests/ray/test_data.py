@@ -1,4 +1,4 @@
-"""Parts of a file, cut in one place and scored in another, are the rows of the file."""
+"""Parts of a file: cut, scored and put together."""
 
 from __future__ import annotations
 

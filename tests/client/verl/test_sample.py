@@ -1,4 +1,4 @@
-"""Responses are decoded beside the event loop, many in one task, each with its own outcome."""
+"""Decoding the responses of samples beside the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which problem a sample belongs to."""
+"""Which problem of the dataset a trainer's sample belongs to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from consensuspr.client.training import ProblemIds, prompt_digest
 from consensuspr.errors import InputError
 
 PROMPT = [{"role": "user", "content": "What is 6 * 7?"}]
+
 FORMAT = "{data_source}/{index}"
 
 

@@ -1,4 +1,4 @@
-"""What a request may come to besides a reward: load, draining, defects, wrong addresses."""
+"""The HTTP face: codes, limits, load and the end of a server."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from consensuspr.server.service import Draining
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer, Serve
 
+
 DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
+
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18"
+
 REQUEST = {"prompt": DUCKS, "response": HALF, "label": "18"}
+
 WaitFor = Callable[[Callable[[], bool]], None]
 
 
