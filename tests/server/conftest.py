@@ -228,6 +228,13 @@ class ServeProcess:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
         return [int(number) for number in text.split()]
 
+    def close(self) -> None:
+        """End it, however it is."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
         self.process.send_signal(number)
@@ -255,10 +262,7 @@ def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
 
     yield start
     for server in processes:
-        server.process.kill()
-        server.process.wait()
-        assert server.process.stdout is not None
-        server.process.stdout.close()
+        server.close()
 
 
 @pytest.fixture

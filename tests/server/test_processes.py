@@ -1,335 +1,129 @@
-"""``run()`` as a process of its own: starting, draining, crashing, failing clearly."""
+"""A child and its parent: orders, the report, the end of either."""
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import json
 import os
 import signal
-import socket
+import textwrap
 import time
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from consensuspr.client import RewardClient, Rollout, Status
-from consensuspr.v1 import SERVICE_NAME
-from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.server.processes import Child, Report, caught_signals
 
-if TYPE_CHECKING:
-    from tests.server.conftest import ServeProcess, ServeReal
-
-RIGHT = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
-# Only computer algebra decides it.
-SYMBOLIC = r"\boxed{\int_0^6 x dx}"  # only computer algebra decides it
+Start = Callable[..., Child]
 WaitFor = Callable[[Callable[[], bool]], None]
 
 
-def is_alive(pid: int) -> bool:
-    """Tell whether a process is there and no zombie."""
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a child with a body of its own, after ``parent = Parent()``."""
+    children: list[Child] = []
+
+    def start(body: str, **payload: Any) -> Child:
+        program = "import os, sys, subprocess, time\n"
+        program += "from consensuspr.errors import *\n"
+        program += "from consensuspr.server.processes import Parent\nparent = Parent()\n"
+        (tmp_path / "child_of_a_test.py").write_text(program + textwrap.dedent(body))
+        children.append(Child("child_of_a_test", payload, {"PYTHONPATH": str(tmp_path)}))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+
+
+def gone(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
-        return False
-
-
-def score_one(address: str) -> float | None:
-    with RewardClient(address) as client:
-        return client.score([Rollout("ducks", RIGHT)])[0].reward
-
-
-def test_serves_prints_one_line_and_leaves_nothing_behind(serve_real: ServeReal) -> None:
-    server = serve_real(workers=2).wait_until_listening()
-    workers = server.worker_pids()
-    assert len(workers) == 2
-    assert score_one(server.address) == 1.0
-    assert server.stop() == 0
-    assert server.process.stdout is not None
-    assert server.process.stdout.read() == "", "standard output is one line"
-    assert not any(is_alive(pid) for pid in workers)
-    assert list(server.scratch.iterdir()) == []
-
-
-def test_the_supervisor_loads_neither_grpc_nor_the_scorer(serve_real: ServeReal) -> None:
-    server = serve_real(metrics_address="127.0.0.1:0").wait_until_listening()
-    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
-    assert "cygrpc" not in maps
-    assert "pyarrow" not in maps
-    [worker] = server.worker_pids()
-    assert "cygrpc" in Path(f"/proc/{worker}/maps").read_text()
-
-
-def test_a_workers_allocator_keeps_memory_unless_the_operator_says_otherwise(
-    serve_real: ServeReal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MALLOC_TOP_PAD_", "4096")
-    [worker] = serve_real().wait_until_listening().worker_pids()
-    environment = Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
-    assert b"MALLOC_TRIM_THRESHOLD_=67108864" in environment
-    assert b"MALLOC_TOP_PAD_=4096" in environment
-
-
-def test_connections_spread_over_workers(serve_real: ServeReal) -> None:
-    server = serve_real(workers=2, metrics_address="127.0.0.1:0").wait_until_listening()
-    busy = set()
-    for _ in range(40):
-        with RewardClient(server.address) as client:
-            client.server_info()
-            busy |= {pid for pid in server.worker_pids() if established(pid)}
-        if len(busy) == 2:
-            break
-    assert len(busy) == 2
-
-
-def established(pid: int) -> int:
-    """Count the connections that a process has accepted."""
-    inodes = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            link = os.readlink(entry)
-            if link.startswith("socket:["):
-                inodes.add(link[8:-1])
-    rows = [
-        line.split()
-        for table in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
-    ]
-    return sum(row[3] == "01" and row[9] in inodes for row in rows)
-
-
-def start_slow_call(channel: grpc.Channel, seconds: float) -> Any:
-    """Start a call that takes a while; return when it is in work."""
-    rollouts = [pb.Rollout(problem_id="ducks", response=f"SLEEP {seconds}".encode())]
-    call = ScoringServiceStub(channel).Score.future(pb.ScoreRequest(rollouts=rollouts))
-    time.sleep(0.5)
-    assert not call.done()
-    return call
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals, wait_for: WaitFor) -> None:
-    """What is admitted is finished, what is new is refused, health says so, the code is 0."""
-    server = serve_real(slow=True).wait_until_listening()
-    with grpc.insecure_channel(server.address) as channel:
-        admitted = start_slow_call(channel, 3.0)
-        server.process.send_signal(number)
-        health = health_pb2_grpc.HealthStub(channel)
-        check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
-        wait_for(lambda: health.Check(check).status == health_pb2.HealthCheckResponse.NOT_SERVING)
-        with pytest.raises(grpc.RpcError) as refused:
-            ScoringServiceStub(channel).Score(pb.ScoreRequest())
-        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-        [score] = admitted.result(timeout=20).scores
-        assert score.status == pb.STATUS_OK
-    assert server.process.wait(20) == 0
-    assert "drained in" in server.log.read_text()
-
-
-def test_draining_that_takes_too_long_is_cut_short(serve_real: ServeReal) -> None:
-    server = serve_real(slow=True, grace_s=0.3).wait_until_listening()
-    with grpc.insecure_channel(server.address) as channel:
-        call = start_slow_call(channel, 60.0)
-        start = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - start < 15
-        assert call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-    assert "1 requests were not finished within grace_s=0.3" in server.log.read_text()
-
-
-def test_a_second_interrupt_does_not_wait(serve_real: ServeReal) -> None:
-    server = serve_real(slow=True, grace_s=60.0).wait_until_listening()
-    workers = server.worker_pids()
-    with grpc.insecure_channel(server.address) as channel:
-        call = start_slow_call(channel, 60.0)
-        server.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        assert server.stop(signal.SIGINT) == 0
-        assert call.code() is grpc.StatusCode.UNAVAILABLE
-    assert not any(is_alive(pid) for pid in workers)
-
-
-def test_a_worker_that_dies_is_replaced(serve_real: ServeReal, wait_for: WaitFor) -> None:
-    server = serve_real(metrics_address="127.0.0.1:0").wait_until_listening()
-    with RewardClient(server.address, timeout_s=20) as client:
-        assert client.score([Rollout("ducks", RIGHT)])[0].reward == 1.0
-        [first] = server.worker_pids()
-        os.kill(first, signal.SIGKILL)
-        assert client.score([Rollout("ducks", RIGHT)])[0].reward == 1.0, "the client retries"
-    wait_for(lambda: "serves again" in server.log.read_text())
-    [second] = server.worker_pids()
-    assert second != first
-    log = server.log.read_text()
-    assert f"worker 0, process {first}, was ended by SIGKILL after" in log
-    metrics = scrape(server)
-    assert "consensuspr_worker_restarts_total 1.0" in metrics
-    assert 'consensuspr_requests_total{code="OK",method="Score"} 2.0' in metrics
-    assert server.stop() == 0
-
-
-def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal, wait_for: WaitFor) -> None:
-    server = serve_real().wait_until_listening()
-    with RewardClient(server.address) as client:
-        client.score([Rollout("ducks", SYMBOLIC)])  # starts answer processes
-    [worker] = server.worker_pids()
-    family = descendants(worker)
-    assert family
-    os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: not any(is_alive(pid) for pid in family))
-
-
-def descendants(pid: int) -> list[int]:
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    return children + [found for child in children for found in descendants(child)]
-
-
-def test_a_worker_that_cannot_be_replaced_ends_the_server(
-    serve_real: ServeReal, wait_for: WaitFor
-) -> None:
-    hurry = "import consensuspr.server.supervisor as s; s.FIRST_BACKOFF_S = s.MAX_BACKOFF_S = 0.05"
-    server = serve_real(prelude=hurry).wait_until_listening()
-    [snapshot] = server.scratch.glob("consensuspr-*/*.index")
-    snapshot.unlink()
-    os.kill(server.worker_pids()[0], signal.SIGKILL)
-    assert server.process.wait(60) == 1
-    assert "worker 0 failed to start 5 times" in server.log.read_text()
-    assert list(server.scratch.iterdir()) == []
-
-
-def test_workers_do_not_outlive_a_supervisor_that_was_killed(
-    serve_real: ServeReal, wait_for: WaitFor
-) -> None:
-    server = serve_real(workers=2).wait_until_listening()
-    workers = server.worker_pids()
-    server.process.kill()
-    server.process.wait()
-    wait_for(lambda: not any(is_alive(pid) for pid in workers))
-    assert "the supervisor is gone; draining" in server.log.read_text()
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_port_in_use_is_an_error(serve_real: ServeReal, shared: bool) -> None:
-    with socket.socket() as other:
-        if shared:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        server = serve_real(address=address)
-        assert server.process.wait(20) == 1
-        assert server.log.read_text().strip() == f"{address} is in use by another process"
-
-
-def test_a_second_server_does_not_share_the_port_in_silence(serve_real: ServeReal) -> None:
-    first = serve_real().wait_until_listening()
-    second = serve_real(address=first.address)
-    assert second.process.wait(20) == 1
-    assert f"{first.address} is in use by another process" in second.log.read_text()
-    assert score_one(first.address) == 1.0
-    port = first.address
-    assert first.stop() == 0
-    assert serve_real(address=port).wait_until_listening().address == port
-
-
-def test_a_metrics_port_in_use_is_an_error(serve_real: ServeReal) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        server = serve_real(metrics_address=address)
-        assert server.process.wait(20) == 1
-        assert f"metrics address {address} is in use" in server.log.read_text()
+        return True
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("body", "report", "error"),
     [
-        (None, "problems.jsonl: "),
-        (b'{"problem_id": "p"\n', "problems.jsonl:1: "),
-        (b'{"problem_id": "p", "nodes": [{"node_id": "n"}]}\n', "problems.jsonl:1: "),
-        (b'{"problem_id": "p"}\n{"problem_id": "p"}\n', "problems.jsonl:2: "),
-        (gzip.compress(b'{"problem_id": "p"}\n' * 999)[:-20], "problems.jsonl"),
-        (b"PAR1 and then nothing", "problems.jsonl: "),
+        ("assert parent.payload == {'n': 3, 's': 'ü'}\nparent.report_ready()", Report(True), None),
+        (
+            "parent.report_failure(InputError('no such file'))",
+            Report(False, "no such file", True),
+            InputError("no such file"),
+        ),
+        (
+            "parent.report_failure(ConsensusPRError('no port'))",
+            Report(False, "no port", False),
+            ConsensusPRError("no port"),
+        ),
     ],
 )
-def test_a_bad_dataset_is_bad_input(
-    serve_real: ServeReal, tmp_path: Path, content: bytes | None, sentence: str
+def test_a_child_gets_its_orders_and_reports_once(
+    start: Start, wait_for: WaitFor, body: str, report: Report, error: Exception | None
 ) -> None:
-    path = tmp_path / "problems.jsonl"
-    if content is not None:
-        path.write_bytes(content)
-    server = serve_real(datasets={"default": str(path)})
-    assert server.process.wait(30) == 2
-    last = server.log.read_text().strip().splitlines()[-1]
-    assert last.startswith(f"{path.parent}/{sentence}")
-    assert "Traceback" not in server.log.read_text()
-    assert list(server.scratch.iterdir()) == []
+    child = start(body, n=3, s="ü")
+    wait_for(lambda: child.report() is not None)
+    assert child.report() == report
+    wait_for(lambda: child.exit_code() is not None)
+    assert child.describe_exit() == "exited with code 0"
+    if error is not None:
+        assert (type(report.error()), str(report.error())) == (type(error), str(error))
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1:0", "no-such-host.invalid:0"])
-def test_a_bad_address_is_bad_input(serve_real: ServeReal, address: str) -> None:
-    server = serve_real(address=address)
-    assert server.process.wait(30) == 2
-    assert len(server.log.read_text().strip().splitlines()) == 1
-
-
-def test_workers_that_do_not_get_ready_in_time_end_the_server(serve_real: ServeReal) -> None:
-    server = serve_real(start_timeout_s=0.01)
-    assert server.process.wait(30) == 1
-    assert "workers were not ready after start_timeout_s=0.01" in server.log.read_text()
-
-
-def test_a_signal_while_datasets_are_loading_ends_the_server(
-    serve_real: ServeReal, tmp_path: Path, wait_for: WaitFor
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("os._exit(7)", "exited with code 7"),
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+    ],
+)
+def test_a_child_that_dies_without_a_word(
+    start: Start, wait_for: WaitFor, body: str, told: str
 ) -> None:
-    endless = tmp_path / "problems.jsonl"
-    os.mkfifo(endless)  # opening it waits for a writer that never comes
-    server = serve_real(datasets={"default": str(endless)})
-    wait_for(lambda: server.worker_pids() != [])
-    [prepare] = server.worker_pids()
-    assert server.stop() == 0
-    assert not is_alive(prepare)
-    assert list(server.scratch.iterdir()) == []
+    child = start(body)
+    assert child.describe_exit() == "is running"
+    wait_for(lambda: child.exit_code() is not None)
+    assert (child.report(), child.describe_exit()) == (None, told)
 
 
-def test_several_datasets(serve_real: ServeReal, dataset_file: Path) -> None:
-    server = serve_real(datasets={"a": str(dataset_file), "b": str(dataset_file)})
-    server.wait_until_listening()
-    with RewardClient(server.address) as client:
-        info = client.server_info()
-        assert [dataset.name for dataset in info.datasets] == ["a", "b"]
-        assert info.datasets[0].digest == info.datasets[1].digest
-        batch = client.score([Rollout("ducks", RIGHT)], dataset="b")
-        assert (batch[0].status, batch.identity.dataset) == (Status.OK, "b")
+def test_what_a_child_started_dies_with_it(start: Start, wait_for: WaitFor, tmp_path: Path) -> None:
+    child = start(
+        """
+        other = subprocess.Popen(["sleep", "60"])
+        open(parent.payload["path"], "w").write(f"{other.pid}\\n")
+        time.sleep(60)
+        """,
+        path=str(tmp_path / "pid"),
+    )
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+    other = int((tmp_path / "pid").read_text())
+    child.kill()
+    wait_for(lambda: gone(other))
+    child.kill()  # again does no harm
 
 
-def test_metrics_add_up_over_workers_and_json_logs(serve_real: ServeReal) -> None:
-    server = serve_real(workers=2, metrics_address="127.0.0.1:0", log_format="json")
-    server.wait_until_listening()
-    for _ in range(10):
-        assert score_one(server.address) == 1.0
-    metrics = scrape(server)
-    assert 'consensuspr_rollouts_total{data_source="toy",status="OK"} 10.0' in metrics
-    assert "consensuspr_queue_bytes 0.0" in metrics
-    assert "pid=" not in metrics
-    roles = {json.loads(line)["role"] for line in server.log.read_text().splitlines()}
-    assert roles >= {"supervisor", "prepare"}
+def test_a_child_learns_that_its_parent_is_gone(start: Start, wait_for: WaitFor) -> None:
+    child = start("parent.when_gone(lambda: os._exit(5))\nparent.report_ready()\ntime.sleep(60)")
+    wait_for(lambda: child.report() is not None)
+    assert child.exit_code() is None
+    stdin = child._process.stdin
+    assert stdin is not None
+    stdin.close()
+    wait_for(lambda: child.exit_code() is not None)
+    assert child.describe_exit() == "exited with code 5"
+    child._process.stdin = None
 
 
-def scrape(server: ServeProcess) -> str:
-    """Read the metrics of a server that logs where they are."""
-    log = server.log.read_text()
-    address = log.partition("metrics on ")[2].split()[0].strip('",}')
-    with urllib.request.urlopen(address, timeout=10) as reply:
-        text: str = reply.read().decode()
-    return text
+def test_signals_are_collected_while_a_block_lasts() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with caught_signals() as signals:
+        assert signals.take() == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        deadline, taken = time.monotonic() + 5, list[signal.Signals]()
+        while len(taken) < 2 and time.monotonic() < deadline:
+            taken += signals.take()
+        assert sorted(taken) == [signal.SIGINT, signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
