@@ -1,8 +1,14 @@
-"""What is let in, and what a refused caller is told."""
+"""What is let in, whose turn it is to compute, and in which order work is done."""
 
 from __future__ import annotations
 
+import gc
 import math
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -16,6 +22,8 @@ from consensuspr.server.admission import (
     STANDING_REQUESTS,
     STANDING_WAIT_S,
     Admission,
+    Slots,
+    WorkingThreads,
 )
 
 
@@ -265,3 +273,203 @@ def test_a_burst_is_queued_again_after_a_time_without_refusals(
     for _ in range(STANDING_REQUESTS):
         assert admission.admit(1_000_000, "one") is None
     assert (admission.admit(1_000_000, "one") is None) is queued
+
+
+class Other:
+    """A thread that takes a turn and keeps it until it is told to stop."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+        self._slots = slots
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._slots.held():
+            self.entered.set()
+            assert self.leave.wait(20)
+
+    def end(self) -> None:
+        self.leave.set()
+        self._thread.join(20)
+
+
+def test_no_more_have_a_turn_than_there_are() -> None:
+    slots = Slots(2)
+    others = [Other(slots) for _ in range(3)]
+    entered = [other for other in others if other.entered.wait(0.3)]
+    assert len(entered) == 2
+    entered[0].end()
+    assert all(other.entered.wait(20) for other in others)
+    for other in others:
+        other.end()
+
+
+def test_a_lent_turn_is_anothers_until_it_is_taken_back() -> None:
+    slots = Slots(1)
+    back = threading.Event()
+
+    def lend() -> None:
+        with slots.held():
+            with slots.lent():
+                other.append(Other(slots))
+                assert other[0].entered.wait(20)
+            back.set()
+
+    other: list[Other] = []
+    lender = threading.Thread(target=lend)
+    lender.start()
+    assert not back.wait(0.3), "the other has it"
+    other[0].end()
+    assert back.wait(20)
+    lender.join(20)
+    last = Other(slots)
+    assert last.entered.wait(20), "it was given back"
+    last.end()
+
+
+def test_who_lent_a_turn_comes_before_who_waits_for_a_first_one() -> None:
+    slots = Slots(1)
+    back = threading.Event()
+    lent = threading.Event()
+    go_on = threading.Event()
+
+    def lend() -> None:
+        with slots.held():
+            with slots.lent():
+                lent.set()
+                assert go_on.wait(20)
+            back.set()
+
+    lender = threading.Thread(target=lend)
+    lender.start()
+    assert lent.wait(20)
+    first = Other(slots)
+    assert first.entered.wait(20)
+    second = Other(slots)
+    go_on.set()
+    assert not back.wait(0.3), "the first has the turn"
+    assert not second.entered.is_set()
+    first.end()
+    assert back.wait(20)
+    lender.join(20)
+    assert second.entered.wait(20)
+    second.end()
+
+
+def test_no_turn_stays_free_while_somebody_waits() -> None:
+    """Two turns come back while a lender waits: one is the lender's, one the newcomer's."""
+    slots = Slots(2)
+    holders = [Other(slots) for _ in range(2)]
+    assert all(holder.entered.wait(20) for holder in holders)
+    newcomer = Other(slots)
+    assert not newcomer.entered.wait(0.1)
+    # A lender that wants its turn back and is slow to come for it.
+    slots._lenders += 1
+    for holder in holders:
+        holder.end()
+    assert newcomer.entered.wait(20)
+    slots._lenders -= 1
+    newcomer.end()
+
+
+def test_who_has_no_turn_lends_none() -> None:
+    slots = Slots(1)
+    with slots.lent():
+        pass
+    first = Other(slots)
+    assert first.entered.wait(20)
+    second = Other(slots)
+    assert not second.entered.wait(0.3)
+    first.end()
+    assert second.entered.wait(20)
+    second.end()
+
+
+@pytest.fixture
+def threads() -> Iterator[WorkingThreads]:
+    """Four threads that share one turn."""
+    working = WorkingThreads(4, Slots(1))
+    yield working
+    working.close()
+
+
+class Gate:
+    """Work that lasts until it is let go."""
+
+    def __init__(self, threads: WorkingThreads) -> None:
+        self.begun = threading.Event()
+        self.open = threading.Event()
+        self.done = threads.submit(self._wait)
+        assert self.begun.wait(20)
+
+    def _wait(self) -> None:
+        self.begun.set()
+        assert self.open.wait(20)
+
+
+def test_work_is_begun_in_order_of_arrival(threads: WorkingThreads) -> None:
+    gate = Gate(threads)
+    begun: list[int] = []
+    futures = [threads.submit(partial(begun.append, number)) for number in range(200)]
+    gate.open.set()
+    for future in futures:
+        future.result(20)
+    assert begun == list(range(200))
+
+
+def test_what_work_returns_or_raises_is_its_submitters(threads: WorkingThreads) -> None:
+    def fail() -> None:
+        raise ValueError("of its own")
+
+    failed = threads.submit(fail)
+    assert threads.submit(lambda: 7).result(20) == 7
+    with pytest.raises(ValueError, match="of its own"):
+        failed.result(20)
+
+
+def test_what_is_cancelled_before_its_turn_is_not_begun(threads: WorkingThreads) -> None:
+    gate = Gate(threads)
+    begun: list[str] = []
+    left = threads.submit(lambda: begun.append("left"))
+    stayed = threads.submit(lambda: begun.append("stayed"))
+    assert left.cancel()
+    gate.open.set()
+    stayed.result(20)
+    assert begun == ["stayed"]
+
+
+def test_the_memory_of_work_that_failed_is_free_when_nobody_waits(
+    threads: WorkingThreads,
+) -> None:
+    class Request:
+        pass
+
+    gone = threading.Event()
+
+    def fail() -> None:
+        request = Request()
+        weakref.finalize(request, gone.set)
+        raise ValueError("too late")
+
+    gc.disable()
+    try:
+        threads.submit(fail)  # and its future is dropped
+        assert threads.submit(lambda: True).result(20)
+        assert gone.wait(20)
+    finally:
+        gc.enable()
+
+
+def test_closing_drops_what_has_not_begun_and_takes_nothing_more(threads: WorkingThreads) -> None:
+    gate = Gate(threads)
+    waiting = [threads.submit(lambda: None) for _ in range(10)]
+    threads.close()
+    for future in waiting:
+        with pytest.raises(CancelledError):
+            future.result(20)
+    with pytest.raises(RuntimeError):
+        threads.submit(lambda: None)
+    gate.open.set()
+    gate.done.result(20)

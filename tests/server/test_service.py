@@ -22,12 +22,13 @@ from consensuspr.client import RewardClient
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
-from consensuspr.server.service import Draining
+from consensuspr.server.service import Abort, Draining, RunningCall
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.server.conftest import InProcessServer, Serve
+
 
 RequestFor = Callable[..., pb.ScoreRequest]
 WaitFor = Callable[[Callable[[], bool]], None]
@@ -508,3 +509,22 @@ def test_every_code_that_is_sent_is_documented(repository: Path) -> None:
     documented = set(re.findall(r"^\| `([A-Z_]+)` \|", text, flags=re.MULTILINE))
     # gRPC itself answers for methods that are not there.
     assert documented == sent | {"UNIMPLEMENTED"}
+
+
+def test_work_goes_on_while_somebody_waits() -> None:
+    RunningCall().check()
+    RunningCall(time.monotonic() + 60).check()
+
+
+def test_work_stops_at_the_deadline() -> None:
+    with pytest.raises(Abort) as caught:
+        RunningCall(time.monotonic()).check()
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_work_stops_when_the_caller_leaves() -> None:
+    call = RunningCall(time.monotonic() + 60)
+    call.abandon()
+    with pytest.raises(Abort) as caught:
+        call.check()
+    assert caught.value.code is grpc.StatusCode.CANCELLED

@@ -1,8 +1,10 @@
-"""Messages and values: what one side encodes, the other decodes to the same."""
+"""Messages and values: what one side encodes, the other decodes to the same; batches in pieces."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from consensuspr.scoring.types import (
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
+    cut,
     decode_identity,
     decode_options,
     decode_reward,
@@ -259,3 +262,39 @@ def _over_the_wire(message: Any) -> Any:
     back = type(message)()
     back.ParseFromString(message.SerializeToString())
     return back
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 60), st.integers(1, 7))
+def test_pieces_hold_all_items_in_order_within_bounds(
+    sizes: list[int], max_bytes: int, max_items: int
+) -> None:
+    pieces = list(cut(sizes, lambda size: size, max_bytes, max_items))
+    assert [size for piece in pieces for size in piece] == sizes
+    for piece in pieces:
+        assert len(piece) <= max_items
+        assert len(piece) <= 1 or sum(piece) <= max_bytes
+
+
+@given(st.lists(st.integers(0, 50), min_size=2), st.integers(1, 60), st.integers(1, 7))
+def test_no_two_neighbours_would_have_fitted_into_one(
+    sizes: list[int], max_bytes: int, max_items: int
+) -> None:
+    pieces = list(cut(sizes, lambda size: size, max_bytes, max_items))
+    for piece, following in pairwise(pieces):
+        assert len(piece) == max_items or sum(piece) + following[0] > max_bytes
+
+
+def test_nothing_is_one_empty_piece() -> None:
+    assert list(cut([], len, 10, 10)) == [[]]
+
+
+def test_items_are_drawn_when_their_piece_is_built() -> None:
+    drawn: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(100):
+            drawn.append(item)
+            yield item
+
+    next(cut(items(), lambda _: 1, 5, 100))
+    assert drawn == list(range(6))

@@ -1,0 +1,168 @@
+"""Equal forms for nodes that have none, in this process and by children."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensuspr.core import derive_forms, normalize
+from consensuspr.data import open_writer
+from consensuspr.errors import DataError
+from consensuspr.scoring import DatasetIndex, derive, derive_dataset
+from consensuspr.scoring.derive import DerivePool
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "url": "kept",
+        "problem_id": "a",
+        "nodes": [
+            {"expressions": ["48/2=24", "24=48/2"], "note": "kept too"},
+            {"expressions": ["9*2=18"], "derived": ["18=2*9"]},
+        ],
+    },
+    {"problem_id": "b", "nodes": None},
+    {"problem_id": "c"},
+    {"problem_id": "d", "nodes": [{"expressions": ["48/2=24"]}]},
+]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    with open_writer(path) as out:
+        for row in rows:
+            out.write(row)
+    return path
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_only_missing_forms_are_filled_in_and_all_else_stays(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", ROWS)
+    seen: list[int] = []
+    report, derived = derive_dataset(source, tmp_path / "out.jsonl", progress=seen.append)
+    rows = read(tmp_path / "out.jsonl")
+    both = rows[0]["nodes"][0].pop("derived")
+    written = {normalize("48/2=24"), normalize("24=48/2")}
+    expected = {normalize(f) for e in ("48/2=24", "24=48/2") for f in derive_forms(e)} - written
+    assert {normalize(form) for form in both} == expected
+    assert len(both) == len(expected)  # each once
+    assert rows[3]["nodes"][0].pop("derived") == derive_forms("48/2=24")
+    assert rows == ROWS
+    assert seen == [1, 2, 3, 4]
+    assert report.rows == 4
+    assert (derived.nodes, derived.expressions) == (2, 2)
+    assert derived.forms == len(both) + len(derive_forms("48/2=24"))
+
+
+def test_forms_are_made_anew_on_request(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", ROWS)
+    derive_dataset(source, tmp_path / "out.jsonl", again=True)
+    nodes = read(tmp_path / "out.jsonl")[0]["nodes"]
+    assert nodes[1]["derived"] == derive_forms("9*2=18")
+
+
+def test_deriving_into_the_file_or_at_load_is_the_same(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", ROWS)
+    derive_dataset(source, tmp_path / "out.parquet")
+    at_load = DatasetIndex.load(source, derive="missing")
+    stored = DatasetIndex.load(tmp_path / "out.parquet", derive="stored")
+    assert at_load.digest == stored.digest
+
+
+def test_a_dataset_may_be_derived_in_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "set.jsonl", ROWS)
+    derive_dataset(path, path)
+    before = path.read_bytes()
+    derive_dataset(path, path)
+    assert path.read_bytes() == before
+
+
+def test_a_bad_row_leaves_nothing_behind(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [*ROWS, {"problem_id": 5}])
+    with pytest.raises(DataError, match=":5: problem_id must be a string"):
+        derive_dataset(source, tmp_path / "out.jsonl")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["in.jsonl"]
+    report, _ = derive_dataset(source, tmp_path / "out.jsonl", on_error="skip")
+    assert (report.rows, report.skipped) == (4, 1)
+
+
+def many(count: int, first: int = 0) -> list[str]:
+    return [f"{n}+{n + 1}={2 * n + 1}" for n in range(first, first + count)]
+
+
+def alone(expressions: list[str]) -> dict[str, list[str]]:
+    return {text: derive_forms(text) for text in expressions}
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start children at once."""
+    monkeypatch.setattr(derive, "ALONE_S", 0.0)
+
+
+@pytest.mark.usefixtures("eager")
+def test_children_give_what_this_process_gives() -> None:
+    with DerivePool(2) as pool:
+        for first in (0, 10):  # the children stay for the next portion
+            texts = [*many(7, first), "", "\ud800", 'quote " and \n line']
+            assert pool.derive(texts) == alone(texts)
+        children = list(pool._children)
+        assert len(children) == 2
+        assert pool.derive([]) == {}
+    assert all(child.returncode is not None for child in children)
+
+
+def test_small_sets_start_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **kwargs: pytest.fail("started"))
+    with DerivePool() as pool:
+        assert pool.derive(many(70)) == alone(many(70))
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(("cores", "children"), [(2, 2), (40, 3)])
+def test_children_are_one_a_core_and_not_without_end(
+    monkeypatch: pytest.MonkeyPatch, cores: int, children: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(derive, "MAX_CHILDREN", 3)
+    with DerivePool() as pool:
+        assert pool.derive(many(7)) == alone(many(7))
+        assert len(pool._children) == children
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("processes", [0, 1])
+def test_no_children_on_request(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **kwargs: pytest.fail("started"))
+    with DerivePool(processes) as pool:
+        assert pool.derive(many(5)) == alone(many(5))
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_child_that_does_not_start_is_told_and_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sys.executable", "/absent/python")
+    with DerivePool(2) as pool:
+        assert pool.derive(many(20)) == alone(many(20))
+        assert pool.derive(many(20)) == alone(many(20))
+    assert len([text for text in caplog.messages if "since one failed" in text]) == 1
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_child_that_dies_is_told_and_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    with DerivePool(2) as pool:
+        pool.derive(many(4))
+        children: list[Any] = list(pool._children)
+        os.kill(children[1].pid, signal.SIGKILL)
+        children[1].wait()
+        assert pool.derive(many(20)) == alone(many(20))
+        assert all(child.returncode is not None for child in children)
+    assert "deriving without child processes, since one failed" in caplog.text
