@@ -7,12 +7,14 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
+from consensuspr.scoring.types import Status
 from tests.consensusbench.openai_server import OpenAIServer
 
 WriteDataset = Callable[..., Path]
@@ -31,6 +33,45 @@ def problem(number: int, **changes: Any) -> dict[str, Any]:
         ],
         **changes,
     }
+
+
+def scored_rollout(**changes: Any) -> ScoredRollout:
+    """Return a scored rollout without a file; right and without nodes unless said otherwise."""
+    values: dict[str, Any] = {
+        "problem_id": "p",
+        "rollout_id": "r",
+        "model": "m",
+        "data_source": "s",
+        "status": Status.OK,
+        "acc": 1.0,
+        "matched": (),
+        "spans": None,
+        "num_tokens": None,
+        "num_chars": 100,
+        "answer": None,
+        "answer_method": "",
+        "file": 0,
+        "row": 0,
+    }
+    return ScoredRollout(**values | changes)
+
+
+def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
+    """Return the facts of a problem with these nodes."""
+    names = tuple(f"n{place}" for place in range(1, len(is_final) + 1))
+    values: dict[str, Any] = {
+        "problem_id": "p",
+        "data_source": "s",
+        "problem": "?",
+        "ground_truth": None,
+        "difficulty": None,
+        "split": None,
+        "node_ids": names,
+        "labels": names,
+        "is_final": tuple(is_final),
+        "types": ("equation",) * len(is_final),
+    }
+    return ProblemFacts(**values | changes)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from consensusbench.evaluation.scored import (
     ScoredRollout,
     ScoredSet,
 )
-from consensuspr.scoring.types import Status
+from tests.consensusbench.conftest import problem_facts, scored_rollout
 
 
 def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
@@ -45,44 +45,17 @@ def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
 
 def facts(problem_id: str, is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     """Return a problem with one node for each element of ``is_final``."""
-    values: dict[str, Any] = {
-        "problem_id": problem_id,
-        "data_source": "",
-        "problem": "",
-        "ground_truth": "1",
-        "difficulty": None,
-        "split": None,
-        "node_ids": tuple(f"n{at + 1}" for at in range(len(is_final))),
-        "labels": tuple(f"node {at + 1}" for at in range(len(is_final))),
-        "is_final": tuple(is_final),
-        "types": ("equation",) * len(is_final),
-        **changes,
-    }
-    return ProblemFacts(**values)
+    plain = {"data_source": "", "problem": "", "ground_truth": "1"}
+    return problem_facts(is_final, **{"problem_id": problem_id} | plain | changes)
 
 
 def rollout(
     problem_id: str, acc: float | None, matched: Sequence[int], **changes: Any
 ) -> ScoredRollout:
     """Return a scored rollout; a 1 in ``matched`` is a node that was found."""
-    values: dict[str, Any] = {
-        "problem_id": problem_id,
-        "rollout_id": "",
-        "model": "",
-        "data_source": "",
-        "status": Status.OK,
-        "acc": acc,
-        "matched": tuple(map(bool, matched)),
-        "spans": None,
-        "num_tokens": None,
-        "num_chars": 100,
-        "answer": None,
-        "answer_method": "",
-        "file": 0,
-        "row": 0,
-        **changes,
-    }
-    return ScoredRollout(**values)
+    hits = tuple(map(bool, matched))
+    plain = {"problem_id": problem_id, "rollout_id": "", "model": "", "data_source": ""}
+    return scored_rollout(**{**plain, "acc": acc, "matched": hits, **changes})
 
 
 def scored_set(problems: Sequence[ProblemFacts], *rollouts: ScoredRollout) -> ScoredSet:

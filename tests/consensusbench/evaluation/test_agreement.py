@@ -19,6 +19,7 @@ from consensusbench.evaluation.agreement import (
     same_statements,
 )
 from consensusbench.evaluation.estimates import ONE_PROBLEM
+from consensusbench.evaluation.tables import agreement_notes
 from consensuspr.data import Node, Problem
 from consensuspr.errors import InputError
 
@@ -120,6 +121,9 @@ def test_the_figures_by_hand(tmp_path: Path) -> None:
     assert 0 <= found.recall.low < 0.6 < found.recall.high <= 1
     said = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert said["problems"][1]["missed"] == [["n2", "36+4=40"]]
+    notes = list(agreement_notes(found, 0.95))
+    assert "1 annotated problems are not in the dataset and left out: p7" in notes
+    assert "1 problems have no nodes in either" in notes
 
 
 def test_a_dataset_agrees_with_itself(repository: Path) -> None:
@@ -130,7 +134,9 @@ def test_a_dataset_agrees_with_itself(repository: Path) -> None:
 
 def test_one_problem_has_no_interval(tmp_path: Path) -> None:
     path = write(tmp_path / "o.jsonl", {"p1": ["3*4=12"]})
-    assert agreement_of_files(path, path).recall.no_interval == ONE_PROBLEM
+    found = agreement_of_files(path, path)
+    assert found.recall.no_interval == ONE_PROBLEM
+    assert f"no intervals: {ONE_PROBLEM}" in agreement_notes(found, 0.95)
 
 
 def test_only_so_many_are_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consensuspr.scoring.types import Status
+from tests.consensusbench.conftest import scored_rollout
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
@@ -171,31 +171,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return write_page(tmp_path_factory.mktemp("hostile"), problems, rollouts)
 
 
-def scored(
-    problem_id: str = "p1",
-    *,
-    acc: float | None = 1.0,
-    matched: tuple[bool, ...] = (),
-    row: int = 0,
-    **changes: Any,
-) -> ScoredRollout:
+def scored(problem_id: str = "p1", *, row: int = 0, **changes: Any) -> ScoredRollout:
     """Return a scored rollout without a file."""
-    from consensusbench.evaluation.scored import ScoredRollout
-
-    values: dict[str, Any] = {
-        "problem_id": problem_id,
-        "rollout_id": f"r{row}",
-        "model": "m",
-        "data_source": "s",
-        "status": Status.OK,
-        "acc": acc,
-        "matched": matched,
-        "spans": None,
-        "num_tokens": None,
-        "num_chars": 100,
-        "answer": None,
-        "answer_method": "",
-        "file": 0,
-        "row": row,
-    }
-    return ScoredRollout(**values | changes)
+    name = f"r{row}"
+    return scored_rollout(problem_id=problem_id, rollout_id=name, row=row, **changes)

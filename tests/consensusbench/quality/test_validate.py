@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from consensusbench.quality import (
     Code,
@@ -17,7 +19,9 @@ from consensusbench.quality import (
     ValidationSettings,
     validate_dataset,
 )
+from consensusbench.quality.validate import RowCounts, checked_problems, row_faults
 from consensuspr.core import derive_forms
+from consensuspr.data import parse_problem
 from consensuspr.errors import DataError, InputError
 
 Write = Callable[..., Path]
@@ -208,7 +212,7 @@ def rollouts_of(count: int, response: str, problem_id: str) -> list[dict[str, An
     ]
 
 
-def test_rollouts_show_nodes_that_strangers_hit_and_nodes_that_nobody_hits(
+def test_rollouts_show_nodes_that_unrelated_ones_hit_and_nodes_that_nobody_hits(
     write_dataset: Write,
 ) -> None:
     # Rollouts of q hit "a common phrase" of p two times in twenty, and no rollout hits n2.
@@ -231,8 +235,8 @@ def test_rollouts_show_nodes_that_strangers_hit_and_nodes_that_nobody_hits(
         for one in told
         if one.code in (Code.UNRELATED_MATCH, Code.NEVER_MATCHED)
     ]
-    # The final node is the same in p and q: 20 of 20 strangers hit p's.  Of q's nodes only 3
-    # strangers were seen, too few; r has 2 rollouts, too few.
+    # The final node is the same in p and q: 20 of 20 others hit p's.  Of q's nodes only 3
+    # others were seen, too few; r has 2 rollouts, too few.
     assert of_rollouts == [
         (Code.UNRELATED_MATCH, "p", "common"),
         (Code.UNRELATED_MATCH, "p", "rare"),
@@ -276,3 +280,104 @@ def test_worst_comes_first_in_the_report(write_dataset: Write) -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="must be"):
         ValidationSettings(**settings)
+
+
+SOUND_NODE = {"expressions": ["1+1=2"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "faults"),
+    [
+        ({}, ["problem_id is missing"]),
+        (
+            {"problem_id": 3, "split": "dev", "ground_truth": 4},
+            [
+                "problem_id must be a string, got 3",
+                "split must be train or test or null, got 'dev'",
+                "ground_truth must be a string, got 4",
+            ],
+        ),
+        (
+            {
+                "problem_id": "p",
+                "nodes": [
+                    SOUND_NODE,
+                    {"expressions": [], "type": "sum"},
+                    7,
+                    {"expressions": ["x", 5], "is_final": 1, "support": -1},
+                ],
+            },
+            [
+                "nodes[1] has no expressions",
+                "nodes[1].type must be equation, value, proposition or expression, got 'sum'",
+                "nodes[2] must be an object, got 7",
+                "nodes[3].expressions[1] must be a string, got 5",
+                "nodes[3].is_final must be true or false, got 1",
+                "nodes[3].support must be a whole number of 0 or more, got -1",
+            ],
+        ),
+        (
+            {
+                "problem_id": "p",
+                "nodes": [SOUND_NODE | {"node_id": "n"}, SOUND_NODE | {"node_id": "n"}],
+            },
+            ["nodes[1] repeats node_id 'n' of nodes[0]"],
+        ),
+        ({"problem_id": "p", "nodes": "n"}, ["nodes must be a list, got 'n'"]),
+        ({"problem_id": "p", "nodes": [SOUND_NODE]}, []),
+    ],
+)
+def test_all_faults_of_a_row_are_named(row: dict[str, Any], faults: list[str]) -> None:
+    assert row_faults(row) == faults
+
+
+def test_good_rows_come_through_and_bad_ones_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    lines = [
+        json.dumps({"problem_id": "a", "nodes": [SOUND_NODE], "answer_rule": "auto"}),
+        "{not json",
+        json.dumps({"problem_id": "a"}),
+        json.dumps({"problem_id": "b", "answer_rule": "dapo"}),
+        json.dumps({"problem_id": "c", "split": 1, "nodes": 2}),
+        json.dumps({"problem_id": "d"}),
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    counts, told = RowCounts(), list[DatasetFinding]()
+    good = [(line, one.problem_id) for line, one in checked_problems(path, counts, told.append)]
+    assert good == [(1, "a"), (6, "d")]
+    assert (counts.good, counts.bad) == (2, 4)
+    assert {one.code for one in told} == {Code.SCHEMA}
+    assert [(one.line, one.problem_id) for one in told] == [
+        (2, None),
+        (3, "a"),
+        (4, "b"),
+        (5, "c"),
+        (5, "c"),
+    ]
+    assert "is not JSON" in told[0].message
+    assert "is already that of line 1" in told[1].message
+    assert "differs from 'auto' of line 1" in told[2].message
+
+
+def test_a_file_that_is_none_stops(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        list(checked_problems(tmp_path / "none.jsonl", RowCounts(), lambda finding: None))
+
+
+_LEAVES = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x", "test"])
+_NODE_KEYS = ("node_id", "label", "type", "expressions", "derived", "support", "is_final", "other")
+_NODES = st.dictionaries(st.sampled_from(_NODE_KEYS), _LEAVES | st.lists(_LEAVES, max_size=2))
+_KEYS = ("problem_id", "data_source", "problem", "ground_truth", "split", "metadata", "answer_rule")
+_ROWS = st.dictionaries(
+    st.sampled_from(_KEYS), _LEAVES | st.lists(_LEAVES, max_size=2)
+) | st.fixed_dictionaries({"problem_id": _LEAVES, "nodes": st.lists(_LEAVES | _NODES, max_size=3)})
+
+
+@given(_ROWS)
+def test_a_row_has_faults_exactly_where_the_schema_refuses_it(row: dict[str, Any]) -> None:
+    try:
+        parse_problem(row)
+    except DataError as fault:
+        assert fault.reason in row_faults(row)
+    else:
+        assert row_faults(row) == []

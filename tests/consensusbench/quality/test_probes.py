@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
+from consensusbench.extraction.statements import Truth, truth_of
+from consensusbench.quality import probes
+from consensusbench.quality.probes import (
+    MAX_NUMBERS,
+    Attack,
+    ProbeReport,
+    ProbeSettings,
+    RolloutSample,
+    SurveyedRollout,
+    fixed_attacks,
+    hit_rates,
+    match_unrelated,
+    nouns_in,
+    number_salad,
+    numbers_in,
+    probe_dataset,
+    quantities,
+)
 from consensuspr.errors import InputError
 
 Write = Callable[..., Path]
@@ -160,3 +180,154 @@ def test_it_can_be_told_as_json(report: ProbeReport) -> None:
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="at least 1 character, got 0"):
         ProbeSettings(budget_chars=0)
+
+
+def test_enumerations_run_to_300_where_there_is_room() -> None:
+    texts = fixed_attacks(budget=10_000)
+    assert texts[Attack.ENUMERATION].splitlines() == [f"={value}" for value in range(301)]
+    assert texts[Attack.LIST].split(", ") == [str(value) for value in range(301)]
+    assert texts[Attack.ASSIGNMENTS].splitlines()[-1] == "x=300"
+
+
+def test_an_enumeration_ends_at_its_budget() -> None:
+    assert fixed_attacks(budget=8)[Attack.ENUMERATION] == "=0\n=1\n=2"
+    assert fixed_attacks(budget=1)[Attack.ENUMERATION] == ""
+
+
+def test_products_come_smallest_first() -> None:
+    lines = fixed_attacks(budget=60)[Attack.PRODUCTS].splitlines()
+    assert lines[:6] == ["1*1=1", "1*2=2", "2*2=4", "1*3=3", "2*3=6", "3*3=9"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "numbers"),
+    [
+        ("Ann has 3 boxes of 1,200 pens at $0.50.", [3, 1200, Fraction(1, 2)]),
+        ("Half of the 20, twice as many, a dozen.", [Fraction(1, 2), 20, 2, 12]),
+        ("A .5 share of 3.25", [Fraction(1, 2), Fraction(13, 4)]),
+        ("7 and seven and 7", [7]),
+        ("0 apples", []),
+        ("", []),
+    ],
+)
+def test_numbers_are_found_in_figures_and_words(problem: str, numbers: list[Fraction]) -> None:
+    assert numbers_in(problem) == numbers
+
+
+def test_a_table_of_numbers_is_cut_short() -> None:
+    assert len(numbers_in(" ".join(map(str, range(1, 1000))))) == MAX_NUMBERS
+
+
+def test_a_salad_combines_the_numbers_and_then_the_results() -> None:
+    lines = number_salad("Tom bakes 48 buns and eats 2.", budget=2000).splitlines()
+    assert {"48*2=96", "48+2=50", "48-2=46", "48/2=24", "48+48=96"} <= set(lines)
+    # 24 is a result of the first level: the second works on with it.
+    assert lines.index("24*48=1152") > lines.index("48/2=24")
+
+
+def test_a_salad_without_numbers_is_empty() -> None:
+    assert number_salad("Prove that it is so.", budget=100) == ""
+
+
+@given(st.text(max_size=80), st.integers(0, 600))
+def test_a_salad_keeps_to_its_budget_and_to_the_truth(problem: str, budget: int) -> None:
+    salad = number_salad(problem, budget)
+    assert len(salad) <= budget
+    assert {truth_of(line) for line in salad.splitlines()} <= {Truth.TRUE}
+
+
+@pytest.mark.parametrize(
+    ("problem", "nouns"),
+    [
+        ("Tom walks 4 miles in 2 hours and 5 miles more.", ["miles", "hours"]),
+        ("A 12-inch pipe costs $3", ["inch", "dollars"]),
+        ("1 aaa 2 bbb 3 ccc 4 ddd 5 eee", ["aaa", "bbb", "ccc", "ddd"]),
+        ("Prove that it is so.", []),
+    ],
+)
+def test_nouns_stand_behind_numbers(problem: str, nouns: list[str]) -> None:
+    assert nouns_in(problem) == nouns
+
+
+def test_quantities_are_counted_within_the_budget() -> None:
+    assert quantities("4 miles in 2 hours", budget=32) == "1 miles, 1 hours, 2 miles"
+    assert quantities("no numbers", budget=32) == ""
+
+
+_ROLLOUTS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.text(alphabet="xy=1", min_size=1, max_size=9)),
+    max_size=40,
+)
+
+
+def sampled(rollouts: list[tuple[str, str]]) -> RolloutSample:
+    sample = RolloutSample(per_source=5, max_chars=20)
+    for problem_id, text in rollouts:
+        sample.add("s", problem_id, text)
+    return sample
+
+
+@given(_ROLLOUTS, st.randoms(use_true_random=False))
+def test_order_does_not_matter(rollouts: list[tuple[str, str]], random: object) -> None:
+    shuffled = list(rollouts)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert sampled(rollouts).of("s") == sampled(shuffled).of("s")
+
+
+@given(_ROLLOUTS)
+def test_it_stays_within_its_bounds(rollouts: list[tuple[str, str]]) -> None:
+    kept = sampled(rollouts).of("s")
+    assert len(kept) <= 5
+    assert sum(len(one.text) for one in kept) <= 20 or len(kept) == 1
+    assert {(one.problem_id, one.text) for one in kept} <= set(rollouts)
+
+
+def test_one_long_rollout_stays_and_counts_with_its_beginning() -> None:
+    sample = RolloutSample(max_chars=10)
+    sample.add("s", "p", "x" * 200_000)
+    [kept] = sample.of("s")
+    assert len(kept.text) == 1 << 17
+
+
+def test_the_same_text_for_the_same_problem_counts_once() -> None:
+    sample = RolloutSample()
+    for problem_id in ("p", "p", "q"):
+        sample.add("s", problem_id, "same")
+    assert sorted(one.problem_id for one in sample.of("s")) == ["p", "q"]
+
+
+def test_sources_are_kept_apart() -> None:
+    sample = RolloutSample()
+    for text in ("a", "abc", "abcde"):
+        sample.add("s", "p", text)
+    sample.add("t", "q", "x")
+    assert (sample.typical_chars("s"), sample.typical_chars("t")) == (3, 1)
+    assert sample.typical_chars("u") is None
+    assert sample.of("u") == []
+
+
+SAMPLE = [
+    SurveyedRollout("p1", "so 2*3=6"),
+    SurveyedRollout("p2", "here 7+8=15, and 2*3=6"),
+    SurveyedRollout("p3", "nothing at all"),
+]
+PATTERNS = [
+    ("p1", [["2*3=6", "6=2*3"], ["9*9=81"]]),
+    ("p2", [["7+8=15"]]),
+    ("p4", [["2*3=6"], ["7+8=15"], ["x=1"]]),
+]
+
+
+@pytest.mark.parametrize("pool_nodes", [1, 3, 1024])
+def test_own_rollouts_are_left_out(pool_nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "POOL_NODES", pool_nodes)
+    found = match_unrelated(PATTERNS, SAMPLE, threads=1)
+    # p1 sees the rollouts of p2 and p3, of which one hits its first node.
+    assert [len(hits) for hits in found] == [2, 2, 3]
+    rates = [hit_rates(hits).tolist() for hits in found]
+    assert rates == [[0.5, 0.0], [0.0], pytest.approx([2 / 3, 1 / 3, 0.0])]
+
+
+def test_without_rollouts_every_rate_is_0() -> None:
+    [hits] = match_unrelated(PATTERNS[:1], [], threads=1)
+    assert (len(hits), hit_rates(hits).tolist()) == (0, [0.0, 0.0])

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 from dataclasses import replace
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
 
-from consensusbench.evaluation.metrics import SCHEMA, EvaluationSettings, GroupMetrics, evaluate
+from consensusbench.evaluation.estimates import ONE_PROBLEM, percentile_interval, problem_weights
+from consensusbench.evaluation.metrics import (
+    ALL_ALIKE,
+    FEW_PROBLEMS,
+    MAX_NAMED,
+    ONE_CLASS,
+    SCHEMA,
+    TOO_FEW,
+    EvaluationSettings,
+    GroupMetrics,
+    consistency_of,
+    evaluate,
+    pass_at_k,
+    pass_at_k_estimate,
+    weighted_figures,
+)
 from consensusbench.evaluation.scored import ScoredRollout, ScoredSet, columns_of
 from consensusbench.evaluation.tables import evaluation_notes, latex_of, write_csv, write_latex
 from consensuspr.errors import InputError
@@ -310,7 +329,7 @@ def rollouts(draw: st.DrawFn) -> list[ScoredRollout]:
     return found
 
 
-@settings(max_examples=25)  # each evaluates twice, with all its resampling
+@pytest.mark.slow  # each evaluates twice, with all its resampling
 @given(rollouts(), st.integers(0, 5))
 def test_the_order_of_rollouts_does_not_matter(found: list[ScoredRollout], seed: int) -> None:
     shuffled = found[:]
@@ -333,3 +352,208 @@ def flat(value: object, path: str = "") -> dict[str, float]:
         case _:
             raise AssertionError(f"{path} holds {value!r}")
     return {name: number for key, inner in items for name, number in flat(inner, key).items()}
+
+
+def one(samples: int, right: int, k: int) -> float:
+    return float(pass_at_k(np.array([samples]), np.array([right]), k)[0])
+
+
+@pytest.mark.parametrize(
+    ("samples", "right", "k", "value"),
+    [
+        (4, 1, 1, 1 / 4),
+        (4, 1, 2, 1 - 3 / 6),
+        (4, 2, 2, 1 - 1 / 6),
+        (4, 3, 2, 1.0),
+        (16, 1, 16, 1.0),
+        (16, 0, 16, 0.0),
+        (5, 5, 1, 1.0),
+    ],
+)
+def test_pass_at_k_by_hand(samples: int, right: int, k: int, value: float) -> None:
+    assert one(samples, right, k) == pytest.approx(value, abs=1e-15)
+
+
+def test_fewer_samples_than_k_have_no_value() -> None:
+    assert math.isnan(one(3, 3, 4))
+    assert math.isnan(one(0, 0, 1))
+
+
+def test_many_samples_neither_overflow_nor_cancel() -> None:
+    # C(n-1, k) / C(n, k) = (n - k) / n.
+    assert one(1_000_000, 1, 100) == pytest.approx(1e-4, rel=1e-9)
+    assert one(100_000, 99_999, 2) == 1.0
+
+
+@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+def test_it_is_the_share_of_subsets_that_hold_a_right_one(sizes: tuple[int, int]) -> None:
+    samples, right = sizes
+    for k in range(1, samples + 1):
+        subsets = list(combinations([True] * right + [False] * (samples - right), k))
+        share = sum(map(any, subsets)) / len(subsets)
+        assert one(samples, right, k) == pytest.approx(share)
+
+
+@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+def test_it_grows_with_k_and_begins_at_the_share_of_right_ones(sizes: tuple[int, int]) -> None:
+    samples, right = sizes
+    values = [one(samples, right, k) for k in range(1, min(samples, 20) + 1)]
+    assert values[0] == pytest.approx(right / samples)
+    assert all(0 <= low <= high + 1e-15 <= 1 + 1e-15 for low, high in pairwise(values))
+
+
+def test_the_figure_is_the_mean_over_problems_that_have_enough() -> None:
+    # p0: 1 of 2, p1: 2 of 2, p2: one sample, p3: one that could be judged, p4: none.
+    problem = np.array([0, 0, 1, 1, 2, 3, 3, 4])
+    acc = np.array([1, 0, 1, 1, 1, 0, math.nan, math.nan])
+    ids = ("a", "b", "c", "d", "e")
+    first = pass_at_k_estimate(acc, problem, 1, 0.95, ids)
+    assert first.estimate.value == pytest.approx((0.5 + 1 + 1 + 0) / 4)
+    assert (first.num_left_out, first.left_out) == (1, ("e",))
+    second = pass_at_k_estimate(acc, problem, 2, 0.95, ids)
+    assert second.estimate.value == 1.0
+    assert (second.estimate.count, second.estimate.problems) == (4, 2)
+    assert (second.num_left_out, second.left_out) == (3, ("c", "d", "e"))
+    third = pass_at_k_estimate(acc, problem, 3, 0.95, ids)
+    assert third.estimate.value is None and third.num_left_out == 5
+
+
+def test_only_so_many_problems_are_named() -> None:
+    ids = tuple(f"p{number:03}" for number in range(50))
+    found = pass_at_k_estimate(np.ones(50), np.arange(50), 2, 0.95, ids)
+    assert (found.num_left_out, found.left_out) == (50, ids[:MAX_NAMED])
+
+
+def test_the_error_is_that_of_a_mean_of_problems() -> None:
+    problem, acc = np.repeat(np.arange(4), 2), np.array([1, 0, 1, 1, 0, 0, 0, 1], dtype=float)
+    found = pass_at_k_estimate(acc, problem, 2, 0.95, tuple("abcd"))
+    values = [1.0, 1.0, 0.0, 1.0]
+    assert found.estimate.value == pytest.approx(np.mean(values))
+    assert found.estimate.std_error == pytest.approx(np.std(values, ddof=1) / 2)
+
+
+def test_the_three_by_hand() -> None:
+    ncr = np.array([1.0, 0.5, 0.5, 0.0])
+    found = consistency_of(ncr, np.array([1.0, 1, 0, 0]), np.arange(4), 0.95, 0)
+    assert found.d_ncr.value == pytest.approx((1 + 0.5) / 2 - (0.5 + 0) / 2)
+    # Right above wrong in 3 of 4 pairs, level in the other.
+    assert found.auroc.value == pytest.approx(3.5 / 4)
+    # At 1: precision 1, recall 1/2.  At 1/2: precision 2/3, recall 1.
+    assert found.aucpr.value == pytest.approx(1 / 2 * 1 + 1 / 2 * 2 / 3)
+    assert (found.prevalence, found.num_right, found.num_wrong) == (0.5, 2, 2)
+    assert (found.ncr_right, found.ncr_wrong) == (0.75, 0.25)
+
+
+def test_unknown_values_are_left_out() -> None:
+    ncr = np.array([1.0, math.nan, 0.0, 0.5])
+    found = consistency_of(ncr, np.array([1.0, 1, 0, math.nan]), np.arange(4), 0.95, 0)
+    assert (found.num_right, found.num_wrong, found.auroc.value) == (1, 1, 1.0)
+    assert found.auroc.count == 2
+
+
+def test_one_class_alone_has_no_figure_and_says_so() -> None:
+    found = consistency_of(np.array([1.0, 0.5]), np.ones(2), np.arange(2), 0.95, 0)
+    assert (found.auroc.value, found.auroc.no_interval) == (None, ONE_CLASS)
+    assert (found.prevalence, found.ncr_right, found.ncr_wrong) == (1.0, 0.75, None)
+    empty = consistency_of(np.array([]), np.array([]), np.array([], dtype=int), 0.95, 0)
+    assert (empty.prevalence, empty.d_ncr.value) == (None, None)
+
+
+def test_too_few_problems_have_figures_without_intervals() -> None:
+    ncr, acc = np.array([1.0, 0.0]), np.array([1.0, 0.0])
+    single = consistency_of(ncr, acc, np.zeros(2, dtype=int), 0.95, 0)
+    assert (single.auroc.value, single.auroc.no_interval) == (1.0, ONE_PROBLEM)
+    few = consistency_of(np.tile(ncr, 9), np.tile(acc, 9), np.arange(18) // 2, 0.95, 0)
+    assert (few.auroc.value, few.auroc.low, few.auroc.no_interval) == (1.0, None, FEW_PROBLEMS)
+    # A third of the samples of these twelve problems lack the only right rollout.
+    ncr, acc = np.eye(12)[0] + 0.1 * np.arange(12), np.eye(12)[0]
+    rare = consistency_of(ncr, acc, np.arange(12), 0.95, 0)
+    assert rare.auroc.value == pytest.approx(9.5 / 11)
+    assert (rare.auroc.low, rare.auroc.no_interval) == (None, TOO_FEW)
+
+
+def test_a_perfect_sample_is_not_certain_to_be_perfect() -> None:
+    acc = np.tile([1.0, 0.0], 20)
+    found = consistency_of(0.5 * acc + 0.25, acc, np.arange(40) // 2, 0.95, 0)
+    for figure, value in ((found.auroc, 1.0), (found.aucpr, 1.0), (found.d_ncr, 0.5)):
+        assert (figure.value, figure.low, figure.no_interval) == (value, None, ALL_ALIKE)
+
+
+LEVELS = [0.0, 0.25, 1 / 3, 0.5, 1.0]
+COUNTS = st.lists(st.integers(0, 5), min_size=5, max_size=5)
+
+
+@given(COUNTS, COUNTS)
+def test_counted_figures_are_those_of_scikit_learn(right: list[int], wrong: list[int]) -> None:
+    d_ncr, auroc, aucpr = weighted_figures(
+        np.array(LEVELS), np.array([right], dtype=float), np.array([wrong], dtype=float)
+    )
+    if not sum(right) or not sum(wrong):
+        assert np.isnan([d_ncr[0], auroc[0], aucpr[0]]).all()
+        return
+    labels = [1] * 5 + [0] * 5
+    scores, weights = LEVELS * 2, right + wrong
+    assert auroc[0] == pytest.approx(roc_auc_score(labels, scores, sample_weight=weights))
+    assert aucpr[0] == pytest.approx(average_precision_score(labels, scores, sample_weight=weights))
+    means = [np.average(LEVELS, weights=counts) for counts in (right, wrong)]
+    assert d_ncr[0] == pytest.approx(means[0] - means[1])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(LEVELS), st.booleans(), st.integers(0, 4)), min_size=2),
+    st.integers(0, 3),
+)
+def test_auroc_is_the_share_of_pairs_in_order(
+    rows: list[tuple[float, bool, int]], seed: int
+) -> None:
+    ncr = np.array([row[0] for row in rows])
+    acc = np.array([float(row[1]) for row in rows])
+    problem = np.array([row[2] for row in rows])
+    found = consistency_of(ncr, acc, problem, 0.95, seed)
+    pairs = [(a > b) + (a == b) / 2 for a in ncr[acc == 1] for b in ncr[acc == 0]]
+    if pairs:
+        assert found.auroc.value == pytest.approx(np.mean(pairs))
+    else:
+        assert found.auroc.value is None
+    again = consistency_of(ncr[::-1], acc[::-1], problem[::-1], 0.95, seed)
+    assert again.auroc == found.auroc
+    assert again.aucpr.low == pytest.approx(found.aucpr.low)
+
+
+def test_the_interval_is_that_of_resampled_problems() -> None:
+    """Against a plain loop over the same draws, with scikit-learn's own AUROC."""
+    random = np.random.default_rng(5)
+    problem = random.integers(0, 12, 150)
+    acc = (random.random(150) < 0.6).astype(float)
+    ncr = random.integers(0, 4, 150) / 4 * 0.7 + 0.3 * acc
+    found = consistency_of(ncr, acc, problem, 0.9, 11)
+    values = [
+        roc_auc_score(acc, ncr, sample_weight=weights[problem])
+        for block in problem_weights(12, 11)
+        for weights in block
+    ]
+    low, high = np.quantile(values, [0.05, 0.95])
+    assert (found.auroc.low, found.auroc.high) == pytest.approx((low, high))
+    assert found.auroc.value is not None and low <= found.auroc.value <= high
+
+
+def test_draws_are_as_many_as_there_are_problems_and_seeded() -> None:
+    blocks = list(problem_weights(30_000, 3, 200))
+    assert len(blocks) > 1 and sum(len(block) for block in blocks) == 200
+    assert all((block.sum(axis=1) == 30_000).all() for block in blocks)
+    assert np.mean([block.mean() for block in blocks]) == 1.0
+    # Drawn with replacement, about e^-1 of the problems are missing from a sample.
+    assert np.mean([(block == 0).mean() for block in blocks]) == pytest.approx(
+        math.exp(-1), abs=1e-3
+    )
+    again = list(problem_weights(30_000, 3, 200))
+    assert all((one == other).all() for one, other in zip(blocks, again, strict=True))
+
+
+def test_a_percentile_interval_needs_most_of_its_replicates() -> None:
+    replicates = np.linspace(0, 1, 101)
+    assert percentile_interval(replicates, 0.9) == pytest.approx((0.05, 0.95))
+    replicates[:10] = math.nan
+    assert percentile_interval(replicates, 0.9) is not None
+    replicates[:11] = math.nan
+    assert percentile_interval(replicates, 0.9) is None
