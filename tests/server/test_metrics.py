@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consensuspr.scoring.types import Rollout, Score, Status
-from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics, StageSeconds, Totals
+from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics
 from consensuspr.v1 import scoring_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serve
 
-TOOK = StageSeconds(total=0.5, answers=0.2)
+TOOK = {"total_s": 0.5, "answers_s": 0.2}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -33,7 +33,7 @@ def test_a_batch_is_counted_by_status_and_data_source() -> None:
         Score(Status.UNKNOWN_PROBLEM),
     ]
     sources = ["math", "math", "math", "gsm8k", None]
-    metrics.batch([Rollout("p", b"12345")] * 5, sources, scores, TOOK)
+    metrics.batch([Rollout("p", b"12345")] * 5, sources, scores, **TOOK)
     assert value(metrics, "rollouts_total", status="OK", data_source="math") == 2
     assert value(metrics, "rollouts_total", status="NO_NODES", data_source="gsm8k") == 1
     assert value(metrics, "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
@@ -53,7 +53,7 @@ def test_a_batch_is_counted_by_status_and_data_source() -> None:
 def test_data_sources_are_bounded() -> None:
     metrics = Metrics()
     sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
-    metrics.batch([Rollout("p", b"")] * 1001, sources, [Score(Status.OK) for _ in sources], TOOK)
+    metrics.batch([Rollout("p", b"")] * 1001, sources, [Score(Status.OK) for _ in sources], **TOOK)
     labels = {
         sample.labels["data_source"]
         for family in metrics.registry.collect()
@@ -67,8 +67,8 @@ def test_data_sources_are_bounded() -> None:
 
 def test_totals_of_others_are_counted_once() -> None:
     metrics = Metrics()
-    metrics.totals(Totals(cache_hits=5, cache_misses=2, answer_processes=1))
-    metrics.totals(Totals(cache_hits=9, cache_misses=2, answer_processes=3))
+    metrics.totals(cache_hits=5, cache_misses=2, answer_processes=1)
+    metrics.totals(cache_hits=9, cache_misses=2, answer_processes=3)
     assert value(metrics, "matcher_cache_hits_total") == 9
     assert value(metrics, "matcher_cache_misses_total") == 2
     assert value(metrics, "answer_processes_started_total") == 3

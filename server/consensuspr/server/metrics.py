@@ -16,7 +16,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -44,28 +43,6 @@ _REMEMBERED_SOURCES = 16_384
 _MAX_ID_CHARS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class StageSeconds:
-    """How long the parts of one batch took.
-
-    Attributes:
-        total: all of it.
-        answers: the answer check; the rest went into matching and the reward.
-    """
-
-    total: float
-    answers: float
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Numbers that others count since their start, as of now."""
-
-    cache_hits: int
-    cache_misses: int
-    answer_processes: int
-
-
 class Metrics:
     """The metrics of one worker; safe to use from any thread.
 
@@ -76,7 +53,6 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._sources: set[str] = set()
-        self._totals = Totals(0, 0, 0)
         self._totals_lock = threading.Lock()
         self._child = lru_cache(_REMEMBERED_CHILDREN)(_labelled)
         self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
@@ -103,11 +79,15 @@ class Metrics:
             )
             for value in ("ncr", "acc", "reward")
         }
-        self._cache_hits = self._counter("matcher_cache_hits", "Matchers found compiled.")
-        self._cache_misses = self._counter("matcher_cache_misses", "Matchers compiled.")
-        self._answer_processes = self._counter(
-            "answer_processes_started", "Answer processes started, at first or as a replacement."
-        )
+        self._counted_by_others = {
+            "cache_hits": self._counter("matcher_cache_hits", "Matchers found compiled."),
+            "cache_misses": self._counter("matcher_cache_misses", "Matchers compiled."),
+            "answer_processes": self._counter(
+                "answer_processes_started",
+                "Answer processes started, at first or as a replacement.",
+            ),
+        }
+        self._totals = dict.fromkeys(self._counted_by_others, 0)
         self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.")
         self._queue_requests = self._gauge("queue_requests", "Unfinished requests.")
 
@@ -130,7 +110,9 @@ class Metrics:
         rollouts: Sequence[Rollout],
         sources: Sequence[str | None],
         scores: Sequence[Score],
-        took: StageSeconds,
+        *,
+        total_s: float,
+        answers_s: float,
     ) -> None:
         """Count a scored batch.
 
@@ -138,12 +120,13 @@ class Metrics:
             rollouts: (n,) what was scored.
             sources: (n,) data source of each, None where unknown.
             scores: (n,) what came out.
-            took: how long it took.
+            total_s: how long it took.
+            answers_s: the answer check's part; the rest went into matching and the reward.
         """
         stages = {
-            "total": took.total,
-            "answers": took.answers,
-            "match": max(0.0, took.total - took.answers),
+            "total": total_s,
+            "answers": answers_s,
+            "match": max(0.0, total_s - answers_s),
         }
         for stage, seconds in stages.items():
             self._child(self._batch_seconds, stage).observe(seconds)
@@ -163,13 +146,16 @@ class Metrics:
             self._sum("acc", label, [s.acc for s in group if s.acc is not None])
             self._sum("reward", label, [s.reward for s in group if s.reward is not None])
 
-    def totals(self, now: Totals) -> None:
-        """Count what others counted since the last time that this was called."""
+    def totals(self, **now: int) -> None:
+        """Count what others counted since the last time that this was called.
+
+        Args:
+            **now: ``cache_hits``, ``cache_misses`` and ``answer_processes`` since their start.
+        """
         with self._totals_lock:
             before, self._totals = self._totals, now
-        self._cache_hits.inc(max(0, now.cache_hits - before.cache_hits))
-        self._cache_misses.inc(max(0, now.cache_misses - before.cache_misses))
-        self._answer_processes.inc(max(0, now.answer_processes - before.answer_processes))
+        for name, number in now.items():
+            self._counted_by_others[name].inc(max(0, number - before[name]))
 
     def _sum(self, name: str, label: str, values: Sequence[float]) -> None:
         """Add up one kind of value of one data source; none of it is no series of its own."""
@@ -262,10 +248,10 @@ class MeteredScorer:
         self._verifier.take_seconds()
         start = time.perf_counter()
         scores, identity = self._scorer.score(rollouts, options, deadline)
-        took = StageSeconds(time.perf_counter() - start, self._verifier.take_seconds())
+        total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
         if rollouts:
             sources = [self._source(rollout, identity.dataset) for rollout in rollouts]
-            self.metrics.batch(rollouts, sources, scores, took)
+            self.metrics.batch(rollouts, sources, scores, total_s=total_s, answers_s=answers_s)
             self._count_totals()
         return scores, identity
 
@@ -283,11 +269,9 @@ class MeteredScorer:
         caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}
         stats = [cache.stats() for cache in caches.values()]
         self.metrics.totals(
-            Totals(
-                cache_hits=sum(s.hits for s in stats),
-                cache_misses=sum(s.misses for s in stats),
-                answer_processes=self._verifier.processes_started,
-            )
+            cache_hits=sum(s.hits for s in stats),
+            cache_misses=sum(s.misses for s in stats),
+            answer_processes=self._verifier.processes_started,
         )
 
     def _source(self, rollout: Rollout, dataset: str) -> str | None:

@@ -371,7 +371,7 @@ class ScoringService:
 
         def work_on() -> R:
             if self._admission.refusing:
-                _service_give_way()
+                _yield_core()
             self._admission.begin(num_bytes, sender)
             return work(request.pop(), call)
 
@@ -438,7 +438,7 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return (self._guarded if self._service.guards(name) else self._handlers)[name]
 
 
-def _service_give_way() -> None:
+def _yield_core() -> None:
     """Let what waits for this core go first.
 
     A thread that goes from one request to the next without a pause keeps its core for several
