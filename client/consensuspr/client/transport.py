@@ -25,8 +25,7 @@ from consensuspr.errors import (
     Unavailable,
     UnknownDataset,
 )
-
-RETRY_AFTER_KEY = "retry-after-ms"
+from consensuspr.v1 import RETRY_AFTER_KEY
 
 # A trainer's client may be silent for the minutes of a policy update; a firewall that drops
 # such a connection would otherwise be noticed only by the next call's timeout.

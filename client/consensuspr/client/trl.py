@@ -28,7 +28,7 @@ import asyncio
 import importlib.metadata
 import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from consensuspr.client.training import (
     ProblemIds,
@@ -55,18 +55,6 @@ METRICS = "consensuspr"
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
-class TrainerState(Protocol):
-    """What is read of ``transformers.TrainerState``.
-
-    Attributes:
-        epoch: fraction of epochs done; None before training.
-        global_step: steps done.
-    """
-
-    epoch: float | None
-    global_step: int
-
-
 class TrainerEpochs:
     """Reads epochs from the trainer's state, and says so when the curriculum switches.
 
@@ -82,8 +70,12 @@ class TrainerEpochs:
         self._settings = settings
         self._stages = StageAnnouncer(settings)
 
-    def epoch_of(self, state: TrainerState | None) -> int:
+    def epoch_of(self, state: Any) -> int:
         """Return the epoch, from 0, of the step that is being made.
+
+        Args:
+            state: a ``transformers.TrainerState``, of which ``epoch`` (None before training) and
+                ``global_step`` (steps done) are read; None where the trainer passes none.
 
         Raises:
             InputError: the reward is a curriculum, and there is neither a state nor a setting.
@@ -102,13 +94,13 @@ class TrainerEpochs:
             self._stages.announce(epoch, f"after step {step}")
         return epoch
 
-    def _known(self, state: TrainerState | None) -> int | None:
+    def _known(self, state: Any) -> int | None:
         if self._settings.epoch is not None:
             return self._settings.epoch
         if state is None:
             return None
         if self._settings.steps_per_epoch is not None:
-            return state.global_step // self._settings.steps_per_epoch
+            return int(state.global_step) // self._settings.steps_per_epoch
         return 0 if state.epoch is None else int(state.epoch)
 
 
@@ -143,7 +135,7 @@ def consensus_reward(
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]] | None = None,
-        trainer_state: TrainerState | None = None,
+        trainer_state: Any = None,
         log_metric: Callable[[str, float], None] | None = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **columns: Any,
@@ -181,7 +173,7 @@ class _Batches:
         self._log = ScoreLog(settings.score_log) if settings.score_log is not None else None
 
     async def score(
-        self, rollouts: Sequence[Rollout], columns: dict[str, Any], state: TrainerState | None
+        self, rollouts: Sequence[Rollout], columns: dict[str, Any], state: Any
     ) -> list[ScoredSample | UnscorableSample]:
         """Score a batch; the first failure ends it, and the rest of its work."""
         epoch = self._epochs.epoch_of(state)
@@ -211,7 +203,7 @@ class _Batches:
         rollouts: Sequence[Rollout],
         scored: Sequence[ScoredSample | UnscorableSample],
         columns: dict[str, Any],
-        state: TrainerState | None,
+        state: Any,
     ) -> None:
         """Append a batch to the score log; what was left out has no line."""
         if self._log is None:

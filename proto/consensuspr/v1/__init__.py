@@ -12,3 +12,6 @@ from typing import Final
 PROTOCOL_VERSION: Final = 1
 
 SERVICE_NAME: Final = "consensuspr.v1.ScoringService"
+
+# In the trailing metadata of a refusal for load: when to come back, in whole milliseconds.
+RETRY_AFTER_KEY: Final = "retry-after-ms"

@@ -157,14 +157,8 @@ def _node(node: object, name: str) -> InlineNode | Sequence[str]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """Which problem is meant.
-
-    Attributes:
-        problem_id: empty where none is.
-        reason: one sentence where none is, else empty.
-    """
+class Naming(NamedTuple):
+    """Which problem is meant, by id; an empty one and one sentence of reason where none is."""
 
     problem_id: str
     reason: str = ""
@@ -192,22 +186,16 @@ class Namer:
         ids = [self._index.image.problem_id(at) for at in sorted({one.position for one in found})]
         if not ids:
             return Naming("", f"the prompt holds no problem of dataset {self._index.name!r}")
-        if label.ground_truth is not None:
-            wanted = _form(label.ground_truth)
-            fitting = [name for name in ids if self._truth(name) == wanted]
-            if not fitting:
-                return Naming(
-                    "",
-                    f"the prompt holds {_listed(ids)}, but the label"
-                    f" {label.ground_truth[:40]!r} is not its ground truth",
-                )
-            ids = fitting
+        held = f"the prompt holds {_listed(ids)}"
+        truth = label.ground_truth
+        if truth is not None:
+            ids = [name for name in ids if self._truth(name) == _form(truth)]
+            if not ids:
+                reason = f"but the label {truth[:40]!r} is not its ground truth"
+                return Naming("", f"{held}, {reason}")
         if len(ids) > 1:
-            return Naming(
-                "",
-                f"the prompt holds {_listed(ids)}, and which is meant is unknown;"
-                " name it in the label",
-            )
+            reason = "and which is meant is unknown; name it in the label"
+            return Naming("", f"the prompt holds {_listed(ids)}, {reason}")
         return Naming(ids[0])
 
     def _truth(self, problem_id: str) -> str | None:
@@ -220,13 +208,9 @@ def _form(truth: str) -> str:
 
 
 def _listed(ids: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in ids[:_NAMED_AT_MOST])
-    more = len(ids) - _NAMED_AT_MOST
-    return (
-        f"problem {shown}"
-        if len(ids) == 1
-        else (f"the problems {shown}" + (f" and {more} more" if more > 0 else ""))
-    )
+    shown = ", ".join(map(repr, ids[:_NAMED_AT_MOST]))
+    more = f" and {len(ids) - _NAMED_AT_MOST} more" if len(ids) > _NAMED_AT_MOST else ""
+    return f"problem {shown}" if len(ids) == 1 else f"the problems {shown}{more}"
 
 
 class Found(NamedTuple):

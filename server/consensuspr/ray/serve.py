@@ -39,6 +39,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import grpc
@@ -49,8 +50,8 @@ from consensuspr.errors import InputError
 from consensuspr.ray.node import open_datasets, require_ray
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import RETRY_AFTER_KEY, build_service
-from consensuspr.v1 import SERVICE_NAME, scoring_pb2
+from consensuspr.server.service import build_service
+from consensuspr.v1 import RETRY_AFTER_KEY, SERVICE_NAME, scoring_pb2
 
 Metadata = tuple[tuple[str, str], ...]
 Behaviour = Callable[[bytes, Any], Awaitable[bytes]]
@@ -65,18 +66,10 @@ MAX_ONGOING_REQUESTS = 32
 MAX_QUEUED_REQUESTS = 256
 
 # Serve is told where to listen, how many processes there are and how they end.
-_SERVES_BUSINESS = frozenset(
-    {
-        "address",
-        "metrics_address",
-        "http_address",
-        "workers",
-        "drain_delay_s",
-        "grace_s",
-        "start_timeout_s",
-        "log_format",
-    }
-)
+_SERVES_BUSINESS = (
+    "address", "metrics_address", "http_address", "workers", "drain_delay_s", "grace_s",
+    "start_timeout_s", "log_format",
+)  # fmt: skip
 
 # Clients name no application; where the cluster has several, ours is the one of this name.
 APPLICATION = "consensuspr"
@@ -170,10 +163,7 @@ class RewardReplica:
         self._generation = generation
         # What the service would do on a server of its own.
         handler: Any = self._built.service.rpc_handler()
-        self._behaviours = {
-            name: handler.service(_Method(f"/{SERVICE_NAME}/{name}")).unary_unary
-            for name in METHODS
-        }
+        self._behaviours = {name: handler.service(_named(name)).unary_unary for name in METHODS}
 
     async def Score(self, request: bytes, grpc_context: Any) -> _Reply:
         return await self._serve("Score", request, grpc_context)
@@ -216,13 +206,9 @@ class RewardReplica:
             self._built.close()
 
 
-class _Method:
-    """What names a method to a gRPC handler."""
-
-    invocation_metadata: Metadata = ()
-
-    def __init__(self, method: str) -> None:
-        self.method = method
+def _named(method: str) -> SimpleNamespace:
+    """Return what names a method to a gRPC handler."""
+    return SimpleNamespace(method=f"/{SERVICE_NAME}/{method}", invocation_metadata=())
 
 
 class _Aborted(Exception):

@@ -56,7 +56,7 @@ from consensuspr.server.admission import (
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
-from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
+from consensuspr.v1 import PROTOCOL_VERSION, RETRY_AFTER_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     PIECE_BYTES,
@@ -69,7 +69,6 @@ from consensuspr.wire.codec import (
 )
 from consensuspr.wire.server_info import ServerInfo, describe, encode_server_info
 
-RETRY_AFTER_KEY = "retry-after-ms"
 SHUTTING_DOWN = "the server is shutting down"
 # So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
 # which the event loop would wait for several times a request.
