@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.client import InlineNode, LocalClient, Rollout
@@ -52,6 +55,31 @@ def test_an_id_with_another_ground_truth_on_the_other_side() -> None:
     seen.note(Split.TRAIN, "a", "p", "1", "")
     seen.note(Split.VALIDATION, "a", "p", "2", "v row 1")
     assert (seen.two_truths.count, seen.two_truths.first) == (1, "'a', v row 1")
+
+
+def test_progress_ends_with_all_rows_and_problems_are_counted_by_split(tmp_path: Path) -> None:
+    files = {}
+    for split, num_rows in ((Split.TRAIN, 70), (Split.VALIDATION, 3)):
+        rows = [
+            {
+                "prompt": [{"role": "user", "content": "?"}],
+                "extra_info": {"problem_id": f"p{n % 50}"},
+            }
+            for n in range(num_rows)
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{split}.parquet")
+        files[split] = [str(tmp_path / f"{split}.parquet")]
+    told: list[object] = []
+
+    @contextmanager
+    def progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+        told.extend((what, total, unit))
+        yield told.append
+
+    scan = RowScan(RewardSettings())
+    scan.run(files, progress)
+    assert told == ["reading", 73, "rows", 64, 70, 73]
+    assert [(rows.rows, rows.problems) for rows in scan.rows.values()] == [(70, 50), (3, 3)]
 
 
 NODES = [{"node_id": "a", "expressions": ["x=55"]}]

@@ -38,7 +38,7 @@ from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 _CONNECT_TIMEOUT_S = 10.0
 
 # Of a digest; enough to tell two by eye.
-_SHOWN = 19
+_DIGEST_CHARS = 19
 
 # A worker is a process that decodes and waits; one per core of a large node is plenty.
 _MANY_WORKERS = 128
@@ -121,7 +121,7 @@ def check_manager(run: VerlRun) -> Iterator[Finding]:
     elif run.manager is None:
         yield _not_found(run)
     elif _ours(run):
-        yield from _checked_ours(run)
+        yield from _check_ours(run)
     elif run.function is not None and run.function.ours:
         yield ok(check, f"{run.manager.name} with compute_score of consensuspr")
     else:
@@ -138,7 +138,7 @@ def _ours(run: VerlRun) -> bool:
     return run.manager is not None and run.manager.ours
 
 
-def _checked_ours(run: VerlRun) -> Iterator[Finding]:
+def _check_ours(run: VerlRun) -> Iterator[Finding]:
     """Look for what would keep verl from calling the manager that it has."""
     assert run.manager is not None
     reward_model = run.get("reward.reward_model.enable") is True
@@ -480,7 +480,7 @@ def choose_dataset(info: ServerInfo, name: str | None) -> tuple[DatasetInfo | No
                 "dataset",
                 f"{dataset.name!r}: {dataset.num_problems:,} problems,"
                 f" {dataset.num_without_nodes:,} of them without nodes,"
-                f" {dataset.digest[:_SHOWN]}…",
+                f" {dataset.digest[:_DIGEST_CHARS]}…",
             )
     return None, fail(
         "dataset",
@@ -504,12 +504,12 @@ def check_file(path: Path, role: str, dataset: DatasetInfo | None) -> Finding:
     except DataError as error:
         return fail("dataset file", f"{role}: {error}", "correct the path or the file")
     if dataset is None:
-        return ok("dataset file", f"{role}: {path}, {digest[:_SHOWN]}…")
+        return ok("dataset file", f"{role}: {path}, {digest[:_DIGEST_CHARS]}…")
     if digest != dataset.digest:
         return fail(
             "dataset file",
-            f"{role}: {path} ({digest[:_SHOWN]}…) is not the server's {dataset.name!r}"
-            f" ({dataset.digest[:_SHOWN]}…)",
+            f"{role}: {path} ({digest[:_DIGEST_CHARS]}…) is not the server's {dataset.name!r}"
+            f" ({dataset.digest[:_DIGEST_CHARS]}…)",
             "serve this file, or name the one that is served",
         )
     return ok("dataset file", f"{role}: {path} has the content of {dataset.name!r}")
