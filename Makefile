@@ -44,7 +44,7 @@ test-all: $(VENV)/.installed-dev ## ... and those that take long, with more exam
 TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples)
 # On a cluster of their own, and a process is connected to one cluster at a time.
 BENCH_TRAINER_TESTS := $(addprefix tests/consensusbench/, \
-  test_verl_reads.py construction/test_ray_engine.py)
+  export/test_verl_reads.py construction/test_ray_engine.py)
 .PHONY: test-verl
 test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1 and Ray
 	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q \

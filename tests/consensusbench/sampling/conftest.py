@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ import pytest
 from consensusbench.cli import main
 from consensuspr.data import read_rollouts
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
-
-Sample = Callable[..., int]
 
 
 def right(asked: Asked) -> str:
@@ -40,12 +38,24 @@ def environment_of(settings: Mapping[str, object]) -> dict[str, str]:
     return {f"CONSENSUSBENCH_SAMPLE_{name.upper()}": str(v) for name, v in settings.items()}
 
 
-@pytest.fixture
-def write_problems(tmp_path: Path) -> Callable[..., Path]:
-    """Write so many additions as a dataset; ``changes`` by number."""
+class SampleBench:
+    """``consensusbench sample`` as a person runs it, on additions, against a server that plays.
 
-    def write(count: int, **changes: dict[str, Any]) -> Path:
-        path = tmp_path / "problems.jsonl"
+    Attributes:
+        folder: where all files are.
+        server: the models.
+    """
+
+    def __init__(self, folder: Path, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.server = server
+        self.journal = folder / "rollouts.jsonl.journal"
+        self._monkeypatch = monkeypatch
+        server.respond = answer_right
+
+    def problems(self, count: int, **changes: dict[str, Any]) -> Path:
+        """Write so many additions as a dataset; ``changes`` by id."""
+        path = self.folder / "problems.jsonl"
         rows = [
             {
                 "problem_id": f"p{number}",
@@ -59,46 +69,39 @@ def write_problems(tmp_path: Path) -> Callable[..., Path]:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return path
 
-    return write
-
-
-@pytest.fixture
-def models_file(tmp_path: Path, openai_server: OpenAIServer) -> Callable[..., Path]:
-    """Write a models file with short waits; one table a name, ``more`` lines for all."""
-
-    def write(*names: str, more: str = "") -> Path:
-        path = tmp_path / "models.toml"
-        head = f'[defaults]\nbase_url = "{openai_server.url}"\ninitial_backoff_s = 0.001\n{more}\n'
+    def models(self, *names: str, more: str = "") -> Path:
+        """Write a models file with short waits; one table a name, ``more`` lines for all."""
+        path = self.folder / "models.toml"
+        head = f'[defaults]\nbase_url = "{self.server.url}"\ninitial_backoff_s = 0.001\n{more}\n'
         path.write_text(head + "".join(f'[[models]]\nmodel = "{name}"\n' for name in names))
         return path
 
-    return write
-
-
-@pytest.fixture
-def sample(tmp_path: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> Sample:
-    """Run ``consensusbench sample`` in this process with settings; return its exit code."""
-    pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
-    openai_server.respond = answer_right
-
-    def run(
-        problems: Path, *arguments: object, models: Path | None = None, **settings: object
+    def sample(
+        self, problems: Path, *arguments: object, models: Path | None = None, **settings: Any
     ) -> int:
-        asked = (
-            ["--models", str(models)]
-            if models is not None
-            else ["--model", f"toy@{openai_server.url}"]
-        )
-        output = ["--output", str(tmp_path / "rollouts.jsonl"), "--no-progress"]
-        with monkeypatch.context() as environment:
+        """Run the command in this process with settings; return its exit code."""
+        asked = ["--models", models] if models else ["--model", f"toy@{self.server.url}"]
+        output = ["--output", self.folder / "rollouts.jsonl", "--no-progress"]
+        with self._monkeypatch.context() as environment:
             for name, value in environment_of(settings).items():
                 environment.setenv(name, value)
-            return main(["sample", str(problems), *asked, *output, *map(str, arguments)])
+            return main(["sample", *map(str, [problems, *asked, *output, *arguments])])
 
-    return run
+    def rollouts(self) -> list[dict[str, Any]]:
+        """Read what the command wrote."""
+        return list(read_rollouts(self.folder / "rollouts.jsonl"))
+
+    def provenance(self) -> dict[str, Any]:
+        """Read what it wrote beside that."""
+        path = self.folder / "rollouts.jsonl.provenance.json"
+        value: dict[str, Any] = json.loads(path.read_text())
+        return value
 
 
 @pytest.fixture
-def rollouts(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
-    """Read what the command wrote."""
-    return lambda: list(read_rollouts(tmp_path / "rollouts.jsonl"))
+def bench(
+    tmp_path: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> SampleBench:
+    """The command and its server, of this test's own."""
+    pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
+    return SampleBench(tmp_path, openai_server, monkeypatch)

@@ -24,12 +24,10 @@ from consensusbench.store import Journal
 from consensuspr.data import read_rollouts
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
-from tests.consensusbench.sampling.conftest import Sample, environment_of, right
+from tests.consensusbench.sampling.conftest import SampleBench, environment_of, right
 
 pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
 
-Problems = Callable[..., Path]
-ModelsFile = Callable[..., Path]
 Start = Callable[..., subprocess.Popen[str]]
 CONCURRENCY = 4
 PROBLEMS = 8
@@ -102,27 +100,22 @@ def recorded(problems: Path) -> set[tuple[str, str, int]]:
     ids=["once", "correct", "samples"],
 )
 def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
-    openai_server: OpenAIServer,
-    write_problems: Problems,
-    models_file: ModelsFile,
-    start: Start,
-    mode: tuple[str, ...],
-    kills: int,
+    bench: SampleBench, start: Start, mode: tuple[str, ...], kills: int
 ) -> None:
-    openai_server.respond = respond
-    problems = write_problems(PROBLEMS)
-    models = models_file("a", "b", more=f"concurrency = {CONCURRENCY // 2}")
+    bench.server.respond = respond
+    problems = bench.problems(PROBLEMS)
+    models = bench.models("a", "b", more=f"concurrency = {CONCURRENCY // 2}")
     lost: Counter[tuple[str, str, int | None]] = Counter()
     for _ in range(kills):
-        before = len(openai_server.asked)
+        before = len(bench.server.asked)
         process = start(problems, models, *mode)
-        wait_for(partial(has_asked, openai_server, before + 8), process)
+        wait_for(partial(has_asked, bench.server, before + 8), process)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        while openai_server.at_once:  # until the server has noticed what was cut
+        while bench.server.at_once:  # until the server has noticed what was cut
             time.sleep(0.01)
         kept = recorded(problems)
-        for asked in openai_server.asked[before:]:
+        for asked in bench.server.asked[before:]:
             number = asked.prompt.partition("What is ")[2].partition(" ")[0]
             if (asked.model, f"p{number}", asked.seed) not in kept:
                 lost[question(asked)] += 1
@@ -132,7 +125,7 @@ def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
     # Everything that was asked more than once had been lost by a kill.
-    asked_often = Counter(map(question, openai_server.asked))
+    asked_often = Counter(map(question, bench.server.asked))
     assert {q: n - 1 for q, n in asked_often.items() if n > 1} == dict(lost)
     rows = list(read_rollouts(problems.parent / "rollouts.jsonl"))
     assert len(rows) == len(asked_often)
@@ -166,78 +159,63 @@ CTRL_C, SIGTERM = signal.SIGINT, signal.SIGTERM
 
 @pytest.mark.parametrize(("number", "code"), [(CTRL_C, 130), (SIGTERM, 143)])
 def test_a_signal_lets_what_is_in_flight_finish(
-    openai_server: OpenAIServer,
-    write_problems: Problems,
-    sample: Sample,
-    capsys: pytest.CaptureFixture[str],
-    number: signal.Signals,
-    code: int,
+    bench: SampleBench, capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int
 ) -> None:
-    openai_server.respond = lambda asked: Say(right(asked), chunk_s=0.1)
-    problems = write_problems(PROBLEMS)
+    bench.server.respond = lambda asked: Say(right(asked), chunk_s=0.1)
+    problems = bench.problems(PROBLEMS)
     arguments = (problems, "--concurrency", CONCURRENCY)
-    with signals([number], lambda: len(openai_server.delivered) >= 6):
-        assert sample(*arguments, seed=0) == code
+    with signals([number], lambda: len(bench.server.delivered) >= 6):
+        assert bench.sample(*arguments, seed=0) == code
     [sentence] = capsys.readouterr().err.splitlines()
     assert sentence.startswith(f"consensusbench: stopped by {number.name}: ")
     assert f"of {PROBLEMS} problems are finished; run the same command again to go on" in sentence
     # Nothing was cut off, and all of it is in the journal.
-    assert len(openai_server.asked) == len(openai_server.delivered) == len(recorded(problems))
+    assert len(bench.server.asked) == len(bench.server.delivered) == len(recorded(problems))
     assert not (problems.parent / "rollouts.jsonl").exists()
-    openai_server.respond = lambda asked: Say(right(asked))
-    assert sample(*arguments, seed=0) == 0
-    assert set(Counter(map(question, openai_server.asked)).values()) == {1}
-    assert len(openai_server.asked) == 5 * PROBLEMS
+    bench.server.respond = lambda asked: Say(right(asked))
+    assert bench.sample(*arguments, seed=0) == 0
+    assert set(Counter(map(question, bench.server.asked)).values()) == {1}
+    assert len(bench.server.asked) == 5 * PROBLEMS
 
 
 @pytest.mark.parametrize(
     ("numbers", "grace"), [([CTRL_C, CTRL_C], 600), ([CTRL_C, SIGTERM], 600), ([CTRL_C], 0.3)]
 )
 def test_a_silent_server_cannot_hold_up_the_end(
-    openai_server: OpenAIServer,
-    write_problems: Problems,
-    sample: Sample,
+    bench: SampleBench,
     capsys: pytest.CaptureFixture[str],
     numbers: Sequence[signal.Signals],
     grace: float,
 ) -> None:
-    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
-    with signals(numbers, lambda: len(openai_server.asked) >= 3):
-        assert sample(write_problems(3), grace=grace) == 130
+    bench.server.respond = lambda asked: Say("x", first_byte_s=600)
+    with signals(numbers, lambda: len(bench.server.asked) >= 3):
+        assert bench.sample(bench.problems(3), grace=grace) == 130
     assert "0 of 3 problems are finished" in capsys.readouterr().err
 
 
 def test_an_output_that_another_run_holds_is_left_to_it(
-    openai_server: OpenAIServer,
-    write_problems: Problems,
-    sample: Sample,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    bench: SampleBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Journal(tmp_path / "rollouts.jsonl.journal", "rollouts", {}):
-        assert sample(write_problems(1)) == 2
+    with Journal(bench.folder / "rollouts.jsonl.journal", "rollouts", {}):
+        assert bench.sample(bench.problems(1)) == 2
     assert "rollouts.jsonl.journal is in use by another run" in capsys.readouterr().err
-    assert not openai_server.asked
+    assert not bench.server.asked
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [CTRL_C, SIGTERM])
 def test_a_process_heeds_its_signals_and_keeps_others_out(
-    openai_server: OpenAIServer,
-    write_problems: Problems,
-    models_file: ModelsFile,
-    start: Start,
-    number: signal.Signals,
+    bench: SampleBench, start: Start, number: signal.Signals
 ) -> None:
-    openai_server.respond = lambda asked: Say("x", first_byte_s=600)
-    problems, models = write_problems(4), models_file("a", more="concurrency = 2")
+    bench.server.respond = lambda asked: Say("x", first_byte_s=600)
+    problems, models = bench.problems(4), bench.models("a", more="concurrency = 2")
     first = start(problems, models, grace=0.3)
-    wait_for(lambda: len(openai_server.asked) == 2, first)
+    wait_for(lambda: len(bench.server.asked) == 2, first)
     second = start(problems, models)
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 2
     assert "rollouts.jsonl.journal is in use by another run" in errors
-    assert first.poll() is None and len(openai_server.asked) == 2
+    assert first.poll() is None and len(bench.server.asked) == 2
     first.send_signal(number)
     _, errors = first.communicate(timeout=30)
     assert first.returncode == 128 + number
@@ -246,19 +224,17 @@ def test_a_process_heeds_its_signals_and_keeps_others_out(
 
 
 @pytest.mark.slow
-def test_a_kill_leaves_no_process_behind(
-    openai_server: OpenAIServer, write_problems: Problems, models_file: ModelsFile, start: Start
-) -> None:
+def test_a_kill_leaves_no_process_behind(bench: SampleBench, start: Start) -> None:
     # Answers that need the verifier's worker processes, which must not keep the lock.
-    openai_server.respond = lambda asked: Say(
+    bench.server.respond = lambda asked: Say(
         r"\boxed{\sqrt{1000000 + 0 \cdot \pi^2} + \sin(\pi)}", chunk_s=0.01
     )
-    problems, models = write_problems(4), models_file("a", more="concurrency = 2")
+    problems, models = bench.problems(4), bench.models("a", more="concurrency = 2")
     process = start(problems, models)
-    wait_for(lambda: len(openai_server.delivered) >= 4, process)
+    wait_for(lambda: len(bench.server.delivered) >= 4, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    openai_server.respond = lambda asked: Say(right(asked))
+    bench.server.respond = lambda asked: Say(right(asked))
     process = start(problems, models, max_attempts=40)
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")

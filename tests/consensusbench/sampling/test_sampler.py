@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,11 +16,8 @@ from consensuspr.data import Problem, Row
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
 from tests.consensusbench.conftest import journal_records
-from tests.consensusbench.openai_server import Say
-
-if TYPE_CHECKING:
-    from tests.consensusbench.openai_server import OpenAIServer
-    from tests.consensusbench.sampling.conftest import Sample
+from tests.consensusbench.openai_server import OpenAIServer, Say
+from tests.consensusbench.sampling.conftest import SampleBench
 
 
 async def test_problems_are_read_only_as_others_are_finished(
@@ -54,15 +51,12 @@ async def test_problems_are_read_only_as_others_are_finished(
 
 @pytest.mark.parametrize("what", ["disk", "verifier"])
 def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
-    sample: Sample,
-    write_problems: Callable[..., Path],
-    openai_server: OpenAIServer,
-    tmp_path: Path,
+    bench: SampleBench,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     what: str,
 ) -> None:
-    problems = write_problems(10)
+    problems = bench.problems(10)
     append, verify, calls = Journal.append, AnswerVerifier.verify_batch, 0
 
     def full(journal: Journal, key: str, record: Row, *, durable: bool = True) -> None:
@@ -83,29 +77,25 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
         monkeypatch.setattr(Journal, "append", full)
     else:
         monkeypatch.setattr(AnswerVerifier, "verify_batch", broken)
-    assert sample(problems, "--concurrency", 2, seed=0) == 1
+    assert bench.sample(problems, "--concurrency", 2, seed=0) == 1
     error = capsys.readouterr().err
     expected = "No space left on device" if what == "disk" else "processes cannot be started"
     assert expected in error and "of 10 problems are finished" in error
-    assert not (tmp_path / "rollouts.jsonl").exists()
-    assert len(openai_server.asked) < 30
-    first = len(openai_server.asked)
-    recorded = journal_records(tmp_path / "rollouts.jsonl.journal").values()
+    assert not (bench.folder / "rollouts.jsonl").exists()
+    assert len(bench.server.asked) < 30
+    first = len(bench.server.asked)
+    recorded = journal_records(bench.folder / "rollouts.jsonl.journal").values()
     kept = sum("reply" in record for record in recorded)
     # Only replies that found no room are lost.
     assert kept == first if what == "verifier" else 6 <= kept < first
     monkeypatch.undo()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
-    assert sample(problems, seed=0) == 0
-    assert len(openai_server.asked) == first + 50 - kept
+    assert bench.sample(problems, seed=0) == 0
+    assert len(bench.server.asked) == first + 50 - kept
 
 
 def test_an_answer_that_a_busy_machine_left_open_is_checked_again(
-    sample: Sample,
-    write_problems: Callable[..., Path],
-    openai_server: OpenAIServer,
-    rollouts: Callable[[], list[dict[str, Any]]],
-    monkeypatch: pytest.MonkeyPatch,
+    bench: SampleBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = Verdict(None, "x", AnswerStatus.UNDECIDED, "load")
     verify_batch, looks = AnswerVerifier.verify_batch, 0
@@ -117,6 +107,6 @@ def test_an_answer_that_a_busy_machine_left_open_is_checked_again(
 
     monkeypatch.setattr(AnswerVerifier, "verify", lambda *_: busy)
     monkeypatch.setattr(AnswerVerifier, "verify_batch", at_the_second_look)
-    assert sample(write_problems(1), "--concurrency", 1) == 0
-    assert [row["correct"] for row in rollouts()] == [True] * 5
-    assert len(openai_server.asked) == 5
+    assert bench.sample(bench.problems(1), "--concurrency", 1) == 0
+    assert [row["correct"] for row in bench.rollouts()] == [True] * 5
+    assert len(bench.server.asked) == 5

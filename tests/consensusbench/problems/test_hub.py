@@ -16,10 +16,10 @@ from consensusbench.problems import HubChoice, source_input
 from consensusbench.problems.sources import HubDataset, hub_rows, read_source
 from consensuspr.data import Problem
 from consensuspr.errors import DataError, HubUnavailable, InputError
-from tests.consensusbench.sources.conftest import dapo, gsm8k, math500
+from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 if TYPE_CHECKING:
-    from tests.consensusbench.sources.conftest import WriteRows
+    from tests.consensusbench.problems.conftest import WriteRows
 
 datasets = pytest.importorskip("datasets", reason="the extra consensusbench is not installed")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from consensusbench.problems.sources import SOURCES, answer_of, problem_of
 from consensuspr.data import Problem
 from consensuspr.errors import DataError
-from tests.consensusbench.sources.conftest import dapo, gsm8k, math500
+from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 
 def read(name: str, row: dict[str, Any]) -> Problem:

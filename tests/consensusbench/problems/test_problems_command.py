@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consensusbench.cli import main
-from tests.consensusbench.sources.conftest import WriteRows, dapo, math500
+from tests.consensusbench.problems.conftest import WriteRows, dapo, math500
 
 
 @pytest.fixture

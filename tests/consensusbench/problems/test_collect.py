@@ -20,10 +20,10 @@ from consensusbench.problems import (
 )
 from consensuspr.data import read_problems
 from consensuspr.errors import DataError, InputError
-from tests.consensusbench.sources.conftest import dapo, gsm8k, math500
+from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 if TYPE_CHECKING:
-    from tests.consensusbench.sources.conftest import WriteRows
+    from tests.consensusbench.problems.conftest import WriteRows
 
 
 def ids(path: Path) -> list[str]:

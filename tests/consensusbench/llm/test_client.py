@@ -1,9 +1,10 @@
-"""A chat model against a real server that misbehaves in every way it knows."""
+"""A chat model against a real server that misbehaves in every way it knows, with a journal too."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from consensusbench.llm import (
     Budget,
     BudgetSpent,
     ChatModel,
+    Journal,
     Message,
     ModelError,
     ModelNoAccess,
@@ -19,14 +21,16 @@ from consensusbench.llm import (
     ModelSettings,
     ModelUnavailable,
     Reply,
+    ask_key,
+    ask_once,
     spent_on,
 )
 from consensuspr.errors import InputError
-from tests.consensusbench.models.conftest import HELLO
+from tests.consensusbench.llm.conftest import HELLO
 from tests.consensusbench.openai_server import Behaviour, Garbage, HangUp, Refuse, Say
 
 if TYPE_CHECKING:
-    from tests.consensusbench.models.conftest import MakeModel
+    from tests.consensusbench.llm.conftest import MakeModel
     from tests.consensusbench.openai_server import OpenAIServer
 
 # 128 characters: eight chunks.
@@ -337,3 +341,63 @@ async def test_a_server_of_ones_own_needs_none(
     monkeypatch.delenv("OPENAI_API_KEY")
     assert (await ask(make_model())).text == "Answer: 0"
     assert openai_server.asked[0].key == "none"
+
+
+async def test_a_question_is_asked_once_over_runs(
+    make_model: MakeModel, openai_server: OpenAIServer, tmp_path: Path
+) -> None:
+    openai_server.respond = lambda asked: Say(f"reply {asked.number}", reasoning="hm")
+    replies: list[list[Reply]] = []
+    for _ in range(2):
+        with Journal(tmp_path / "j", "nodes", {}) as journal:
+            async with make_model(price_in=1.0, price_out=1.0) as model:
+                first = await ask_once(model, journal, HELLO)
+                other = await ask_once(model, journal, HELLO, sample=1)
+                replies.append([first, other])
+    assert replies[0] == replies[1] and replies[0][0].text != replies[0][1].text
+    assert len(openai_server.asked) == 2
+
+
+async def test_a_reply_that_came_is_kept_although_nobody_waits_any_more(
+    make_model: MakeModel,
+    openai_server: OpenAIServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Journal(tmp_path / "j", "nodes", {}) as journal:
+        slow = journal.append
+
+        def append(*record: object, **options: object) -> None:
+            time.sleep(0.3)
+            slow(*record, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(journal, "append", append)
+        async with make_model() as model:
+            task = asyncio.ensure_future(ask_once(model, journal, HELLO))
+            while not openai_server.delivered:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert len(journal) == 1
+
+
+def test_a_key_stands_for_all_that_decides_the_reply() -> None:
+    settings = ModelSettings("m", temperature=1.0)
+    hello = [Message("user", "hello")]
+    base = ask_key(settings, hello)
+    assert base == ask_key(ModelSettings("m", temperature=1.0, concurrency=99, price_in=1), hello)
+    assert base == ask_key(settings, hello, temperature=1.0)
+    others = [
+        ask_key(ModelSettings("m", temperature=2.0), hello),
+        ask_key(ModelSettings("n", temperature=1.0), hello),
+        ask_key(ModelSettings("m", temperature=1.0, max_tokens=5), hello),
+        ask_key(ModelSettings("m", temperature=1.0, extra_body={"top_k": 1}), hello),
+        ask_key(settings, [Message("system", "hello")]),
+        ask_key(settings, hello, sample=1),
+        ask_key(settings, hello, seed=1),
+        ask_key(settings, hello, json_schema={"type": "object"}),
+        ask_key(settings, hello, temperature=0.0),
+    ]
+    assert len({base, *others}) == 1 + len(others)
