@@ -91,6 +91,8 @@ def openai_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
     """An OpenAI-compatible server of this test's own; set ``respond`` or call ``script``."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-tests")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    # Reading the system's certificates takes longer than most tests, and nothing here is encrypted.
+    monkeypatch.setattr("ssl.SSLContext.load_verify_locations", lambda *_, **__: None)
     with OpenAIServer() as server:
         yield server
 
