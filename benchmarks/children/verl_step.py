@@ -46,8 +46,8 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.reward import load_reward_manager
 
 from benchmarks.harness.measure import Context, Timing, interleaved
-from benchmarks.harness.results import Check, Figure, SuiteResult
-from benchmarks.harness.runner import confined, processor_seconds, serving
+from benchmarks.harness.processes import confined, processor_seconds, serving
+from benchmarks.harness.results import SuiteResult
 from benchmarks.suites.step import NODES, PER_PROBLEM, TITLE, Step, make_step
 from consensuspr.client import RewardClient, RewardSpec, Rollout
 from consensuspr.client.training import shared_source
@@ -62,14 +62,9 @@ SAMPLES, ALL_SAMPLES = 200, 2048
 def measure(context: Context) -> SuiteResult:
     """Time whole steps and single samples."""
     step = make_step(ROLLOUTS, SIZE, context.seed, context.data, context.scratch)
-    figures, checks = whole_steps(context, step, context.scratch)
-    part = Step(step.dataset, step.rows[: ALL_SAMPLES if context.full else SAMPLES], step.kind)
-    figures += streaming(context, part, context.scratch)
-    return SuiteResult(
+    found = SuiteResult(
         suite="step",
         title=TITLE,
-        figures=figures,
-        checks=checks,
         notes=[
             f"{len(step.rows):,} {step.kind} rollouts of {step.num_bytes / 1e6:.1f} MB in all,"
             f" {PER_PROBLEM} a problem, {NODES} nodes each. Every reward of"
@@ -86,6 +81,10 @@ def measure(context: Context) -> SuiteResult:
             " worker's lines have verl's own cutting of a batch into samples on top.",
         ],
     )
+    whole_steps(context, step, context.scratch, found)
+    part = Step(step.dataset, step.rows[: ALL_SAMPLES if context.full else SAMPLES], step.kind)
+    streaming(context, part, context.scratch, found)
+    return found
 
 
 _PLAIN = Path(__file__).with_name("plain_reward.py")
@@ -231,9 +230,8 @@ def placements() -> list[Placement]:
     ]
 
 
-def whole_steps(context: Context, step: Step, folder: Path) -> tuple[list[Figure], list[Check]]:
+def whole_steps(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
     """Time the step on all sides at every placement, after their rewards were compared."""
-    figures: list[Figure] = []
     by_placement: dict[str, Mapping[str, Timing]] = {}
     texts = LookUp([row["response"] for row in step.rows])
     data = batch(step, lambda at, text: [at])
@@ -263,13 +261,13 @@ def whole_steps(context: Context, step: Step, folder: Path) -> tuple[list[Figure
                 sides[f"verl's worker, {NOTHING}"] = whole_batch(nothing, data)
             # Seconds each, and ratios far from 1: more rounds would tell nothing new.
             times = interleaved(sides, context.rounds if context.full else min(3, context.rounds))
-            figures += _step_figures(step, placement, times)
+            _step_figures(step, placement, times, found)
             by_placement[placement.name] = times
             if placement.name == OWN_CORE:
                 sides[f"{NOTHING} in verl's naive manager"] = managed(nothing, data)
-                figures += _processor_time(step, sides, server, CPU_ROUNDS if context.full else 1)
+                _processor_time(step, sides, server, CPU_ROUNDS if context.full else 1, found)
             ours.loop.run_until_complete(_close(manager(address)))
-    return figures, _target(by_placement)
+    _check(by_placement, found)
 
 
 def managed(worker: Any, data: Any) -> Callable[[], list[float]]:
@@ -320,50 +318,38 @@ async def _close(overrides: Sequence[str]) -> None:
 
 
 def _processor_time(
-    step: Step, sides: Mapping[str, Callable[[], object]], server: int, rounds: int
-) -> list[Figure]:
-    """Return what each side takes of the processors: less than wall time, it minds no neighbour."""
-    figures = []
+    step: Step,
+    sides: Mapping[str, Callable[[], object]],
+    server: int,
+    rounds: int,
+    found: SuiteResult,
+) -> None:
+    """Add what each side takes of the processors: less than wall time, it minds no neighbour."""
     for side, run in sides.items():
         served = processor_seconds(server)
         here = time.process_time()
         for _ in range(rounds):
             run()
-        here = time.process_time() - here
-        places = {"trainer's process": here}
+        places = {"trainer's process": time.process_time() - here}
         if "consensuspr" in side:  # the others have none, and ticks are no figure
             places["server"] = processor_seconds(server) - served
         for where, spent in places.items():
-            figures.append(
-                Figure(
-                    name="processor time of a rollout",
-                    value=spent / rounds / len(step.rows) * 1e6,
-                    unit="us",
-                    parameters={"side": side, "where": where},
-                )
-            )
-    return figures
+            each_us = spent / rounds / len(step.rows) * 1e6
+            found.add("processor time of a rollout", each_us, "us", {"side": side, "where": where})
 
 
-def _step_figures(step: Step, placement: Placement, times: Mapping[str, Timing]) -> list[Figure]:
+def _step_figures(
+    step: Step, placement: Placement, times: Mapping[str, Timing], found: SuiteResult
+) -> None:
     base = times[PLAIN].best
-    return [
-        Figure(
-            name=name,
-            value=value,
-            unit=unit,
-            parameters={"side": side, "cores": placement.name, "texts": step.kind},
-        )
-        for side, timing in times.items()
-        for name, value, unit in (
-            (f"step of {len(step.rows):,} rollouts", timing.best, "s"),
-            ("times as fast as the plain function", base / timing.best, "x"),
-        )
-    ]
+    for side, timing in times.items():
+        of = {"side": side, "cores": placement.name, "texts": step.kind}
+        found.add(f"step of {len(step.rows):,} rollouts", timing.best, "s", of)
+        found.add("times as fast as the plain function", base / timing.best, "x", of)
 
 
-def _target(by_placement: Mapping[str, Mapping[str, Timing]]) -> list[Check]:
-    """Return the check, whose note has the same ratio with no more cores than plain Python's."""
+def _check(by_placement: Mapping[str, Mapping[str, Timing]], found: SuiteResult) -> None:
+    """Add the check, whose note has the same ratio with no more cores than plain Python's."""
 
     def ratio(placement: str, side: str) -> float:
         times = by_placement[placement]
@@ -379,7 +365,7 @@ def _target(by_placement: Mapping[str, Mapping[str, Timing]]) -> list[Check]:
             f" lock; as one batch through the client {ratio(OWN_CORE, CLIENT):.1f}x"
         )
     note = f"{placed}; all of it on one core {ratio(ONE_CORE, MANAGER):.1f}x through the manager"
-    return [Check(target="whole_step", value=value, note=note)]
+    found.check("whole_step", value, note)
 
 
 # Well below what verl's loop carries on two cores with texts of this length.
@@ -387,13 +373,12 @@ RATE = 40.0
 WHOLE_BATCHES = 3
 
 
-def streaming(context: Context, step: Step, folder: Path) -> list[Figure]:
-    """Return latencies and rates of all sides, after their rewards were compared."""
+def streaming(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
+    """Add latencies and rates of all sides, after their rewards were compared."""
     workers = 8 if context.full else 2
     tokenizer_dir = _tokenizer(step, folder / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
     data = batch(step, lambda _, text: tokenizer.encode(text))
-    figures: list[Figure] = []
     with ExitStack() as stack:
         address, _ = stack.enter_context(serving(step.dataset, folder))
         ray.init(
@@ -415,20 +400,12 @@ def streaming(context: Context, step: Step, folder: Path) -> list[Figure]:
             ]
             looped = RewardLoopManager(config(overrides))
             try:
-                found = _loop_figures(looped, data, None if side == "reward of nothing" else step)
+                figures = _loop_figures(looped, data, None if side == "reward of nothing" else step)
             finally:
                 for worker in looped.reward_loop_workers:
                     ray.kill(worker)
-            figures += [
-                Figure(
-                    name=name,
-                    value=value,
-                    unit=unit,
-                    parameters={"reward": side, "workers": workers},
-                )
-                for name, (value, unit) in found.items()
-            ]
-    return figures
+            for name, (value, unit) in figures.items():
+                found.add(name, value, unit, {"reward": side, "workers": workers})
 
 
 def _loop_figures(manager: Any, data: Any, step: Step | None) -> dict[str, tuple[float, str]]:

@@ -18,11 +18,12 @@ from benchmarks.guard.baseline import RatioCheck
 from benchmarks.guard.probes import SEED, answers
 from benchmarks.harness.machine import Moment
 from benchmarks.harness.measure import Context, interleaved
+from benchmarks.harness.processes import on_one_core
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import core
 from benchmarks.suites.answers import MathVerify
 from benchmarks.suites.core import QUICK, Corpus, Sizes
-from benchmarks.suites.service import ECHO, SCORING, SYNC, Field, Work, on_one_core
+from benchmarks.suites.service import ECHO, SCORING, SYNC, Field, Work
 from consensuspr.scoring import AnswerVerifier
 from consensuspr.scoring.answers.compare import forget_forms
 

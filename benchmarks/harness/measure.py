@@ -110,15 +110,6 @@ def resident(pid: int | str = "self") -> Resident:
     return Resident(rss=rss, anonymous=anonymous, mapped=rss - anonymous, pss=sizes["Pss"])
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and all that came of it and still live."""
-    found = [pid]
-    for one in found:
-        for task in (_PROC / str(one) / "task").glob("*/children"):
-            found.extend(map(int, task.read_text(encoding="ascii").split()))
-    return found
-
-
 # A shorter timed part would measure the clock and the loop around it.
 SHORTEST_S = 0.005
 

@@ -1,7 +1,12 @@
-"""The results of suites and of a run: what is written to ``results.json`` and read back."""
+"""The results of suites and of a run, the targets that figures are judged by, and their table.
+
+Results are written to ``results.json`` and read back; the table, each target with its figure and
+verdict side by side, is what all is about.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -63,6 +68,22 @@ class SuiteResult(Result):
     notes: list[str] = []
     skipped: str | None = None
 
+    def add(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        parameters: Mapping[str, str | int | float] | None = None,
+        note: str = "",
+    ) -> None:
+        """Add a figure."""
+        of = dict(parameters or {})
+        self.figures.append(Figure(name=name, value=value, unit=unit, parameters=of, note=note))
+
+    def check(self, target: str, value: float | None, note: str) -> None:
+        """Add the figure that a target asks for."""
+        self.checks.append(Check(target=target, value=value, note=note))
+
 
 class State(Result):
     """What a suite ran on, and what happened on the machine meanwhile.
@@ -99,9 +120,6 @@ class Run(Result):
     suites: list[SuiteResult]
     failures: dict[str, str]
     warnings: list[str]
-
-
-# MERGED What the project promises about its speed, and how a figure is judged by it.
 
 
 class Verdict(StrEnum):
@@ -225,8 +243,6 @@ TARGETS: dict[str, Target] = {
     ),
 }
 
-
-# MERGED The table that all is about: each target with its figure and verdict, side by side.
 
 _COLOURS = {
     Verdict.AIM_MET: "green",

@@ -1,13 +1,15 @@
-"""A real server, started as users start it, on all cores or on some."""
+"""Run suites, each in a process of its own, and gather what they found.
+
+A suite that fails does not stop the others: it is named, its error is kept, and the run counts
+as failed.  Only what ran now is in the results, unless an earlier run is handed over.
+"""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,91 +20,6 @@ from rich.console import Console
 from benchmarks.harness import machine
 from benchmarks.harness.measure import REPOSITORY
 from benchmarks.harness.results import TARGETS, Run, State, SuiteResult
-
-
-@contextmanager
-def serving(
-    dataset: Path,
-    scratch: Path,
-    cores: set[int] | None = None,
-    workers: int | None = None,
-    settings: Mapping[str, str] | None = None,
-) -> Iterator[tuple[str, int]]:
-    """Run ``consensuspr serve`` and yield its address and process id.
-
-    Args:
-        dataset: to serve.
-        scratch: folder for its log.
-        cores: that it may use; None: those of this process.
-        workers: processes; None: the server's default.
-        settings: environment variables of the server.
-
-    Raises:
-        RuntimeError: it does not start; the text is its log's.
-    """
-    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", str(dataset)]
-    command += ["--address", "127.0.0.1:0", "--log-level", "warning"]
-    command += [] if workers is None else ["--workers", str(workers)]
-    log = scratch / "server.log"
-    before = os.sched_getaffinity(0)
-    with log.open("w") as lines:
-        # A child has the cores of the thread that starts it.
-        os.sched_setaffinity(0, cores or before)
-        try:
-            process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=lines,
-                text=True,
-                env={**os.environ, **(settings or {})},
-            )
-        finally:
-            os.sched_setaffinity(0, before)
-    assert process.stdout is not None  # a pipe was asked for
-    try:
-        line = process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the server does not start: {log.read_text().strip()}")
-        yield line.split()[-1], process.pid
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the processor time, in steps of 10 ms, of a process and of those below it."""
-    own = Path(f"/proc/{pid}")
-    # After the name, which may hold anything: user and system time are fields 14 and 15.
-    fields = (own / "stat").read_text().rpartition(")")[2].split()
-    spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    children = [path.read_text().split() for path in own.glob("task/*/children")]
-    return spent + sum(processor_seconds(int(child)) for some in children for child in some)
-
-
-@contextmanager
-def confined(cores: set[int] | None) -> Iterator[None]:
-    """Keep all threads of this process, and those that they start, on some cores."""
-    before = os.sched_getaffinity(0)
-    _move(cores or before)
-    try:
-        yield
-    finally:
-        _move(before)
-
-
-def _move(cores: set[int]) -> None:
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            os.sched_setaffinity(int(thread), cores)
-        except ProcessLookupError:
-            continue  # it ended since
-
-
-# MERGED Run suites, each in a process of its own, and gather what they found.
-#
-# A suite that fails does not stop the others: it is named, its error is kept, and the run counts
-# as failed.  Only what ran now is in the results, unless an earlier run is handed over.
 
 # From here on a machine counts as busy with something else; a desktop at rest stays below.
 BUSY = 0.05
@@ -212,26 +129,23 @@ def run_all(
 
 def mergeable(earlier: Run, about: machine.Machine, settings: Settings) -> None:
     """Raise MergeError where an earlier run's figures do not belong beside those of this one."""
-    now = {
-        "commit": about.commit,
-        "processor": about.cpu,
-        "Python": about.python,
-        "core": f"{about.backend}, {about.compiler}",
-        "--full": settings.full,
-        "--seed": settings.seed,
-        "--rounds": settings.rounds,
-        "real rollouts": settings.data is not None,
-    }
-    then = {
-        "commit": earlier.machine.commit,
-        "processor": earlier.machine.cpu,
-        "Python": earlier.machine.python,
-        "core": f"{earlier.machine.backend}, {earlier.machine.compiler}",
-        "--full": earlier.full,
-        "--seed": earlier.seed,
-        "--rounds": earlier.rounds,
-        "real rollouts": earlier.data,
-    }
+
+    def told(
+        by: machine.Machine, full: bool, seed: int, rounds: int, data: bool
+    ) -> dict[str, object]:
+        return {
+            "commit": by.commit,
+            "processor": by.cpu,
+            "Python": by.python,
+            "core": f"{by.backend}, {by.compiler}",
+            "--full": full,
+            "--seed": seed,
+            "--rounds": rounds,
+            "real rollouts": data,
+        }
+
+    now = told(about, settings.full, settings.seed, settings.rounds, settings.data is not None)
+    then = told(earlier.machine, earlier.full, earlier.seed, earlier.rounds, earlier.data)
     for name, value in now.items():
         if then[name] != value:
             raise MergeError(f"{name} was {then[name]} in the earlier run and is {value} now")

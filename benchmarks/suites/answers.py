@@ -28,7 +28,7 @@ from typing import NamedTuple, Self
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, WrongAnswerError, interleaved
-from benchmarks.harness.results import Check, Figure, Series, SuiteResult
+from benchmarks.harness.results import Figure, Series, SuiteResult
 from benchmarks.suites.verl_python import MAKE, interpreter
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
@@ -171,23 +171,17 @@ def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> li
         }
         row: dict[str, str | int | float] = {"set": name, "answers": len(cases)}
         for figure, (value, unit) in figures.items():
-            result.figures.append(
-                Figure(name=figure, value=round(value, 2), unit=unit, parameters=row)
-            )
+            result.add(figure, round(value, 2), unit, row)
     for target, names in (("answers_gsm8k", _GSM8K), ("answers_math", _MATH)):
         total = sum(len(sets[name]) for name in names)
         share = 100.0 * (1.0 - sum(open_[name] for name in names) / total)
-        result.checks.append(
-            Check(target=target, value=round(share, 3), note=f"{total:,} real answers")
-        )
+        result.check(target, round(share, 3), f"{total:,} real answers")
     wanted = (*_GSM8K, *_MATH)
-    result.checks.append(
-        Check(
-            target="answer_median_us",
-            value=round(statistics.median([us for name in wanted for us in times[name]]), 2),
-            note="cold, extraction included, GSM8K and MATH together; plain Python; of what is "
-            f"decided without SymPy alone, each answer the best of {_CALLS} calls",
-        )
+    result.check(
+        "answer_median_us",
+        round(statistics.median([us for name in wanted for us in times[name]]), 2),
+        "cold, extraction included, GSM8K and MATH together; plain Python; of what is "
+        f"decided without SymPy alone, each answer the best of {_CALLS} calls",
     )
     _conformance(context.data.parent / "conformance" / "answers.jsonl", verifier, result)
     return [case for name in wanted for case in sets[name]]
@@ -210,13 +204,11 @@ def _conformance(path: Path, verifier: AnswerVerifier, result: SuiteResult) -> N
         ("agreement with the labels", _agreement(cases, verdicts)),
         ("decided without SymPy", 1.0 - slow / len(cases)),
     ):
-        result.figures.append(
-            Figure(
-                name=figure,
-                value=round(100.0 * share, 2),
-                unit="%",
-                parameters={"set": "pairs of other checkers' tests", "answers": len(cases)},
-            )
+        result.add(
+            figure,
+            round(100.0 * share, 2),
+            "%",
+            {"set": "pairs of other checkers' tests", "answers": len(cases)},
         )
 
 
@@ -271,9 +263,7 @@ def _by_length(context: Context, verifier: AnswerVerifier, result: SuiteResult) 
     for part, size in contenders:
         us = round(1e6 * timings[f"{part}, {size}"].best / _TEXTS, 2)
         lines.setdefault(part, []).append((size, us))
-        result.figures.append(
-            Figure(name=part, value=us, unit="µs", parameters={"response bytes": size})
-        )
+        result.add(part, us, "µs", {"response bytes": size})
     result.series.append(
         Series(
             name="An answer by the length of its response",
@@ -342,13 +332,8 @@ def _pool(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> No
             min(context.rounds, 3),
         )
     for way, timing in timings.items():
-        result.figures.append(
-            Figure(
-                name="an answer that needs SymPy",
-                value=round(1e6 * timing.best / count, 1),
-                unit="µs",
-                parameters={"asked": way},
-            )
+        result.add(
+            "an answer that needs SymPy", round(1e6 * timing.best / count, 1), "µs", {"asked": way}
         )
 
 
@@ -406,13 +391,11 @@ def _compare_peers(
 ) -> None:
     timings = interleaved(contenders, min(context.rounds, 3))
     (ours, fast), (other, slow) = timings.items()
-    result.figures.append(
-        Figure(
-            name="times the speed",
-            value=round(slow.best / fast.best, 1),
-            unit="x",
-            parameters={"of": ours, "against": other, "answers": len(sample)},
-        )
+    result.add(
+        "times the speed",
+        round(slow.best / fast.best, 1),
+        "x",
+        {"of": ours, "against": other, "answers": len(sample)},
     )
     for name, timing in timings.items():
         right = sum(a is case.correct for a, case in zip(said[name], sample, strict=True))
@@ -461,13 +444,8 @@ def _hostile(result: SuiteResult) -> None:
         if any(_in_thread(truth, text) for truth in _HOSTILE_TRUTHS):
             raise WrongAnswerError(f"a hostile answer is taken for right: {kind}")
         us = max(_best_us(partial(_in_thread, truth, text)) for truth in _HOSTILE_TRUTHS)
-        result.figures.append(
-            Figure(
-                name="hostile answer",
-                value=round(us / 1e3, 3),
-                unit="ms",
-                parameters={"kind": kind, "characters": len(text)},
-            )
+        result.add(
+            "hostile answer", round(us / 1e3, 3), "ms", {"kind": kind, "characters": len(text)}
         )
 
 
@@ -520,20 +498,16 @@ def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult)
     )
     timings |= interleaved({"answers, 2 of them for SymPy": with_algebra}, context.rounds)
     for part, timing in timings.items():
-        result.figures.append(
-            Figure(
-                name=f"batch of {_BATCH} rollouts of 10 KB",
-                value=round(1e6 * timing.best / _BATCH, 2),
-                unit="µs a rollout",
-                parameters={"part": part},
-            )
+        result.add(
+            f"batch of {_BATCH} rollouts of 10 KB",
+            round(1e6 * timing.best / _BATCH, 2),
+            "µs a rollout",
+            {"part": part},
         )
     share = 100.0 * timings["answers, warm"].best / timings["all of scoring"].best
-    result.figures.append(
-        Figure(
-            name="part of the answers in scoring a batch",
-            value=round(share, 1),
-            unit="%",
-            parameters={"rollouts": _BATCH, "bytes each": _BATCH_BYTES},
-        )
+    result.add(
+        "part of the answers in scoring a batch",
+        round(share, 1),
+        "%",
+        {"rollouts": _BATCH, "bytes each": _BATCH_BYTES},
     )

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, interleaved, require
-from benchmarks.harness.results import Check, Figure, Series, SuiteResult
+from benchmarks.harness.results import Series, SuiteResult
 from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
 from consensuspr.core.pure import matcher as pure
 
@@ -322,26 +322,22 @@ def against_peers(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteRe
     )
     cost = {name: timings[name].best / contenders[name].size for name in contenders}
     ours = cost.pop("consensuspr core")
-    found.figures.append(_peer_rate("consensuspr core", ours))
+    _peer_rate(found, "consensuspr core", ours)
     for name, theirs in cost.items():
-        found.figures.append(_peer_rate(name, theirs))
+        _peer_rate(found, name, theirs)
     for name, theirs in cost.items():
-        found.figures.append(
-            Figure(
-                name=f"core against {name}",
-                value=theirs / ours,
-                unit="x",
-                parameters={"text bytes": 10_000, "nodes": len(work.problems[0])},
-                note=_part_of(contenders[name], work),
-            )
+        found.add(
+            f"core against {name}",
+            theirs / ours,
+            "x",
+            {"text bytes": 10_000, "nodes": len(work.problems[0])},
+            _part_of(contenders[name], work),
         )
-    found.checks.append(
-        Check(
-            target="core_vs_re_pyahocorasick",
-            value=cost["re + pyahocorasick"] / ours,
-            note=f"core {1e-6 / ours:,.0f} MB/s, peer "
-            f"{1e-6 / cost['re + pyahocorasick']:,.1f} MB/s, on the same bytes in turn",
-        )
+    found.check(
+        "core_vs_re_pyahocorasick",
+        cost["re + pyahocorasick"] / ours,
+        f"core {1e-6 / ours:,.0f} MB/s, peer "
+        f"{1e-6 / cost['re + pyahocorasick']:,.1f} MB/s, on the same bytes in turn",
     )
 
 
@@ -462,10 +458,8 @@ def _stands_alone(form: str, start: int, end: int) -> bool:
     return not form[max(start - 1, 0) : start].isdigit() and not form[end : end + 1].isdigit()
 
 
-def _peer_rate(name: str, cost: float) -> Figure:
-    return Figure(
-        name="normalise + match", value=1e-6 / cost, unit="MB/s", parameters={"contender": name}
-    )
+def _peer_rate(found: SuiteResult, name: str, cost: float) -> None:
+    found.add("normalise + match", 1e-6 / cost, "MB/s", {"contender": name})
 
 
 BOTH = "normalise + match, bytes"
@@ -499,24 +493,22 @@ def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteR
     floor = sizes.memcpy_bytes / timings.pop("memcpy").best
     cost = {name: timing.best / size for name, timing in timings.items()}
     for name, seconds in cost.items():
-        found.figures.append(_part(name, 1e-6 / seconds, "MB/s"))
+        _part(found, name, 1e-6 / seconds, "MB/s")
     scan = 1e9 * (cost[BOTH] - cost["normalise"])
     note = "" if scan > 0 else "no more than what normalise alone spends on its calls"
-    found.figures.append(_part("scan, by difference", scan, "ns a byte", note))
-    found.figures.append(_part("memcpy", floor / 1e6, "MB/s"))
+    _part(found, "scan, by difference", scan, "ns a byte", note)
+    _part(found, "memcpy", floor / 1e6, "MB/s")
     for name in ("normalise", BOTH, "spans"):
-        found.figures.append(_part(f"memcpy's bandwidth over {name}", floor * cost[name], "x"))
-    found.checks.append(
-        Check(
-            target="core_vs_memcpy",
-            value=floor * cost[BOTH],
-            note=f"core {1e-6 / cost[BOTH]:,.0f} MB/s, memcpy {floor / 1e6:,.0f} MB/s",
-        )
+        _part(found, f"memcpy's bandwidth over {name}", floor * cost[name], "x")
+    found.check(
+        "core_vs_memcpy",
+        floor * cost[BOTH],
+        f"core {1e-6 / cost[BOTH]:,.0f} MB/s, memcpy {floor / 1e6:,.0f} MB/s",
     )
 
 
-def _part(name: str, value: float, unit: str, note: str = "") -> Figure:
-    return Figure(name=name, value=value, unit=unit, parameters={"text bytes": 10_000}, note=note)
+def _part(found: SuiteResult, name: str, value: float, unit: str, note: str = "") -> None:
+    found.add(name, value, unit, {"text bytes": 10_000}, note)
 
 
 def _require_spans(work: Workload, decoded: list[str]) -> None:
@@ -531,7 +523,7 @@ def by_length(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult
     cost = _costs(context, {f"{length} bytes": work for length, work in works.items()})
     rates = [(length, 1e-6 / cost[f"{length} bytes"]) for length in works]
     for length, rate in rates:
-        found.figures.append(_cost_rate(rate, {"length in bytes": length}))
+        _cost_rate(found, rate, {"length in bytes": length})
     # The peer, once: what it costs a byte hardly depends on the length.
     peers = {
         length: work.first(sizes.twin_bytes) for length, work in works.items() if length <= 100_000
@@ -570,10 +562,8 @@ def by_nodes(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult)
             "nodes": nodes,
             "patterns": matcher.num_patterns,
         }
-        found.figures.append(_cost_rate(rate, parameters))
-        found.figures.append(
-            Figure(name="matcher", value=matcher.nbytes, unit="bytes", parameters=parameters)
-        )
+        _cost_rate(found, rate, parameters)
+        found.add("matcher", matcher.nbytes, "bytes", parameters)
     peers = {nodes: work.first(sizes.twin_bytes) for nodes, work in works.items()}
     found.series.append(
         Series(
@@ -606,9 +596,7 @@ def by_kind(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) 
         works["short solutions, GSM8K"] = plant(short, corpus.seed).first(sizes.peer_bytes)
         works["generated, 10 KB"] = plant(texts.rollouts(count, 10_000, corpus.seed), corpus.seed)
     for name, cost in _costs(context, works).items():
-        found.figures.append(
-            _cost_rate(1e-6 / cost, {"text": name, "texts": len(works[name].texts)})
-        )
+        _cost_rate(found, 1e-6 / cost, {"text": name, "texts": len(works[name].texts)})
 
 
 def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -635,13 +623,11 @@ def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) 
     cost = _costs(context, works)
     base = cost.pop("ordinary text")
     for name, spent in cost.items():
-        found.figures.append(
-            Figure(
-                name="cost per byte against ordinary text",
-                value=spent / base,
-                unit="x",
-                parameters={"hostile text": name, "text bytes": size},
-            )
+        found.add(
+            "cost per byte against ordinary text",
+            spent / base,
+            "x",
+            {"hostile text": name, "text bytes": size},
         )
 
 
@@ -678,18 +664,14 @@ def _spread(
         return
     dearest, cheapest = max(names, key=cost.__getitem__), min(names, key=cost.__getitem__)
     ratio = cost[dearest] / cost[cheapest]
-    found.figures.append(
-        Figure(
-            name="dearest byte against cheapest", value=ratio, unit="x", parameters={"over": over}
-        )
-    )
-    found.checks.append(
-        Check(target=target, value=ratio, note=f"dearest at {dearest}, cheapest at {cheapest}")
-    )
+    found.add("dearest byte against cheapest", ratio, "x", {"over": over})
+    found.check(target, ratio, f"dearest at {dearest}, cheapest at {cheapest}")
 
 
-def _cost_rate(rate: float, parameters: dict[str, str | int | float]) -> Figure:
-    return Figure(name="normalise + match", value=rate, unit="MB/s", parameters=parameters)
+def _cost_rate(
+    found: SuiteResult, rate: float, parameters: Mapping[str, str | int | float]
+) -> None:
+    found.add("normalise + match", rate, "MB/s", parameters)
 
 
 def by_threads(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -704,13 +686,11 @@ def by_threads(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResul
         3 * context.rounds,
     )
     for threads in contenders:
-        found.figures.append(
-            Figure(
-                name="batch, wall time",
-                value=work.size / timings[str(threads)].best / 1e6,
-                unit="MB/s",
-                parameters={"threads": threads, "batch MB": round(work.size / 1e6, 1)},
-            )
+        found.add(
+            "batch, wall time",
+            work.size / timings[str(threads)].best / 1e6,
+            "MB/s",
+            {"threads": threads, "batch MB": round(work.size / 1e6, 1)},
         )
     if cores < 2:
         found.notes.append("This machine has one core: what a second adds was not measured.")
@@ -722,20 +702,14 @@ def by_threads(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResul
         time.process_time,
     )
     more = spent["2"].best / spent["1"].best
-    found.figures += [
-        Figure(name="two threads against one, wall time", value=gain, unit="x"),
-        Figure(
-            name="two threads against one, processor time",
-            value=more,
-            unit="x",
-            note="1x: the second thread costs nothing; short of twice the speed, the second core "
-            "was not free",
-        ),
-    ]
-    found.checks.append(
-        Check(
-            target="second_core",
-            value=gain,
-            note=f"two threads spend {more:.2f} times the processor time of one",
-        )
+    found.add("two threads against one, wall time", gain, "x")
+    found.add(
+        "two threads against one, processor time",
+        more,
+        "x",
+        note="1x: the second thread costs nothing; short of twice the speed, the second core "
+        "was not free",
+    )
+    found.check(
+        "second_core", gain, f"two threads spend {more:.2f} times the processor time of one"
     )

@@ -18,8 +18,8 @@ import psutil
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, Resident, peak_memory, require, resident
-from benchmarks.harness.results import Figure, Series, SuiteResult
-from benchmarks.harness.runner import serving
+from benchmarks.harness.processes import serving
+from benchmarks.harness.results import Series, SuiteResult
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.scoring import Score
@@ -118,14 +118,7 @@ def _imports(found: SuiteResult) -> None:
             text=True,
             check=True,
         )
-        found.figures.append(
-            Figure(
-                name="resident after start",
-                value=int(done.stdout) / _MB,
-                unit="MB",
-                parameters={"process": name},
-            )
-        )
+        found.add("resident after start", int(done.stdout) / _MB, "MB", {"process": name})
 
 
 def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
@@ -142,14 +135,7 @@ def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
         }
         for name, value in (("nbytes", cost.nbytes), ("resident", cost.resident)):
             lines[name].append((nodes, value / 1e3))
-            found.figures.append(
-                Figure(
-                    name=f"{name} of a matcher",
-                    value=value / 1e3,
-                    unit="kB",
-                    parameters=parameters,
-                )
-            )
+            found.add(f"{name} of a matcher", value / 1e3, "kB", parameters)
     found.series.append(
         Series(
             name="Memory of a matcher by number of nodes",
@@ -240,13 +226,11 @@ def _server(
                 client.score(rollouts)
             often, _ = _all_processes(pid)
     for when, memory in (("idle", idle), ("after a batch", once), ("after five batches", often)):
-        found.figures.append(
-            Figure(
-                name="server, all processes",
-                value=memory.pss / _MB,
-                unit="MB",
-                parameters={"workers": workers, "processes": processes, "when": when},
-            )
+        found.add(
+            "server, all processes",
+            memory.pss / _MB,
+            "MB",
+            {"workers": workers, "processes": processes, "when": when},
         )
 
 
@@ -261,13 +245,11 @@ def _all_processes(pid: int) -> tuple[Resident, int]:
 
 def _over_texts(found: SuiteResult, name: str, value: int, rows: Sequence[dict[str, Any]]) -> None:
     size = sum(len(row["response"].encode()) for row in rows)
-    found.figures.append(
-        Figure(
-            name="peak of a batch beyond its texts",
-            value=value / _MB,
-            unit="MB",
-            parameters={"call": name, "texts": len(rows), "MB of text": round(size / _MB, 1)},
-        )
+    found.add(
+        "peak of a batch beyond its texts",
+        value / _MB,
+        "MB",
+        {"call": name, "texts": len(rows), "MB of text": round(size / _MB, 1)},
     )
 
 

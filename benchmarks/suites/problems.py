@@ -34,12 +34,11 @@ from benchmarks.harness.measure import (
     Context,
     Resident,
     WrongAnswerError,
-    family,
     require,
     resident,
 )
-from benchmarks.harness.results import Check, Figure, Series, SuiteResult
-from benchmarks.harness.runner import serving
+from benchmarks.harness.processes import family, serving
+from benchmarks.harness.results import Series, SuiteResult
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.data import JsonRows, open_writer
 from consensuspr.scoring.dataset_index import prepare_dataset
@@ -370,13 +369,13 @@ class _Size:
         others = "; ".join(f"{name} {load.seconds:.2f} s" for name, load in best.items())
         load = best["jsonl"]
         note = f"JSONL with equal forms stored, {load.cpu_seconds:.2f} s of CPU time; {others}"
-        self._found.checks.append(Check(target="ready_5577_s", value=load.seconds, note=note))
+        self._found.check("ready_5577_s", load.seconds, note)
         grown = (load.after.rss - load.before.rss) / MB
         note = (
             f"more resident than before the load; the whole process has {load.after.rss / MB:.0f} "
             f"MB, and {load.peak / MB:.0f} MB at the peak"
         )
-        self._found.checks.append(Check(target="ready_5577_mb", value=grown, note=note))
+        self._found.check("ready_5577_mb", grown, note)
 
     def _check_largest(self, smallest: _Size) -> None:
         """Check what each further problem takes, at a peak or with every page touched.
@@ -398,9 +397,7 @@ class _Size:
         reached = self._count == MILLION
         if not reached:
             note = f"{most:,.0f} bytes {note}; the target is about {MILLION:,}, with --full"
-        self._found.checks.append(
-            Check(target="million_resident_bytes", value=most if reached else None, note=note)
-        )
+        self._found.check("million_resident_bytes", most if reached else None, note)
 
     def _touch(self, path: Path) -> None:
         touched = touch(path, self._count, self._context.seed)
@@ -425,7 +422,7 @@ class _Size:
 
     def _figure(self, name: str, value: float, unit: str, source: str) -> None:
         parameters: dict[str, str | int | float] = {"problems": self._count, "from": source}
-        self._found.figures.append(Figure(name=name, value=value, unit=unit, parameters=parameters))
+        self._found.add(name, value, unit, parameters)
 
 
 def _fastest(some: list[Loaded]) -> Loaded:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.measure import Context, Timing, interleaved
-from benchmarks.harness.results import Figure, SuiteResult
-from benchmarks.harness.runner import serving
+from benchmarks.harness.processes import serving
+from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import verl_python
 from benchmarks.suites.step import Step, make_step
 from consensuspr.client import LocalClient, RewardClient, Rollout, Score
@@ -45,25 +45,22 @@ def measure(context: Context) -> SuiteResult:
     """Time calls of an actor, and of the service with and without Serve."""
     step = make_step(BATCH, ROLLOUT_BYTES, context.seed, context.data, context.scratch)
     ray = require_ray()
+    note = (
+        f"Ray {ray.__version__}; rollouts of {ROLLOUT_BYTES:,} bytes, one request at a time"
+        " where no number is given. The plain server and Serve's one replica each match"
+        " with one thread, in one process."
+    )
+    found = SuiteResult(suite="ray_calls", title=TITLE, notes=[note])
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        figures = _actor(context, step)
-        figures += _serve(context, step)
+        _actor(context, step, found)
+        _serve(context, step, found)
     finally:
         ray.shutdown()
-    return SuiteResult(
-        suite="ray_calls",
-        title=TITLE,
-        figures=figures,
-        notes=[
-            f"Ray {ray.__version__}; rollouts of {ROLLOUT_BYTES:,} bytes, one request at a time"
-            " where no number is given. The plain server and Serve's one replica each match"
-            " with one thread, in one process.",
-        ],
-    )
+    return found
 
 
-def _actor(context: Context, step: Step) -> list[Figure]:
+def _actor(context: Context, step: Step, found: SuiteResult) -> None:
     """Time a call of an asynchronous actor that does nothing, as verl's workers are one."""
     ray = require_ray()
 
@@ -84,33 +81,21 @@ def _actor(context: Context, step: Step) -> list[Figure]:
         context.rounds,
     )
     ray.kill(actor)
-    return [
-        *(
-            Figure(
-                name="a call of an actor that does nothing",
-                value=timing.median * 1e3,
-                unit="ms",
-                parameters={"rollouts": int(size)},
-            )
-            for size, timing in times.items()
-        ),
-        Figure(
-            name="calls of an actor, 256 at a time",
-            value=256 / many["many"].median,
-            unit="calls/s",
-            parameters={"rollouts": 1},
-        ),
-    ]
+    for size, timing in times.items():
+        of = {"rollouts": int(size)}
+        found.add("a call of an actor that does nothing", timing.median * 1e3, "ms", of)
+    found.add(
+        "calls of an actor, 256 at a time", 256 / many["many"].median, "calls/s", {"rollouts": 1}
+    )
 
 
-def _serve(context: Context, step: Step) -> list[Figure]:
+def _serve(context: Context, step: Step, found: SuiteResult) -> None:
     """Time the same requests to the plain server and through Serve."""
     rollouts = [
         Rollout(row["problem_id"], row["response"], row["ground_truth"]) for row in step.rows
     ]
     with LocalClient(step.dataset) as local:
         expected = list(local.score(rollouts))
-    figures: list[Figure] = []
     with ExitStack() as stack:
         plain, _ = stack.enter_context(
             serving(step.dataset, context.scratch, None, 1, {"CONSENSUSPR_THREADS": "1"})
@@ -128,21 +113,16 @@ def _serve(context: Context, step: Step) -> list[Figure]:
                 name: _checked(client, rollouts[:size], expected[:size])
                 for name, client in clients.items()
             }
-            figures += _compared(size, interleaved(sides, context.rounds, shortest_s=0.02))
-    return figures
+            _compared(size, interleaved(sides, context.rounds, shortest_s=0.02), found)
 
 
-def _compared(size: int, times: Mapping[str, Timing]) -> list[Figure]:
+def _compared(size: int, times: Mapping[str, Timing], found: SuiteResult) -> None:
     plain, served = times["plain server"].median, times["Ray Serve"].median
-    what: dict[str, str | int | float] = {"rollouts": size}
-    return [
-        *(
-            Figure(name=name, value=timing.median * 1e3, unit="ms", parameters=what)
-            for name, timing in times.items()
-        ),
-        Figure(name="Serve adds", value=(served - plain) * 1e3, unit="ms", parameters=what),
-        Figure(name="Serve against plain", value=served / plain, unit="x", parameters=what),
-    ]
+    of = {"rollouts": size}
+    for name, timing in times.items():
+        found.add(name, timing.median * 1e3, "ms", of)
+    found.add("Serve adds", (served - plain) * 1e3, "ms", of)
+    found.add("Serve against plain", served / plain, "x", of)
 
 
 def _checked(

@@ -18,7 +18,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,8 @@ import grpc
 from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check
 from benchmarks.harness import texts
 from benchmarks.harness.measure import REPOSITORY, Context, Timing, WrongAnswerError, interleaved
-from benchmarks.harness.results import Check, Figure, Series, SuiteResult
+from benchmarks.harness.processes import listening, on_one_core, serving
+from benchmarks.harness.results import Series, SuiteResult
 from consensuspr.client import AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
 from consensuspr.http.json_body import Bounds, members, text
@@ -84,69 +85,17 @@ class Work:
         self.verifier.close()
 
 
-STOP_S = 40.0
-
-
-@contextlib.contextmanager
-def listening(command: Sequence[str], log: Path, **environment: str) -> Iterator[str]:
-    """Start a process that prints ``listening on HOST:PORT``; give its address, and end it.
-
-    Raises RuntimeError, with what it wrote to ``log``, where it does not come to listen.
-    """
-    with log.open("w", encoding="utf-8") as errors:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, **environment},
-        )
-    assert process.stdout is not None
-    try:
-        with process.stdout:
-            line = process.stdout.readline()
-            if not line.startswith("listening on "):
-                raise RuntimeError(f"{' '.join(command)}: {log.read_text(encoding='utf-8')}")
-            yield line.split()[-1]
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-@contextlib.contextmanager
-def reward_server(dataset: Path, scratch: Path, *, workers: int, threads: int) -> Iterator[str]:
-    """Start ``consensuspr serve``; give its address.
-
-    ``threads`` is how many match in each worker.
-    """
-    command = [
-        *(sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", str(dataset)),
-        *("--address", "127.0.0.1:0", "--workers", str(workers)),
-    ]
-    log = scratch / f"server-{workers}-{threads}.log"
-    with listening(command, log, CONSENSUSPR_THREADS=str(threads)) as address:
-        yield address
+def _reward_server(
+    dataset: Path, scratch: Path, workers: int, threads: int
+) -> contextlib.AbstractContextManager[tuple[str, int]]:
+    """Start ``consensuspr serve`` with so many matching threads in each worker."""
+    settings = {"CONSENSUSPR_THREADS": str(threads)}
+    return serving(dataset, scratch, workers=workers, settings=settings)
 
 
 def peer(name: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
     """Return the command that runs a peer in a process of its own."""
     return [interpreter, "-m", "benchmarks.children.peers", name, *arguments]
-
-
-@contextlib.contextmanager
-def on_one_core() -> Iterator[None]:
-    """Keep this process, and all that it starts meanwhile, on one core."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(cores)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 SCORING = "in-process scoring"
@@ -288,11 +237,9 @@ class Field:
         self._stack = contextlib.ExitStack()
         with self._stack:  # ends what was started where a later one does not start
             start = self._stack.enter_context
-            self.address = start(
-                reward_server(work.dataset, scratch, workers=workers, threads=threads)
-            )
+            self.address, _ = start(_reward_server(work.dataset, scratch, workers, threads))
             self.server = start(contextlib.closing(Server(self.address)))
-            address = start(listening(peer("echo"), scratch / "echo.log"))
+            address, _ = start(listening(peer("echo"), scratch))
             self.echo = start(contextlib.closing(Echo(address)))
             self._stack = self._stack.pop_all()
 
@@ -308,7 +255,7 @@ def json_server(work: Work, scratch: Path) -> Iterator[JsonServer]:
     """Start the FastAPI application and give a client of it."""
     command = peer("json", str(work.dataset))
     with (
-        listening(command, scratch / "json.log") as address,
+        listening(command, scratch) as (address, _),
         contextlib.closing(JsonServer(address)) as client,
     ):
         yield client
@@ -340,9 +287,8 @@ def run(context: Context) -> SuiteResult:
         if found is None:
             result.notes.append("overload: not measured, other programs took the server's core")
         else:
-            result.figures += found.figures()
-            result.checks.append(found.check())
-        result.figures += http_reading(context)
+            found.report(result)
+        http_reading(context, result)
     finally:
         work.close()
     return result
@@ -361,26 +307,19 @@ def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: Sui
             timings[count] = interleaved(ways, context.rounds)
     _table(result, timings, "1")
     ratios = {count: _ratio(timings[count], SYNC) for count in counts}
-    result.figures += _ratio_rows(ratios, f"{SYNC} / (echo + scoring)", "1")
-    result.figures += [
-        Figure(
-            name="reply on the wire",
-            value=encode_score_response(*work.score(count)).ByteSize() / count,
-            unit="bytes a rollout",
-            parameters={"rollouts": count, "cores": "1"},
-        )
-        for count in counts
-    ]
+    _ratio_rows(result, ratios, f"{SYNC} / (echo + scoring)", "1")
+    for count in counts:
+        num_bytes = encode_score_response(*work.score(count)).ByteSize()
+        of: dict[str, str | int | float] = {"rollouts": count, "cores": "1"}
+        result.add("reply on the wire", num_bytes / count, "bytes a rollout", of)
     worst = max(COUNTS, key=lambda count: ratios[count])
-    result.checks.append(
-        Check(
-            target="server_vs_echo_plus_scoring",
-            value=ratios[worst],
-            note=f"batches of {worst}, client and server on the same core;"
-            f" scoring alone {_us(timings[worst][SCORING], worst):.0f} µs a rollout,"
-            f" echo {_us(timings[worst][ECHO], worst):.0f}; what comes on top is told in"
-            " docs/design/server.md",
-        )
+    result.check(
+        "server_vs_echo_plus_scoring",
+        ratios[worst],
+        f"batches of {worst}, client and server on the same core;"
+        f" scoring alone {_us(timings[worst][SCORING], worst):.0f} µs a rollout,"
+        f" echo {_us(timings[worst][ECHO], worst):.0f}; what comes on top is told in"
+        " docs/design/server.md",
     )
 
 
@@ -403,22 +342,20 @@ def _all_cores(context: Context, work: Work, counts: tuple[int, ...], result: Su
                 with json_server(work, context.scratch) as peer:
                     ways[JSON] = peer.contender(work, count)
                     timings[count] = interleaved(ways, context.rounds)
-        result.figures += _ray(context, work, field.address, counts, result)
+        _ray(context, work, field.address, counts, result)
     _table(result, timings, "all")
     for name in (SYNC, ASYNC, SINGLES, OVERLAPPED):
         ratios = {count: _ratio(timings[count], name) for count in counts}
-        result.figures += _ratio_rows(ratios, f"{name} / (echo + scoring)", "all")
+        _ratio_rows(result, ratios, f"{name} / (echo + scoring)", "all")
     if not missing:
         against = {count: timings[count][JSON].best / timings[count][SYNC].best for count in counts}
-        result.figures += _ratio_rows(against, f"{JSON} / {SYNC}", "all")
+        _ratio_rows(result, against, f"{JSON} / {SYNC}", "all")
     overlapped = {count: _ratio(timings[count], OVERLAPPED) for count in COUNTS}
     worst = max(COUNTS, key=lambda count: overlapped[count])
-    result.checks.append(
-        Check(
-            target="server_overlapped",
-            value=overlapped[worst],
-            note=f"batches of {worst}, {UNDER_WAY} under way, one worker with one thread",
-        )
+    result.check(
+        "server_overlapped",
+        overlapped[worst],
+        f"batches of {worst}, {UNDER_WAY} under way, one worker with one thread",
     )
     result.series.append(_plot(timings))
     _two_workers(context, work, result)
@@ -436,7 +373,7 @@ def _two_workers(context: Context, work: Work, result: SuiteResult) -> None:
             timings[count] = interleaved(ways, context.rounds)
     for name in (SYNC, ASYNC, OVERLAPPED):
         ratios = {count: _ratio(timings[count], name) for count in COUNTS}
-        result.figures += _ratio_rows(ratios, f"{name} / (echo + scoring), two workers", "all")
+        _ratio_rows(result, ratios, f"{name} / (echo + scoring), two workers", "all")
 
 
 def _floor(field: Field, work: Work, count: int) -> Contenders:
@@ -459,7 +396,7 @@ def _us(timing: Timing, count: int) -> float:
 def _table(result: SuiteResult, timings: Timings, cores: str) -> None:
     for count, name, value in _rows(timings):
         parameters: dict[str, str | int | float] = {"rollouts": count, "cores": cores}
-        result.figures.append(Figure(name=name, value=value, unit=UNIT, parameters=parameters))
+        result.add(name, value, UNIT, parameters)
 
 
 def _rows(timings: Timings) -> Iterator[tuple[int, str, float]]:
@@ -468,11 +405,9 @@ def _rows(timings: Timings) -> Iterator[tuple[int, str, float]]:
             yield count, name, _us(timing, count) / (UNDER_WAY if name == OVERLAPPED else 1)
 
 
-def _ratio_rows(ratios: Mapping[int, float], name: str, cores: str) -> list[Figure]:
-    return [
-        Figure(name=name, value=ratio, unit="x", parameters={"rollouts": count, "cores": cores})
-        for count, ratio in ratios.items()
-    ]
+def _ratio_rows(result: SuiteResult, ratios: Mapping[int, float], name: str, cores: str) -> None:
+    for count, ratio in ratios.items():
+        result.add(name, ratio, "x", {"rollouts": count, "cores": cores})
 
 
 def _plot(timings: Timings) -> Series:
@@ -491,14 +426,14 @@ def _plot(timings: Timings) -> Series:
 
 def _ray(
     context: Context, work: Work, address: str, counts: tuple[int, ...], result: SuiteResult
-) -> list[Figure]:
+) -> None:
     """Measure a Ray actor, in the environment that has Ray."""
     if not RAY_PYTHON.exists():
         result.notes.append(
             f"Ray actor calls: not measured, there is no {RAY_PYTHON.relative_to(REPOSITORY)}"
             " (`make test-verl` makes it)"
         )
-        return []
+        return
     context.say("Ray actor calls")
     rows = Path(context.scratch / "rollouts.json")
     pairs = [(rollout.problem_id, rollout.response) for rollout in work.rollouts]
@@ -519,17 +454,10 @@ def _ray(
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
-    return [
-        Figure(
-            name=name,
-            value=value,
-            unit=UNIT,
-            parameters={"rollouts": int(count), "cores": "all"},
-            note="in Ray's interpreter, a run of its own",
-        )
-        for count, ways in json.loads(done.stdout.splitlines()[-1]).items()
-        for name, value in ways.items()
-    ]
+    for count, ways in json.loads(done.stdout.splitlines()[-1]).items():
+        for name, value in ways.items():
+            of: dict[str, str | int | float] = {"rollouts": int(count), "cores": "all"}
+            result.add(name, value, UNIT, of, "in Ray's interpreter, a run of its own")
 
 
 BATCH = 16
@@ -558,23 +486,18 @@ class Overload:
     shed: float
     ratios: tuple[float, ...]
 
-    def figures(self) -> list[Figure]:
-        """Return the rows of the table."""
-        of: dict[str, str | int | float] = {"rollouts in a request": BATCH}
-        return [
-            Figure(name="capacity", value=self.capacity, unit="requests/s", parameters=of),
-            Figure(name="p99 at 80 %", value=self.low_p99_s * 1e3, unit="ms", parameters=of),
-            Figure(name="p99 at 200 %", value=self.high_p99_s * 1e3, unit="ms", parameters=of),
-            Figure(name="served at 200 %", value=self.served, unit="requests/s", parameters=of),
-            Figure(name="refused at 200 %", value=100 * self.shed, unit="%", parameters=of),
-        ]
-
-    def check(self) -> Check:
-        """Return the ratio that the target is about."""
-        return Check(
-            target="overload_p99",
-            value=self.high_p99_s / self.low_p99_s,
-            note=f"median of {', '.join(f'{ratio:.1f}' for ratio in self.ratios)};"
+    def report(self, result: SuiteResult) -> None:
+        """Add the rows of the table, and the ratio that the target is about."""
+        of = {"rollouts in a request": BATCH}
+        result.add("capacity", self.capacity, "requests/s", of)
+        result.add("p99 at 80 %", self.low_p99_s * 1e3, "ms", of)
+        result.add("p99 at 200 %", self.high_p99_s * 1e3, "ms", of)
+        result.add("served at 200 %", self.served, "requests/s", of)
+        result.add("refused at 200 %", 100 * self.shed, "%", of)
+        result.check(
+            "overload_p99",
+            self.high_p99_s / self.low_p99_s,
+            f"median of {', '.join(f'{ratio:.1f}' for ratio in self.ratios)};"
             f" {100 * self.shed:.0f} % refused, nothing lost, what was served is right",
         )
 
@@ -590,9 +513,7 @@ def overload(context: Context, work: Work) -> Overload | None:
     seconds = 15.0 if context.full else 4.0
     with contextlib.ExitStack() as stack:
         with on_one_core():  # the server; what loads it has the others
-            address = stack.enter_context(
-                reward_server(work.dataset, context.scratch, workers=1, threads=1)
-            )
+            address, _ = stack.enter_context(_reward_server(work.dataset, context.scratch, 1, 1))
         closed = LoadSettings(
             batch=BATCH,
             concurrency=CONCURRENCY,
@@ -683,15 +604,17 @@ WORDS = (
 )
 
 
-def http_reading(context: Context) -> list[Figure]:
-    """Measure both parts."""
-    return [
-        *_read_a_step(4096 if context.full else 512, context.rounds),
-        *_name_problems(100_000 if context.full else 5_000, context.seed, context.rounds),
-    ]
+def http_reading(context: Context, result: SuiteResult) -> None:
+    """Measure the HTTP endpoint's own work.
+
+    "Longest hold" is how long Python's lock is kept from everybody else at most: for
+    ``json.loads`` all of it, for the endpoint the decoding of one rollout.
+    """
+    _read_a_step(4096 if context.full else 512, context.rounds, result)
+    _name_problems(100_000 if context.full else 5_000, context, result)
 
 
-def _read_a_step(count: int, rounds: int) -> list[Figure]:
+def _read_a_step(count: int, rounds: int, result: SuiteResult) -> None:
     """Compare ways to read the queries of one request."""
     body = json.dumps({"query": [ROLLOUT] * count}, ensure_ascii=False).encode()
 
@@ -710,23 +633,19 @@ def _read_a_step(count: int, rounds: int) -> list[Figure]:
         rounds,
     )
     whole, places, one = (timings[name].best for name in ("whole", "boundaries", "one"))
-    of: dict[str, str | int | float] = {"rollouts": count, "MB": round(len(body) / 1e6, 1)}
-    return [
-        Figure(name="json.loads", value=whole * 1e3, unit="ms", parameters=of),
-        Figure(
-            name="boundaries, then one at a time",
-            value=(places + one * count) * 1e3,
-            unit="ms",
-            parameters=of,
-        ),
-        Figure(name="longest hold of json.loads", value=whole * 1e3, unit="ms", parameters=of),
-        Figure(name="longest hold of one rollout", value=one * 1e3, unit="ms", parameters=of),
-    ]
+    of = {"rollouts": count, "MB": round(len(body) / 1e6, 1)}
+    for name, seconds in (
+        ("json.loads", whole),
+        ("boundaries, then one at a time", places + one * count),
+        ("longest hold of json.loads", whole),
+        ("longest hold of one rollout", one),
+    ):
+        result.add(name, seconds * 1e3, "ms", of)
 
 
-def _name_problems(count: int, seed: int, rounds: int) -> list[Figure]:
+def _name_problems(count: int, context: Context, result: SuiteResult) -> None:
     """Find one problem by its text among ``count``."""
-    chance = random.Random(seed)
+    chance = random.Random(context.seed)
     prompts = [
         f"{' '.join(chance.choices(WORDS.split(), k=chance.randint(20, 60)))} #{at}?"
         for at in range(count)
@@ -737,6 +656,6 @@ def _name_problems(count: int, seed: int, rounds: int) -> list[Figure]:
     found = index.find(prompt)
     if found is None or [one.position for one in found] != [wanted]:
         raise WrongAnswerError("the endpoint finds another problem than the one that is asked for")
-    spent = interleaved({"find": lambda: index.find(prompt)}, rounds)["find"].best
-    of: dict[str, str | int | float] = {"problems": count, "characters": len(prompt)}
-    return [Figure(name="naming a prompt's problem", value=spent * 1e3, unit="ms", parameters=of)]
+    spent = interleaved({"find": lambda: index.find(prompt)}, context.rounds)["find"].best
+    of = {"problems": count, "characters": len(prompt)}
+    result.add("naming a prompt's problem", spent * 1e3, "ms", of)

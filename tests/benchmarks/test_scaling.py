@@ -154,15 +154,15 @@ def test_a_cluster_by_hand(
     ],
 )
 def test_the_section_says_it(sentence: str) -> None:
-    assert sentence in page.section(FULL)
+    assert sentence in page.scale_section(FULL)
 
 
 def test_what_was_not_measured_is_said_and_not_made_up() -> None:
-    text = page.section(EMPTY)
+    text = page.scale_section(EMPTY)
     assert text.count(page.MISSING) == 6
     assert "| 8 | 32 kB/s – 320 kB/s | 3.2 – 32 | 0.256 Mbit/s – 2.56 Mbit/s | – | – |" in text
     assert "nan" not in text
-    assert page.section(FULL).count(page.MISSING) == 0
+    assert page.scale_section(FULL).count(page.MISSING) == 0
 
 
 def test_a_figure_of_fewer_problems_is_not_taken_for_a_million() -> None:
@@ -171,12 +171,12 @@ def test_a_figure_of_fewer_problems_is_not_taken_for_a_million() -> None:
         title="",
         checks=[Check(target="million_resident_bytes", value=None, note="1,900 bytes of 100,000")],
     )
-    text = page.section(run_of(quick))
+    text = page.scale_section(run_of(quick))
     assert "Memory of large datasets: not measured in this run" in text
     assert "1,900" not in text
 
 
 def test_a_part_of_the_run_gives_a_part_of_the_section() -> None:
-    text = page.section(run_of(service(50, singles=400, batches=80)))
+    text = page.scale_section(run_of(service(50, singles=400, batches=80)))
     assert "scores 200 MB/s" in text
     assert text.count(page.MISSING) == 3

@@ -12,6 +12,8 @@ pytest.importorskip("consensuspr.loadtest")
 
 from benchmarks.children.peers import check
 from benchmarks.harness.measure import Context, Timing, WrongAnswerError
+from benchmarks.harness.processes import listening
+from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import service
 from benchmarks.suites.service import (
     ECHO,
@@ -21,7 +23,6 @@ from benchmarks.suites.service import (
     Field,
     Overload,
     Work,
-    listening,
 )
 
 COUNT = 8
@@ -94,7 +95,7 @@ def test_scores_that_differ_are_refused(work: Work) -> None:
 
 def test_a_process_that_does_not_listen_is_told_of_with_its_log(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no such dataset')"]
-    with pytest.raises(RuntimeError, match="no such dataset"), listening(command, tmp_path / "log"):
+    with pytest.raises(RuntimeError, match="no such dataset"), listening(command, tmp_path):
         pass
 
 
@@ -118,12 +119,15 @@ def test_the_overload_target_is_a_ratio_of_percentiles() -> None:
         shed=0.5,
         ratios=(1.5, 2.0, 2.5),
     )
-    assert found.check().target == "overload_p99"
-    assert found.check().value == pytest.approx(2.0)
-    assert {figure.name: figure.value for figure in found.figures()}["refused at 200 %"] == 50.0
+    result = SuiteResult(suite="service", title="")
+    found.report(result)
+    assert [(check.target, check.value) for check in result.checks] == [("overload_p99", 2.0)]
+    assert {figure.name: figure.value for figure in result.figures}["refused at 200 %"] == 50.0
 
 
 def test_the_http_endpoints_reading_is_measured(context: Context) -> None:
-    names = [figure.name for figure in service.http_reading(context)]
+    result = SuiteResult(suite="service", title="")
+    service.http_reading(context, result)
+    names = [figure.name for figure in result.figures]
     assert "json.loads" in names
     assert "naming a prompt's problem" in names

@@ -1,0 +1,136 @@
+"""Processes that are measured, started as their users start them, on all cores or on some."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from benchmarks.harness.measure import REPOSITORY
+
+STOP_S = 60.0
+
+
+@contextmanager
+def listening(
+    command: Sequence[str],
+    scratch: Path,
+    environment: Mapping[str, str] | None = None,
+    cores: set[int] | None = None,
+) -> Iterator[tuple[str, int]]:
+    """Run a process that prints ``listening on HOST:PORT``; yield its address and process id.
+
+    Args:
+        command: that starts it.
+        scratch: folder for its log.
+        environment: variables beside those of this process.
+        cores: that it may use; None: those of this process.
+
+    Raises:
+        RuntimeError: it does not come to listen; the text is its log's.
+    """
+    before = os.sched_getaffinity(0)
+    with tempfile.NamedTemporaryFile("w+", dir=scratch, suffix=".log", encoding="utf-8") as log:
+        # A child has the cores of the thread that starts it.
+        os.sched_setaffinity(0, cores or before)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=REPOSITORY,
+                env={**os.environ, **(environment or {})},
+            )
+        finally:
+            os.sched_setaffinity(0, before)
+        assert process.stdout is not None  # a pipe was asked for
+        try:
+            with process.stdout:
+                line = process.stdout.readline()
+                if not line.startswith("listening on "):
+                    log.seek(0)
+                    raise RuntimeError(f"{' '.join(command)} does not start: {log.read().strip()}")
+                yield line.split()[-1], process.pid
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def serving(
+    datasets: Path | Mapping[str, Path],
+    scratch: Path,
+    cores: set[int] | None = None,
+    workers: int | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> AbstractContextManager[tuple[str, int]]:
+    """Run ``consensuspr serve`` and yield its address and process id.
+
+    Args:
+        datasets: to serve: one, or several by name.
+        scratch: folder for its log.
+        cores: that it may use; None: those of this process.
+        workers: processes; None: the server's default.
+        settings: environment variables of the server.
+
+    Raises:
+        RuntimeError: it does not start; the text is its log's.
+    """
+    named = (
+        [str(datasets)] if isinstance(datasets, Path) else [f"{n}={p}" for n, p in datasets.items()]
+    )
+    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--address", "127.0.0.1:0"]
+    command += ["--log-level", "warning", *(word for one in named for word in ("--dataset", one))]
+    command += [] if workers is None else ["--workers", str(workers)]
+    return listening(command, scratch, settings, cores)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that came of it and still live."""
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            found.extend(map(int, task.read_text(encoding="ascii").split()))
+    return found
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time, in steps of 10 ms, of a process and of those below it."""
+    ticks = 0
+    for one in family(pid):
+        # After the name, which may hold anything: user and system time are fields 14 and 15.
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def confined(cores: set[int] | None) -> Iterator[None]:
+    """Keep all threads of this process, and all that they start, on some cores; None: on all."""
+    before = os.sched_getaffinity(0)
+    _move(cores or before)
+    try:
+        yield
+    finally:
+        _move(before)
+
+
+def on_one_core() -> AbstractContextManager[None]:
+    """Keep this process, and all that it starts meanwhile, on one core."""
+    return confined({max(os.sched_getaffinity(0))})
+
+
+def _move(cores: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.sched_setaffinity(int(thread), cores)
+        except ProcessLookupError:
+            continue  # it ended since
