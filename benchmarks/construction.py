@@ -9,7 +9,6 @@ problem where one model wrote the set, and nodes are made from the rest.  The ta
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -20,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.measure import REPOSITORY
-from benchmarks.quality.__main__ import write_block
+from benchmarks.harness.markdown import demand, page_parser, table, write_block
 from benchmarks.quality.measure import read_gold, write_dataset
 from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.evaluation.agreement import Agreement, agreement_of_files
@@ -141,8 +139,6 @@ def _places(rows: list[Row]) -> list[int]:
         seen[row["problem_id"]] += 1
     return places
 
-
-# MERGED Build the nodes of every fold, score what was held out, and pool the figures.
 
 CONFIDENCE = 0.95
 
@@ -324,53 +320,45 @@ _HEADINGS = (
 
 def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:
     """Return a row for each set and variant."""
-    lines = [_row(_HEADINGS), _row(["---", "---", *["---:"] * (len(_HEADINGS) - 2)])]
+    cells = []
     for name, variant, one in rows:
         every, inner = one.every, one.inner
-        lines.append(
-            _row(
-                [
-                    name,
-                    variant,
-                    f"{one.problems} of {one.all_problems}",
-                    f"{one.nodes:.2f} ({one.finals:.2f})",
-                    f"{every.num_right:,}, {every.num_wrong:,}",
-                    f"{_share(every.ncr_right)} / {_share(every.ncr_wrong)}",
-                    _share(every.d_ncr.value),
-                    f"**{_share(every.auroc.value)}**{_interval(every.auroc)}",
-                    f"{_share(every.aucpr.value)} ({_share(every.prevalence)})",
-                    _share(inner.d_ncr.value),
-                    f"**{_share(inner.auroc.value)}**{_interval(inner.auroc)}",
-                    "–" if one.chance is None else f"{one.chance:.2%}",
-                ]
-            )
+        cells.append(
+            [
+                name,
+                variant,
+                f"{one.problems} of {one.all_problems}",
+                f"{one.nodes:.2f} ({one.finals:.2f})",
+                f"{every.num_right:,}, {every.num_wrong:,}",
+                f"{_share(every.ncr_right)} / {_share(every.ncr_wrong)}",
+                _share(every.d_ncr.value),
+                f"**{_share(every.auroc.value)}**{_interval(every.auroc)}",
+                f"{_share(every.aucpr.value)} ({_share(every.prevalence)})",
+                _share(inner.d_ncr.value),
+                f"**{_share(inner.auroc.value)}**{_interval(inner.auroc)}",
+                "–" if one.chance is None else f"{one.chance:.2%}",
+            ]
         )
-    return "\n".join(lines)
+    return table(_HEADINGS, cells, 2)
 
 
 def attacks_table(figures: Sequence[WholeFigures]) -> str:
     """Return a row for each attack: the NCR that it earns."""
-    lines = [
-        _row(["text", *(one.variant.name for one in figures)]),
-        _row(["---", *["---:"] * len(figures)]),
+    rows = [
+        [attack.description] + [f"{one.probes.attacks[index].overall.ncr:.1%}" for one in figures]
+        for index, attack in enumerate(figures[0].probes.attacks)
     ]
-    for index, attack in enumerate(figures[0].probes.attacks):
-        earned = [one.probes.attacks[index].overall.ncr for one in figures]
-        lines.append(_row([attack.description, *(f"{ncr:.1%}" for ncr in earned)]))
-    return "\n".join(lines)
+    return table(["text", *(one.variant.name for one in figures)], rows, 1)
 
 
 def agreement_table(figures: Sequence[WholeFigures]) -> str:
     """Return a row for each variant: consistency, recall and precision."""
-    lines = [
-        _row(["nodes made from", "problems", "consistency", "recall", "precision"]),
-        _row(["---", *["---:"] * 4]),
-    ]
+    rows = []
     for one in figures:
         shares = (one.agreement.consistency, one.agreement.recall, one.agreement.precision)
         cells = [f"{_share(share.value)}{_interval(share)}" for share in shares]
-        lines.append(_row([one.variant.name, f"{len(one.agreement.problems)}", *cells]))
-    return "\n".join(lines)
+        rows.append([one.variant.name, f"{len(one.agreement.problems)}", *cells])
+    return table(["nodes made from", "problems", "consistency", "recall", "precision"], rows, 1)
 
 
 def _share(value: float | None) -> str:
@@ -383,23 +371,10 @@ def _interval(estimate: Estimate) -> str:
     return f" ({_share(estimate.low)}–{_share(estimate.high)})"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main() -> int:
     """Run the benchmark; return the exit code."""
     arguments = _arguments()
-    missing = [
-        file for one in SETS for file in one.files if not (arguments.shared / file).is_file()
-    ]
-    if missing:
-        print(
-            f"error: {arguments.shared / missing[0]} is missing; name the folder of outside data "
-            "with --shared or CONSENSUSPR_SHARED",
-            file=sys.stderr,
-        )
-        return 2
+    demand(arguments.shared, [file for one in SETS for file in one.files])
     wanted = [one for one in SETS if arguments.only in (None, one.name)]
     rows: list[tuple[str, str, Figures]] = []
     for one in wanted:
@@ -422,16 +397,8 @@ def _tell(text: str) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    shared = os.environ.get("CONSENSUSPR_SHARED")
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.construction", description=__doc__)
-    parser.add_argument(
-        "--shared",
-        type=Path,
-        default=Path(shared) if shared else REPOSITORY.parent / "shared",
-        help="folder of outside data (default: CONSENSUSPR_SHARED, else ../shared)",
-    )
+    parser = page_parser("benchmarks.construction", __doc__)
     parser.add_argument("--only", metavar="SET", help="one set, by its name")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its tables up to date")
     arguments = parser.parse_args()
     if arguments.only and arguments.write:
         parser.error("--write needs all sets; leave --only out")

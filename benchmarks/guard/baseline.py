@@ -1,4 +1,4 @@
-"""The committed baseline, and what a run of the guard may differ from it.
+"""The committed baseline and what a run may differ from it, and ratios with their bounds.
 
 Counts are those of one compiler and one interpreter.  Where a run has both in common with the
 baseline, the room is small.  Elsewhere it is wide, and what runs in the interpreter is first
@@ -252,11 +252,8 @@ def _vectors(cpuinfo: str) -> str:
     return next((name for name in ("avx2", "avx", "sse4_2", "asimd") if name in flags), "none")
 
 
-# MERGED A check of a measured ratio: one bound, up to three tries, the best of them counts.
-#
-# A neighbour's load makes a ratio worse in one try and hardly in three; a change that costs a
-# factor makes all of them worse.
-
+# Of a ratio of times; the best counts.  A neighbour's load makes a ratio worse in one try and
+# hardly in three; a change that costs a factor makes all of them worse.
 TRIES = 3
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import results
+from benchmarks.harness.markdown import cell, table
 from benchmarks.harness.results import Figure, Run, Series, SuiteResult, Verdict
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def render(run: Run) -> str:
     ]
     parts += [_suite(run, suite) for suite in run.suites]
     parts += [
-        f"## {name}\n\nThis suite failed in this run: {_cell(reason)}."
+        f"## {name}\n\nThis suite failed in this run: {cell(reason)}."
         for name, reason in run.failures.items()
     ]
     parts.append(scale_section(run))
@@ -69,7 +70,7 @@ def render(run: Run) -> str:
 
 
 def _targets(run: Run) -> str:
-    return _table(
+    return table(
         ["what", "at least", "aim", "figure", "verdict"],
         [
             [row.what, row.at_least, row.aim, row.figure, _bold(row.verdict)]
@@ -87,7 +88,7 @@ def _ratios(run: Run) -> str:
     ]
     if not found:
         return "No ratios were measured in this run."
-    return _table(["suite", "what", "of", "ratio", "note"], found)
+    return table(["suite", "what", "of", "ratio", "note"], found)
 
 
 def _machine(run: Run) -> str:
@@ -102,7 +103,7 @@ def _machine(run: Run) -> str:
         f"{run.seed}, {run.rounds} rounds",
     ]
     lines += [f"- **Warning**: {warning}" for warning in run.warnings]
-    states = _table(
+    states = table(
         ["suite", "begun", "commit", "seconds", "load before", "load after", "others' share"],
         [
             [
@@ -145,7 +146,7 @@ def _groups(figures: Iterable[Figure]) -> list[list[Figure]]:
 def _figure_table(group: Sequence[Figure]) -> str:
     keys = list(group[0].parameters)
     with_notes = any(figure.note for figure in group)
-    return _table(
+    return table(
         ["what", *keys, "figure", *(["note"] if with_notes else [])],
         [
             [figure.name]
@@ -173,15 +174,6 @@ def _number(figure: Figure) -> str:
 
 def _bold(verdict: Verdict) -> str:
     return f"**{verdict}**" if verdict is Verdict.MISSED else str(verdict)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], rule: str = "---") -> str:
-    lines = [header, [rule] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
 
 
 # Okabe and Ito's palette, yellow left out: it vanishes on white.
@@ -547,7 +539,7 @@ def _about_network(found: Constants) -> str:
 
 
 def _cluster_table(rows: Sequence[Row]) -> str:
-    return _table(
+    return table(
         ["GPUs", "text", "rollouts/s", "link", "cores, batches", "cores, single samples"],
         [
             [
@@ -560,7 +552,7 @@ def _cluster_table(rows: Sequence[Row]) -> str:
             ]
             for one in rows
         ],
-        "---:",
+        0,
     )
 
 
@@ -573,10 +565,10 @@ def _memory_table(found: Constants) -> str:
             f"measured with {MEASURED_PROBLEMS:,}, which is the most that any format takes (suite "
             "`problems`); the rows of other sizes are this times their number. A prepared file is "
             "mapped, and all workers of a machine share it:",
-            _table(
+            table(
                 ["problems", "resident"],
                 [[f"{count:,}", _bytes(count * found.problem_bytes)] for count in DATASETS],
-                "---:",
+                0,
             ),
         ]
     )

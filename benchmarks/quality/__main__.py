@@ -6,17 +6,17 @@ The tables are as they stand on that page.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
+from benchmarks.harness.markdown import demand, page_parser, table, write_block
 from benchmarks.quality.measure import (
     DERIVED,
+    FORM_KINDS,
     GOLD_NODES,
-    MISSES_KINDS,
+    MISS_KINDS,
     ROLLOUTS,
     WRITTEN,
     Figures,
@@ -30,7 +30,6 @@ from benchmarks.quality.measure import (
     read_gold,
     read_responses,
 )
-from benchmarks.quality.measure import KINDS as FORM_KINDS
 
 
 def figures_table(results: Results) -> str:
@@ -55,11 +54,12 @@ def figures_table(results: Results) -> str:
         ("… without derived forms", lambda on, off: f"{off.auroc_without_final:.3f}"),
         ("Acc agrees with the label", lambda on, off: f"{on.acc_agreement:.2%}"),
     ]
-    lines = [_row(["", *results.figures]), _row(["---"] + ["---:"] * len(results.figures))]
-    for heading, cell in rows:
-        cells = [cell(by_set[DERIVED], by_set[WRITTEN]) for by_set in results.figures.values()]
-        lines.append(_row([heading, *cells]))
-    return "\n".join([*lines, "", *_facts(results)])
+    sets = results.figures.values()
+    cells = [
+        [heading, *(told(by_set[DERIVED], by_set[WRITTEN]) for by_set in sets)]
+        for heading, told in rows
+    ]
+    return "\n".join([table(["", *results.figures], cells, 1), "", *_facts(results)])
 
 
 def _facts(results: Results) -> list[str]:
@@ -79,27 +79,27 @@ def _facts(results: Results) -> list[str]:
 
 def forms_table(counts: FormCounts, num_nodes: int) -> str:
     """Return the table of what each kind of derived form is worth, all rollouts together."""
-    lines = [
-        _row(["kind of form", "recall", "false positives", "patterns a node"]),
-        _row(["---", "---:", "---:", "---:"]),
+    rows = [
+        [
+            kind,
+            f"+{counts.found[kind] / counts.looked_for:.2%}",
+            f"+{counts.false[kind] / counts.held_against:.4%}",
+            f"{counts.derived[kind] / num_nodes:.1f}",
+        ]
+        for kind in FORM_KINDS
     ]
-    for kind in FORM_KINDS:
-        found = counts.found[kind] / counts.looked_for
-        false = counts.false[kind] / counts.held_against
-        patterns = counts.derived[kind] / num_nodes
-        lines.append(_row([kind, f"+{found:.2%}", f"+{false:.4%}", f"{patterns:.1f}"]))
-    return "\n".join(lines)
+    return table(["kind of form", "recall", "false positives", "patterns a node"], rows, 1)
 
 
 def misses_table(results: Results) -> str:
     """Return the table of why gold equations were missed, one column a file of rollouts."""
     counts = count_kinds(results.misses)
-    lines = [_row(["kind", *counts]), _row(["---"] + ["---:"] * len(counts))]
-    for kind in MISSES_KINDS:
-        cells = [f"{of[kind]:,} ({of[kind] / of.total():.1%})" for of in counts.values()]
-        lines.append(_row([kind, *cells]))
-    lines.append(_row(["all", *(f"{of.total():,}" for of in counts.values())]))
-    return "\n".join(lines)
+    rows = [
+        [kind, *(f"{of[kind]:,} ({of[kind] / of.total():.1%})" for of in counts.values())]
+        for kind in MISS_KINDS
+    ]
+    rows.append(["all", *(f"{of.total():,}" for of in counts.values())])
+    return table(["kind", *counts], rows, 1)
 
 
 def sample_of_misses(misses: Sequence[Miss], size: int, seed: int) -> str:
@@ -117,38 +117,10 @@ def sample_of_misses(misses: Sequence[Miss], size: int, seed: int) -> str:
     return "\n".join(parts)
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def write_block(path: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks of a block in a Markdown file.
-
-    Raises:
-        ValueError: the file does not hold the block exactly once.
-    """
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    page = path.read_text(encoding="utf-8")
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"{path} must hold {begin!r} and {end!r} once each")
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
-
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
 def main() -> int:
     """Run the benchmark; return the exit code."""
     arguments = _arguments()
-    if not (arguments.shared / GOLD_NODES).is_file():
-        print(
-            f"error: {arguments.shared / GOLD_NODES} is missing; name the folder of outside data "
-            "with --shared or CONSENSUSPR_SHARED",
-            file=sys.stderr,
-        )
-        return 2
+    demand(arguments.shared, [GOLD_NODES])
     results = measure(arguments.shared, arguments.in_process)
     problems = read_gold(arguments.shared)
     known = {problem.problem_id for problem in problems}
@@ -171,16 +143,8 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    shared = os.environ.get("CONSENSUSPR_SHARED")
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
-    parser.add_argument(
-        "--shared",
-        type=Path,
-        default=Path(shared) if shared else REPOSITORY.parent / "shared",
-        help="folder of outside data (default: CONSENSUSPR_SHARED, else ../shared)",
-    )
+    parser = page_parser("benchmarks.quality", __doc__)
     parser.add_argument("--in-process", action="store_true", help="score without a server")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its tables up to date")
     parser.add_argument(
         "--sample-misses", type=int, default=0, metavar="N", help="also print N misses to read"
     )

@@ -1,18 +1,25 @@
-"""The outside data: gold equations as datasets, and the rollouts to score.
+"""How well NCR finds nodes on outside data: GSM8K's gold equations, and two files of rollouts.
 
 A gold node is one calculation of GSM8K's own solution of a problem; its equation is
 ``expression=value``.  It states the final answer where its value is the answer.
+
+Recall and false positives are pooled over nodes (micro averages), mean NCR is over rollouts
+(equation 1 of the paper), AUROC is the probability that a right rollout has the higher NCR of a
+right and a wrong one, ties counting half.
+
+Which kinds of derived forms find what the expression as written does not is counted in this
+process, on the form that was found first; the kinds hardly ever overlap, because one solution
+seldom writes the same step in two ways.  Why a right solution misses a gold equation is sorted by
+rules that look at the equation's numbers, at the raw text and at its normal form: each miss gets
+the first kind whose test it passes.  They are coarse, and ``docs/quality.md`` says what reading a
+sample showed.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +32,7 @@ from typing import Any, TypeAlias
 
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.harness.processes import serving
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import Hit, Matcher, derive_forms, normalize
 from consensuspr.core.expressions import evaluate, parse_statement
@@ -157,13 +165,6 @@ def read_responses(path: Path, problem_ids: set[str]) -> list[Response]:
     ]
 
 
-# MERGED Figures of merit from scored rollouts, each a few exact lines.
-#
-# Recall and false positives are pooled over nodes (micro averages), mean NCR is over
-# rollouts (equation 1 of the paper), AUROC is the probability that a right rollout has the
-# higher NCR of a right and a wrong one, ties counting half.
-
-
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One rollout scored against the nodes of one problem.
@@ -251,13 +252,10 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     return float(roc_auc_score(labels, scores))
 
 
-# MERGED Scores from a real server over gRPC, or in this process with the same scorer.
-
 Client: TypeAlias = RewardClient | LocalClient
 
-# Deriving and loading take seconds; on the pure-Python twin a pass over all strangers takes long.
+# Deriving and loading take seconds; on the pure-Python twin a pass over all nodes takes long.
 TIMEOUT_S = 3600.0
-STOP_TIMEOUT_S = 60.0
 # Figures must not depend on what else the machine does: an answer gets all the time it needs.
 ANSWER_BUDGET_S = 60.0
 
@@ -269,27 +267,13 @@ def open_client(datasets: Mapping[str, Path], in_process: bool) -> Iterator[Clie
         with LocalClient(datasets, timeout_s=TIMEOUT_S, answer_budget_s=ANSWER_BUDGET_S) as client:
             yield client
         return
-    with _serving(datasets) as address, RewardClient(address, timeout_s=TIMEOUT_S) as client:
+    settings = {"CONSENSUSPR_ANSWER_BUDGET_S": str(ANSWER_BUDGET_S)}
+    with (
+        TemporaryDirectory() as scratch,
+        serving(datasets, Path(scratch), settings=settings) as (address, _),
+        RewardClient(address, timeout_s=TIMEOUT_S) as client,
+    ):
         yield client
-
-
-@contextmanager
-def _serving(datasets: Mapping[str, Path]) -> Iterator[str]:
-    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--address", "127.0.0.1:0"]
-    for name, path in datasets.items():
-        command += ["--dataset", f"{name}={path}"]
-    command += ["--log-level", "warning"]
-    environment = os.environ | {"CONSENSUSPR_ANSWER_BUDGET_S": str(ANSWER_BUDGET_S)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
-        try:
-            assert server.stdout is not None
-            line = server.stdout.readline()
-            if not line.startswith("listening on "):
-                raise SystemExit(f"the server did not start (it said {line!r})")
-            yield line.removeprefix("listening on ").strip()
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(STOP_TIMEOUT_S)
 
 
 def score(client: Client, dataset: str, rollouts: Sequence[Rollout], wanted: Status) -> list[Score]:
@@ -307,302 +291,6 @@ def score(client: Client, dataset: str, rollouts: Sequence[Rollout], wanted: Sta
             )
     return scores
 
-
-# MERGED Which kinds of derived forms find what the expression as written does not.
-#
-# Counted in this process, on the form that was found first; the kinds hardly ever overlap,
-# because one solution seldom writes the same step in two ways.
-
-_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
-_OPERATION = re.compile(r"[-+*/]")
-
-ORDER = "operands in another order"
-SIDES = "sides read from the right"
-BRACKETS = "brackets"
-SPELLING = "numbers spelled in another way"
-STEP = "one operation carried out"
-KINDS = (ORDER, STEP, SPELLING, BRACKETS, SIDES)
-
-
-@dataclass(slots=True)
-class FormCounts:
-    """Counts by kind of derived form.
-
-    Attributes:
-        derived: forms made.
-        found: gold equations found in right solutions by such a form first.
-        false: nodes of other problems found by such a form first.
-        looked_for: gold equations looked for in right solutions, found or not.
-        held_against: nodes of other problems that responses were held against.
-    """
-
-    derived: Counter[str] = field(default_factory=Counter)
-    found: Counter[str] = field(default_factory=Counter)
-    false: Counter[str] = field(default_factory=Counter)
-    looked_for: int = 0
-    held_against: int = 0
-
-
-@lru_cache(maxsize=1 << 16)
-def form_kind(equation: str, form: str) -> str:
-    """Return the kind of a derived form of an equation of arithmetic."""
-    if not _OPERATION.search(equation.rpartition("=")[2]) and _OPERATION.search(
-        form.rpartition("=")[2]
-    ):
-        return SIDES
-    before, after = (Counter(map(Fraction, _NUMBER.findall(text))) for text in (equation, form))
-    if "%" not in form and before == after:
-        return BRACKETS if form.count("(") > equation.count("(") else ORDER
-    if after.total() >= before.total() or "%" in form:
-        return SPELLING
-    gone, come = before - after, after - before
-    fractions = {one / other for one in gone for other in gone if other}
-    in_a_sum = re.search(r"[-+]", equation.lstrip("+")) is not None
-    respelled = not in_a_sum and all(value in fractions and value < 1 for value in come)
-    return SPELLING if respelled else STEP
-
-
-def count_forms(problems: list[Problem], files: Iterable[list[Response]]) -> FormCounts:
-    """Count what each kind of form finds in right solutions and in other problems' solutions."""
-    counts = FormCounts()
-    nodes = {problem.problem_id: problem.nodes for problem in problems}
-    for node in (node for problem in problems for node in problem.nodes):
-        counts.derived.update(form_kind(node.expressions[0], form) for form in node.derived or ())
-    matchers = {problem_id: _matcher(own) for problem_id, own in nodes.items()}
-    pools = [(one, _matcher(one.problem.nodes)) for one in pool(problems)]
-    for response in (response for responses in files for response in responses):
-        own = nodes[response.problem_id]
-        if response.correct:
-            counts.looked_for += len(own)
-            hits = matchers[response.problem_id].hits(response.text)
-            counts.found.update(_kinds_found(own, hits))
-        for one, matcher in pools:
-            others = [owner != response.problem_id for owner in one.owners]
-            counts.held_against += sum(others)
-            hits = matcher.hits(response.text)
-            kept = [hit if other else None for hit, other in zip(hits, others, strict=True)]
-            counts.false.update(_kinds_found(one.problem.nodes, kept))
-    return counts
-
-
-def _matcher(nodes: Iterable[Node]) -> Matcher:
-    return Matcher([[*node.expressions, *(node.derived or ())] for node in nodes])
-
-
-def _kinds_found(nodes: Iterable[Node], hits: Iterable[Hit | None]) -> list[str]:
-    """Return the kinds of the derived forms among the hits."""
-    return [
-        form_kind(node.expressions[0], hit.expression)
-        for node, hit in zip(nodes, hits, strict=True)
-        if hit is not None and hit.expression not in node.expressions
-    ]
-
-
-# MERGED Why a right solution misses a gold equation: a sorting by rules.
-#
-# Each miss gets the first kind whose test it passes.  The tests look at the equation's
-# numbers, at the raw text and at its normal form; they are coarse, and ``docs/quality.md``
-# says what reading a sample showed.
-
-_MISSES_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
-_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
-_SENTENCE = re.compile(r"\n|(?<=[.!?])\s")
-_SHARE = re.compile(
-    rf"({_MISSES_NUMBER})\s*(?:\\?%|percent)|(\d+)\s*/\s*(\d+)|\\d?frac\{{(\d+)\}}\{{(\d+)\}}"
-)
-
-# Signs with what may stand between them and their numbers: words, units, typesetting.
-_SIGNS = {
-    "+": r"\+",
-    "-": r"[-−–]",
-    "*": r"(?:\*|×|\\times|\\cdot|[xX])",
-    "/": r"(?:/|÷|\\div|\}\s*\{)",
-}
-_WORDED = {
-    "+": r"(?:plus|and|more|added)",
-    "-": r"(?:minus|less|from|subtract|remain|left)",
-    "*": r"(?:times|multipl|each|of|per|by|every|twice|half)",
-    "/": r"(?:divid|into|per|each|by|of)",
-}
-_GAP = r"[^\d\n=]{0,60}?"
-
-
-@dataclass
-class Case:
-    """A miss with what the tests look at."""
-
-    miss: Miss
-
-    @cached_property
-    def equation(self) -> str:
-        """The gold equation."""
-        return self.miss.node.expressions[0]
-
-    @cached_property
-    def left(self) -> str:
-        """Its left side."""
-        return self.equation.rpartition("=")[0].lstrip("+")
-
-    @cached_property
-    def value(self) -> Fraction:
-        """Its right side."""
-        return Fraction(self.equation.rpartition("=")[2])
-
-    @cached_property
-    def operands(self) -> list[Fraction]:
-        """The numbers of its left side."""
-        return [Fraction(number) for number in re.findall(_MISSES_NUMBER, self.left)]
-
-    @cached_property
-    def text(self) -> str:
-        """The response without thousands separators."""
-        return _THOUSANDS.sub("", self.miss.response.text)
-
-    @cached_property
-    def sentences(self) -> list[tuple[str, set[Fraction]]]:
-        """Its sentences and lines, with the numbers that they hold."""
-        return [(part, _numbers(part)) for part in _SENTENCE.split(self.text)]
-
-    @cached_property
-    def numbers(self) -> set[Fraction]:
-        """All numbers that it holds."""
-        return set().union(*(numbers for _, numbers in self.sentences))
-
-    @cached_property
-    def normal(self) -> str:
-        """Its normal form."""
-        return normalize(self.miss.response.text)
-
-
-def _numbers(text: str) -> set[Fraction]:
-    return {Fraction(number) for number in re.findall(_MISSES_NUMBER, text)}
-
-
-def _number_pattern(text: str) -> str:
-    """Return a pattern of a number in any of its decimal spellings, standing alone."""
-    value = Fraction(text)
-    whole, _, decimals = text.partition(".")
-    decimals = decimals.rstrip("0")
-    fraction = rf"\.{decimals}0*" if decimals else r"(?:\.0+)?"
-    return rf"(?<![\d.]){'0?' if value < 1 else whole.lstrip('0')}{fraction}(?![\d]|\.\d)"
-
-
-@lru_cache(maxsize=4096)
-def _binary_patterns(equation: str) -> tuple[re.Pattern[str], re.Pattern[str]] | None:
-    """Return patterns of ``a op b = v`` with words between, and of the operation in words."""
-    match = re.fullmatch(
-        rf"({_MISSES_NUMBER})([-+*/])({_MISSES_NUMBER})=({_MISSES_NUMBER})", equation
-    )
-    if match is None:
-        return None
-    first, sign, second, value = match.groups()
-    a, b, v = map(_number_pattern, (first, second, value))
-    orders = [(a, b), (b, a)] if sign in "+*" else [(a, b)]
-    signed = "|".join(f"{x}{_GAP}{_SIGNS[sign]}{_GAP}{y}{_GAP}={_GAP}{v}" for x, y in orders)
-    orders = [(a, b), (b, a)]
-    worded = "|".join(f"{x}{_GAP}{_WORDED[sign]}{_GAP}{y}{_GAP}{v}" for x, y in orders)
-    return re.compile(signed), re.compile(worded)
-
-
-@lru_cache(maxsize=4096)
-def _left_forms(left: str) -> tuple[str, ...]:
-    return tuple(normalize(form) for form in (left, *derive_forms(left)))
-
-
-def _no_operation(case: Case) -> bool:
-    return not re.search(r"[-+*/]", case.left)
-
-
-def _rounded(case: Case) -> bool:
-    statement = parse_statement(case.left)
-    return statement is not None and evaluate(statement.sides[0]) != case.value
-
-
-def _words_between(case: Case) -> bool:
-    patterns = _binary_patterns(case.equation)
-    return patterns is not None and patterns[0].search(case.text) is not None
-
-
-def _operation_in_words(case: Case) -> bool:
-    patterns = _binary_patterns(case.equation)
-    return patterns is not None and any(
-        case.value in numbers and patterns[1].search(sentence)
-        for sentence, numbers in case.sentences
-        if "=" not in sentence
-    )
-
-
-def _operation_found(case: Case) -> list[tuple[str, str]]:
-    """Return what stands left and right of each place where the operation is written."""
-    return [
-        (case.normal[: match.start()][-1:], case.normal[match.end() :][:1])
-        for form in _left_forms(case.left)
-        for match in re.finditer(rf"(?<![\d.]){re.escape(form)}(?![\d]|\.\d)", case.normal)
-    ]
-
-
-def _inside_longer(case: Case) -> bool:
-    return any(
-        (left and left in "+-*/(^") or (right and right in "+-*/)^")
-        for left, right in _operation_found(case)
-    )
-
-
-def _without_result(case: Case) -> bool:
-    return bool(_operation_found(case))
-
-
-def _other_share(case: Case) -> bool:
-    shares = set()
-    for percent, above, below, upper, lower in _SHARE.findall(case.text):
-        if percent:
-            shares |= {Fraction(percent) / 100, 1 - Fraction(percent) / 100}
-        elif int(below or lower):
-            shares.add(Fraction(int(above or upper), int(below or lower)))
-    absent = [number for number in case.operands if number not in case.numbers]
-    if not absent or case.value not in case.numbers:
-        return False
-    return all(number and (number in shares or 1 / number in shares) for number in absent)
-
-
-def _other_numbers(case: Case) -> bool:
-    results = re.findall(rf"=\s*({_MISSES_NUMBER})(?![\d]|\.\d)", case.normal)
-    return case.value in {Fraction(number) for number in results}
-
-
-def _stated_only(case: Case) -> bool:
-    return case.value in case.numbers
-
-
-MISSES_KINDS: dict[str, Callable[[Case], bool]] = {
-    "gold node without an operation": _no_operation,
-    "gold result rounded": _rounded,
-    "words or units between the numbers": _words_between,
-    "operation in words": _operation_in_words,
-    "part of a longer expression": _inside_longer,
-    "operation without its result beside it": _without_result,
-    "another share (fraction, percent)": _other_share,
-    "same result from other numbers": _other_numbers,
-    "result stated without an equation": _stated_only,
-    "result never stated": lambda case: True,
-}
-
-
-def kind_of(miss: Miss) -> str:
-    """Return the first kind whose test the miss passes."""
-    case = Case(miss)
-    return next(kind for kind, test in MISSES_KINDS.items() if test(case))
-
-
-def count_kinds(misses: Iterable[Miss]) -> dict[str, Counter[str]]:
-    """Return the number of misses of each kind, by file of rollouts."""
-    counts: dict[str, Counter[str]] = {}
-    for miss in misses:
-        counts.setdefault(miss.file, Counter())[kind_of(miss)] += 1
-    return counts
-
-
-# MERGED Score the rollouts in every way that the report needs.
 
 # Two ways to use the nodes: with derived forms, and as written.
 DERIVED, WRITTEN = "derived", "as written"
@@ -782,3 +470,283 @@ class _Measurement:
             self._observation(False, rollout.problem_id, of_one.matched)
             for rollout, of_one in zip(rollouts, scores, strict=True)
         )
+
+
+_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
+_OPERATION = re.compile(r"[-+*/]")
+
+ORDER = "operands in another order"
+SIDES = "sides read from the right"
+BRACKETS = "brackets"
+SPELLING = "numbers spelled in another way"
+STEP = "one operation carried out"
+FORM_KINDS = (ORDER, STEP, SPELLING, BRACKETS, SIDES)
+
+
+@dataclass(slots=True)
+class FormCounts:
+    """Counts by kind of derived form.
+
+    Attributes:
+        derived: forms made.
+        found: gold equations found in right solutions by such a form first.
+        false: nodes of other problems found by such a form first.
+        looked_for: gold equations looked for in right solutions, found or not.
+        held_against: nodes of other problems that responses were held against.
+    """
+
+    derived: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    false: Counter[str] = field(default_factory=Counter)
+    looked_for: int = 0
+    held_against: int = 0
+
+
+@lru_cache(maxsize=1 << 16)
+def form_kind(equation: str, form: str) -> str:
+    """Return the kind of a derived form of an equation of arithmetic."""
+    if not _OPERATION.search(equation.rpartition("=")[2]) and _OPERATION.search(
+        form.rpartition("=")[2]
+    ):
+        return SIDES
+    before, after = (Counter(map(Fraction, re.findall(_NUMBER, text))) for text in (equation, form))
+    if "%" not in form and before == after:
+        return BRACKETS if form.count("(") > equation.count("(") else ORDER
+    if after.total() >= before.total() or "%" in form:
+        return SPELLING
+    gone, come = before - after, after - before
+    fractions = {one / other for one in gone for other in gone if other}
+    in_a_sum = re.search(r"[-+]", equation.lstrip("+")) is not None
+    respelled = not in_a_sum and all(value in fractions and value < 1 for value in come)
+    return SPELLING if respelled else STEP
+
+
+def count_forms(problems: list[Problem], files: Iterable[list[Response]]) -> FormCounts:
+    """Count what each kind of form finds in right solutions and in other problems' solutions."""
+    counts = FormCounts()
+    nodes = {problem.problem_id: problem.nodes for problem in problems}
+    for node in (node for problem in problems for node in problem.nodes):
+        counts.derived.update(form_kind(node.expressions[0], form) for form in node.derived or ())
+    matchers = {problem_id: _matcher(own) for problem_id, own in nodes.items()}
+    pools = [(one, _matcher(one.problem.nodes)) for one in pool(problems)]
+    for response in (response for responses in files for response in responses):
+        own = nodes[response.problem_id]
+        if response.correct:
+            counts.looked_for += len(own)
+            hits = matchers[response.problem_id].hits(response.text)
+            counts.found.update(_kinds_found(own, hits))
+        for one, matcher in pools:
+            others = [owner != response.problem_id for owner in one.owners]
+            counts.held_against += sum(others)
+            hits = matcher.hits(response.text)
+            kept = [hit if other else None for hit, other in zip(hits, others, strict=True)]
+            counts.false.update(_kinds_found(one.problem.nodes, kept))
+    return counts
+
+
+def _matcher(nodes: Iterable[Node]) -> Matcher:
+    return Matcher([[*node.expressions, *(node.derived or ())] for node in nodes])
+
+
+def _kinds_found(nodes: Iterable[Node], hits: Iterable[Hit | None]) -> list[str]:
+    """Return the kinds of the derived forms among the hits."""
+    return [
+        form_kind(node.expressions[0], hit.expression)
+        for node, hit in zip(nodes, hits, strict=True)
+        if hit is not None and hit.expression not in node.expressions
+    ]
+
+
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
+_SENTENCE = re.compile(r"\n|(?<=[.!?])\s")
+_SHARE = re.compile(
+    rf"({_NUMBER})\s*(?:\\?%|percent)|(\d+)\s*/\s*(\d+)|\\d?frac\{{(\d+)\}}\{{(\d+)\}}"
+)
+
+# Signs with what may stand between them and their numbers: words, units, typesetting.
+_SIGNS = {
+    "+": r"\+",
+    "-": r"[-−–]",
+    "*": r"(?:\*|×|\\times|\\cdot|[xX])",
+    "/": r"(?:/|÷|\\div|\}\s*\{)",
+}
+_WORDED = {
+    "+": r"(?:plus|and|more|added)",
+    "-": r"(?:minus|less|from|subtract|remain|left)",
+    "*": r"(?:times|multipl|each|of|per|by|every|twice|half)",
+    "/": r"(?:divid|into|per|each|by|of)",
+}
+_GAP = r"[^\d\n=]{0,60}?"
+
+
+@dataclass
+class Case:
+    """A miss with what the tests look at."""
+
+    miss: Miss
+
+    @cached_property
+    def equation(self) -> str:
+        """The gold equation."""
+        return self.miss.node.expressions[0]
+
+    @cached_property
+    def left(self) -> str:
+        """Its left side."""
+        return self.equation.rpartition("=")[0].lstrip("+")
+
+    @cached_property
+    def value(self) -> Fraction:
+        """Its right side."""
+        return Fraction(self.equation.rpartition("=")[2])
+
+    @cached_property
+    def operands(self) -> list[Fraction]:
+        """The numbers of its left side."""
+        return [Fraction(number) for number in re.findall(_NUMBER, self.left)]
+
+    @cached_property
+    def text(self) -> str:
+        """The response without thousands separators."""
+        return _THOUSANDS.sub("", self.miss.response.text)
+
+    @cached_property
+    def sentences(self) -> list[tuple[str, set[Fraction]]]:
+        """Its sentences and lines, with the numbers that they hold."""
+        return [(part, _numbers(part)) for part in _SENTENCE.split(self.text)]
+
+    @cached_property
+    def numbers(self) -> set[Fraction]:
+        """All numbers that it holds."""
+        return set().union(*(numbers for _, numbers in self.sentences))
+
+    @cached_property
+    def normal(self) -> str:
+        """Its normal form."""
+        return normalize(self.miss.response.text)
+
+
+def _numbers(text: str) -> set[Fraction]:
+    return {Fraction(number) for number in re.findall(_NUMBER, text)}
+
+
+def _number_pattern(text: str) -> str:
+    """Return a pattern of a number in any of its decimal spellings, standing alone."""
+    value = Fraction(text)
+    whole, _, decimals = text.partition(".")
+    decimals = decimals.rstrip("0")
+    fraction = rf"\.{decimals}0*" if decimals else r"(?:\.0+)?"
+    return rf"(?<![\d.]){'0?' if value < 1 else whole.lstrip('0')}{fraction}(?![\d]|\.\d)"
+
+
+@lru_cache(maxsize=4096)
+def _binary_patterns(equation: str) -> tuple[re.Pattern[str], re.Pattern[str]] | None:
+    """Return patterns of ``a op b = v`` with words between, and of the operation in words."""
+    match = re.fullmatch(rf"({_NUMBER})([-+*/])({_NUMBER})=({_NUMBER})", equation)
+    if match is None:
+        return None
+    first, sign, second, value = match.groups()
+    a, b, v = map(_number_pattern, (first, second, value))
+    orders = [(a, b), (b, a)] if sign in "+*" else [(a, b)]
+    signed = "|".join(f"{x}{_GAP}{_SIGNS[sign]}{_GAP}{y}{_GAP}={_GAP}{v}" for x, y in orders)
+    orders = [(a, b), (b, a)]
+    worded = "|".join(f"{x}{_GAP}{_WORDED[sign]}{_GAP}{y}{_GAP}{v}" for x, y in orders)
+    return re.compile(signed), re.compile(worded)
+
+
+@lru_cache(maxsize=4096)
+def _left_forms(left: str) -> tuple[str, ...]:
+    return tuple(normalize(form) for form in (left, *derive_forms(left)))
+
+
+def _no_operation(case: Case) -> bool:
+    return not re.search(r"[-+*/]", case.left)
+
+
+def _rounded(case: Case) -> bool:
+    statement = parse_statement(case.left)
+    return statement is not None and evaluate(statement.sides[0]) != case.value
+
+
+def _words_between(case: Case) -> bool:
+    patterns = _binary_patterns(case.equation)
+    return patterns is not None and patterns[0].search(case.text) is not None
+
+
+def _operation_in_words(case: Case) -> bool:
+    patterns = _binary_patterns(case.equation)
+    return patterns is not None and any(
+        case.value in numbers and patterns[1].search(sentence)
+        for sentence, numbers in case.sentences
+        if "=" not in sentence
+    )
+
+
+def _operation_found(case: Case) -> list[tuple[str, str]]:
+    """Return what stands left and right of each place where the operation is written."""
+    return [
+        (case.normal[: match.start()][-1:], case.normal[match.end() :][:1])
+        for form in _left_forms(case.left)
+        for match in re.finditer(rf"(?<![\d.]){re.escape(form)}(?![\d]|\.\d)", case.normal)
+    ]
+
+
+def _inside_longer(case: Case) -> bool:
+    return any(
+        (left and left in "+-*/(^") or (right and right in "+-*/)^")
+        for left, right in _operation_found(case)
+    )
+
+
+def _without_result(case: Case) -> bool:
+    return bool(_operation_found(case))
+
+
+def _other_share(case: Case) -> bool:
+    shares = set()
+    for percent, above, below, upper, lower in _SHARE.findall(case.text):
+        if percent:
+            shares |= {Fraction(percent) / 100, 1 - Fraction(percent) / 100}
+        elif int(below or lower):
+            shares.add(Fraction(int(above or upper), int(below or lower)))
+    absent = [number for number in case.operands if number not in case.numbers]
+    if not absent or case.value not in case.numbers:
+        return False
+    return all(number and (number in shares or 1 / number in shares) for number in absent)
+
+
+def _other_numbers(case: Case) -> bool:
+    results = re.findall(rf"=\s*({_NUMBER})(?![\d]|\.\d)", case.normal)
+    return case.value in {Fraction(number) for number in results}
+
+
+def _stated_only(case: Case) -> bool:
+    return case.value in case.numbers
+
+
+MISS_KINDS: dict[str, Callable[[Case], bool]] = {
+    "gold node without an operation": _no_operation,
+    "gold result rounded": _rounded,
+    "words or units between the numbers": _words_between,
+    "operation in words": _operation_in_words,
+    "part of a longer expression": _inside_longer,
+    "operation without its result beside it": _without_result,
+    "another share (fraction, percent)": _other_share,
+    "same result from other numbers": _other_numbers,
+    "result stated without an equation": _stated_only,
+    "result never stated": lambda case: True,
+}
+
+
+def kind_of(miss: Miss) -> str:
+    """Return the first kind whose test the miss passes."""
+    case = Case(miss)
+    return next(kind for kind, test in MISS_KINDS.items() if test(case))
+
+
+def count_kinds(misses: Iterable[Miss]) -> dict[str, Counter[str]]:
+    """Return the number of misses of each kind, by file of rollouts."""
+    counts: dict[str, Counter[str]] = {}
+    for miss in misses:
+        counts.setdefault(miss.file, Counter())[kind_of(miss)] += 1
+    return counts

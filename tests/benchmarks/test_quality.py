@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.markdown import write_block
 from benchmarks.quality import measure as form_kinds
 from benchmarks.quality.__main__ import (
     figures_table,
     forms_table,
     misses_table,
     sample_of_misses,
-    write_block,
 )
 from benchmarks.quality.measure import (
     DERIVED,

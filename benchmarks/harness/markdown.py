@@ -1,0 +1,72 @@
+"""Markdown that commands write: tables, and blocks of a page that hold them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.harness.measure import REPOSITORY
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int | None = None) -> str:
+    """Return a table; all columns after the first ``words`` are aligned to the right.
+
+    A cell may hold anything: bars are escaped and lines joined.
+    """
+    left = len(header) if words is None else words
+    rule = ["---"] * left + ["---:"] * (len(header) - left)
+    lines = (header, rule, *rows)
+    return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Return text as it may stand in a cell."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def write_block(path: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks of a block in a Markdown file.
+
+    Raises:
+        ValueError: the file does not hold the block exactly once.
+    """
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    page = path.read_text(encoding="utf-8")
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"{path} must hold {begin!r} and {end!r} once each")
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def page_parser(program: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the options of a command that measures outside data and writes blocks of a page."""
+    shared = os.environ.get("CONSENSUSPR_SHARED")
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
+    parser.add_argument(
+        "--shared",
+        type=Path,
+        default=Path(shared) if shared else REPOSITORY.parent / "shared",
+        help="folder of outside data (default: CONSENSUSPR_SHARED, else ../shared)",
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its tables up to date")
+    return parser
+
+
+def demand(shared: Path, files: Iterable[Path | str]) -> None:
+    """Exit with code 2 where a file of outside data is missing.
+
+    Raises:
+        SystemExit: one is; it is named on standard error.
+    """
+    for file in files:
+        if not (shared / file).is_file():
+            print(
+                f"error: {shared / file} is missing; name the folder of outside data with"
+                " --shared or CONSENSUSPR_SHARED",
+                file=sys.stderr,
+            )
+            raise SystemExit(2)
