@@ -17,8 +17,6 @@ from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 import typer
 from pydantic import Field
-from rich.table import Table
-from rich.text import Text
 
 from consensusbench.construction import (
     AsyncExtraction,
@@ -37,6 +35,7 @@ from consensusbench.extraction.refine import PaperRefiner, RefineSettings
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.extraction.types import AsyncExtractor, Extractor
 from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings, Reply, spent_on
+from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Json, OnErrorChoice, with_settings
 from consensuspr.console import ColorMode, count_progress, make_console, one_line
 from consensuspr.data.writers import dump_json
@@ -307,7 +306,8 @@ def build(
     BuildSettings,
     prefix=PREFIX,
     shown={**_SELECTION, **_EXTRACTION, **_WORK, "on_error": None},
-    unused=("refine",),
+    # An option means the same in all three; the model's own maximum is another.
+    unused=("refine", "llm.max_nodes"),
 )
 def extract(
     rollouts: RolloutsPaths,
@@ -459,10 +459,10 @@ def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
         print(dump_json(report.to_json(), ensure_ascii=True))
         return
     console = make_console(color)
-    console.print(_sources_table(report))
+    console.print(_sources_table(report).to_terminal())
     if report.problems.dropped:
         console.print()
-        console.print(_dropped_table(report))
+        console.print(_dropped_table(report).to_terminal())
     console.print()
     for sentence in _rollout_sentences(report):
         console.print(sentence, markup=False, soft_wrap=True)
@@ -472,40 +472,28 @@ def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
         console.print(sentence, markup=False, soft_wrap=True)
 
 
-def _table(texts: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in texts:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
-
-
 def _sources_table(report: BuildReport) -> Table:
     counts = report.problems
     what = "Nodes" if report.paths.dataset is not None else "Candidates"
-    table = _table(("Data source",), ("Problems", what, f"{what} a problem"))
-
-    def add(name: str, problems: int, nodes: int, style: str | None = None) -> None:
-        table.add_row(
-            Text(name), f"{problems:,}", f"{nodes:,}", f"{nodes / problems:.2f}", style=style
-        )
-
-    for source, problems in sorted(counts.written.items()):
-        add(one_line(source or NO_SOURCE), problems, counts.nodes[source])
-    if len(counts.written) > 1:
-        table.add_section()
-        add("all", counts.written.total(), counts.nodes.total(), "bold")
-    return table
+    columns = [words("Data source"), number("Problems"), number(what)]
+    columns.append(number(f"{what} a problem", decimals=2))
+    sources: list[Row] = [
+        (source or NO_SOURCE, problems, counts.nodes[source], counts.nodes[source] / problems)
+        for source, problems in sorted(counts.written.items())
+    ]
+    problems, nodes = counts.written.total(), counts.nodes.total()
+    total: list[Row] = [("all", problems, nodes, nodes / problems)]
+    return Table("", columns, [sources, *([total] if len(sources) > 1 else [])], bold=1)
 
 
 def _dropped_table(report: BuildReport) -> Table:
-    table = _table(("Dropped by", "Reason"), ("Conclusions",))
-    for (stage, reason), count in sorted(
-        report.problems.dropped.items(), key=lambda item: (item[0][0], -item[1], item[0][1])
-    ):
-        table.add_row(stage, reason.replace("_", " "), f"{count:,}")
-    return table
+    rows: list[Row] = [
+        (stage, reason.replace("_", " "), count)
+        for (stage, reason), count in sorted(
+            report.problems.dropped.items(), key=lambda item: (item[0][0], -item[1], item[0][1])
+        )
+    ]
+    return Table("", [words("Dropped by"), words("Reason"), number("Conclusions")], [rows])
 
 
 def _rollout_sentences(report: BuildReport) -> list[str]:

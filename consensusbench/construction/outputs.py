@@ -22,11 +22,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from consensusbench.construction.selection import SelectionSettings
-from consensusbench.construction.store import (
-    Disagreements,
-    extraction_from_row,
-    extraction_to_row,
-)
+from consensusbench.construction.store import Disagreements, extraction_from_row, extraction_to_row
 from consensusbench.construction.types import (
     Excluded,
     ExclusionReason,

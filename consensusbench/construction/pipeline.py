@@ -30,6 +30,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from consensusbench.construction.outputs import (
     BuildReport,
+    BuildSeconds,
     OutputPaths,
     extraction_provenance,
     open_outputs,
@@ -38,7 +39,6 @@ from consensusbench.construction.outputs import (
 from consensusbench.construction.selection import SelectionSettings, choose
 from consensusbench.construction.store import (
     DistinctRollout,
-    ExtractionJournal,
     FoundProblems,
     ListedProblems,
     ProblemTable,
@@ -199,21 +199,21 @@ def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
             table = stack.enter_context(closing(listed))
             report.skipped_rows = read.skipped
         report.disagreements = table.disagreements
-        report.rollouts = spool_rollouts(job, table, spool, progress)
-        journal = workspace.open_journal(job.extractor_provenance())
-        if journal.found:
-            progress.note(f"an earlier run left {journal.found:,} extracted problems; going on")
-        elif journal.others:
+        counts = report.rollouts = spool_rollouts(job, table, spool, progress)
+        found, others = workspace.open_journal(job.extractor_provenance())
+        if found:
+            progress.note(f"an earlier run left {found:,} extracted problems; going on")
+        elif others:
             progress.note("an earlier run extracted with other settings; starting anew")
         report.seconds.reading = time.perf_counter() - started
         progress.begin(len(table))
         verifier = None
         if not job.selection.trust_labels:
             verifier = stack.enter_context(AnswerVerifier(job.workers))
-        tasks = Tasks(table, spool, job.selection, verifier, report, provenance)
-        items = _resumed(tasks.items(), journal, report)
-        stream = _run(job, items, journal, workspace.folder)
-        _finish(stream, job.refiner, job.on_error, report, progress)
+        seconds = report.seconds
+        tasks = Tasks(table, spool, job.selection, verifier, counts, seconds, provenance)
+        items = _resumed(tasks.items(), workspace, report)
+        _finish(_run(job, items, workspace), job.refiner, job.on_error, report, progress)
         workspace.done()
     report.seconds.total = time.perf_counter() - started
     return report
@@ -340,52 +340,44 @@ class _Judged:
     correct: list[DistinctRollout] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
 class Tasks:
     """Makes the work of a build out of a finished spool.
 
-    Args:
+    Attributes:
         table: the problems.
         spool: their rollouts.
         settings: which rollouts are looked at.
         verifier: decides which are correct; None: their labels do.
-        report: its counts and seconds are filled on the way.
+        counts: filled on the way.
+        seconds: filled on the way.
         provenance: put into each problem.
     """
 
-    def __init__(
-        self,
-        table: ProblemTable,
-        spool: RolloutSpool,
-        settings: SelectionSettings,
-        verifier: AnswerVerifier | None,
-        report: BuildReport,
-        provenance: Row,
-    ) -> None:
-        assert report.rollouts is not None, "rollouts are read"
-        self._table = table
-        self._spool = spool
-        self._settings = settings
-        self._verifier = verifier
-        self._counts = report.rollouts
-        self._seconds = report.seconds
-        self._provenance = provenance
+    table: ProblemTable
+    spool: RolloutSpool
+    settings: SelectionSettings
+    verifier: AnswerVerifier | None
+    counts: RolloutCounts
+    seconds: BuildSeconds
+    provenance: Row
 
     def items(self) -> Iterator[Item]:
         """Yield every problem in the order of the dataset, as work or with its reason."""
-        started = (self._start(number) for number in self._table.numbers())
+        started = (self._start(number) for number in self.table.numbers())
         for waiting in _batches(
             started, lambda one: [] if isinstance(one, Excluded) else one.rollouts
         ):
             yield from self._judged(waiting)
 
     def _start(self, number: int) -> _Judged | Excluded:
-        problem = self._table.get(number)
-        rollouts = self._spool.of_problem(number)
-        self._counts.repeated += sum(one.repeats for one in rollouts)
+        problem = self.table.get(number)
+        rollouts = self.spool.of_problem(number)
+        self.counts.repeated += sum(one.repeats for one in rollouts)
         if isinstance(problem, Problem) and problem.ground_truth is None:
             problem = Excluded(problem, "no_ground_truth", "its ground truth is not known")
         if isinstance(problem, Excluded):
-            self._counts.unusable_problem += len(rollouts)
+            self.counts.unusable_problem += len(rollouts)
             return problem
         if not rollouts:
             return Excluded(problem, "no_rollouts", "there is no rollout of it")
@@ -395,7 +387,7 @@ class Tasks:
         by_rule: dict[str, list[tuple[_Judged, DistinctRollout]]] = {}
         for one in waiting:
             if isinstance(one, _Judged):
-                rule = self._settings.answer_rule or one.problem.answer_rule or "auto"
+                rule = self.settings.answer_rule or one.problem.answer_rule or "auto"
                 by_rule.setdefault(rule, []).extend((one, rollout) for rollout in one.rollouts)
         for rule, pairs in by_rule.items():
             for portion in _batches(pairs, lambda pair: [pair[1]]):
@@ -410,36 +402,36 @@ class Tasks:
     def _verdicts(
         self, portion: Sequence[tuple[_Judged, DistinctRollout]], rule: str
     ) -> list[bool | None]:
-        if self._verifier is None:
+        if self.verifier is None:
             return [rollout.label for _, rollout in portion]
         truths = [one.problem.ground_truth or "" for one, _ in portion]
-        texts = [self._spool.read(rollout.at).response for _, rollout in portion]
+        texts = [self.spool.read(rollout.at).response for _, rollout in portion]
         start = time.perf_counter()
         # Asks again what a busy machine left open: nobody waits for a build as a trainer does.
-        verdicts = verify_patiently(self._verifier, truths, texts, rule)
-        self._seconds.verifying += time.perf_counter() - start
+        verdicts = verify_patiently(self.verifier, truths, texts, rule)
+        self.seconds.verifying += time.perf_counter() - start
         return [verdict.correct for verdict in verdicts]
 
     def _count(self, correct: bool | None) -> None:
         if correct:
-            self._counts.correct += 1
+            self.counts.correct += 1
         elif correct is None:
-            self._counts.undecided += 1
+            self.counts.undecided += 1
         else:
-            self._counts.incorrect += 1
+            self.counts.incorrect += 1
 
     def _item(self, judged: _Judged) -> Item:
         problem, correct = judged.problem, len(judged.correct)
-        if correct < self._settings.min_rollouts:
+        if correct < self.settings.min_rollouts:
             return Excluded(
                 problem,
                 "few_correct",
                 f"{correct} of {len(judged.rollouts)} distinct rollouts are correct, the least "
-                f"is {self._settings.min_rollouts}",
+                f"is {self.settings.min_rollouts}",
             )
-        chosen = choose(problem.problem_id, judged.correct, self._settings)
-        self._counts.used += len(chosen)
-        read = [self._spool.read(one.at) for one in chosen]
+        chosen = choose(problem.problem_id, judged.correct, self.settings)
+        self.counts.used += len(chosen)
+        read = [self.spool.read(one.at) for one in chosen]
         names = _unique_names([rollout.name for rollout in read], chosen)
         sampled = tuple(
             UsedRollout(name, one.model, json.loads(rollout.sampling or "{}"))
@@ -451,7 +443,7 @@ class Tasks:
         )
         inputs = inputs_digest(problem, chosen, names)
         return ProblemTask(
-            ProblemRollouts(problem, sampled, correct, inputs, self._provenance), rollouts
+            ProblemRollouts(problem, sampled, correct, inputs, self.provenance), rollouts
         )
 
 
@@ -494,36 +486,34 @@ def inputs_digest(problem: Problem, chosen: Sequence[DistinctRollout], names: Se
     return "sha256:" + hashlib.sha256(json.dumps(given).encode("ascii")).hexdigest()
 
 
-def _resumed(
-    items: Iterable[Item], journal: ExtractionJournal, report: BuildReport
-) -> Iterator[Item]:
+def _resumed(items: Iterable[Item], workspace: Workspace, report: BuildReport) -> Iterator[Item]:
     """Give tasks the extraction that an earlier run left."""
     for item in items:
-        if isinstance(item, ProblemTask) and (found := journal.get(item.chosen)) is not None:
+        if isinstance(item, ProblemTask) and (found := workspace.get(item.chosen)) is not None:
             report.resumed += 1
             yield ProblemTask(item.chosen, extraction=found)
         else:
             yield item
 
 
-def _run(job: BuildJob, items: Iterator[Item], journal: ExtractionJournal, folder: Path) -> Stream:
+def _run(job: BuildJob, items: Iterator[Item], workspace: Workspace) -> Stream:
     """Yield what becomes of each item; extractions are in the journal by then."""
     stages = Stages(None, job.refiner, job.time_limit_s)
     if isinstance(job.extractor, AsyncExtraction):
         # In the journal before anything else is done with it: it was paid for.
-        keep = functools.partial(journal.add, durable=True)
+        keep = functools.partial(workspace.keep, durable=True)
         asked = ask_model(items, job.extractor.open, job.extractor.in_flight, keep)
         yield from asked if job.refiner is None else _refined(asked, stages, job.workers)
         return
     stages = replace(stages, extractor=job.extractor)
     if job.engine == "ray":
-        stream = work_on_ray(items, stages, folder)
+        stream = work_on_ray(items, stages, workspace.folder)
     else:
         stream = work_here(items, stages, job.workers)
     with closing(stream) as finished:
         for one in finished:
             if isinstance(one, Outcome) and one.extraction is not None:
-                journal.add(one.chosen, one.extraction, durable=False)
+                workspace.keep(one.chosen, one.extraction, durable=False)
             yield one
 
 

@@ -520,11 +520,14 @@ class Workspace:
         """Say that the output is complete."""
         self._done = True
 
-    def open_journal(self, extractor: Row) -> ExtractionJournal:
+    def open_journal(self, extractor: Row) -> tuple[int, bool]:
         """Open the journal of an extractor; another one, or another of its settings, has its own.
 
         Args:
             extractor: name, version and thresholds.
+
+        Returns:
+            How many extractions an earlier run left, and whether there are some of others.
 
         Raises:
             InputError: it cannot be opened.
@@ -533,38 +536,26 @@ class Workspace:
         path = self.folder / f"extraction-{digest(extractor)}.jsonl"
         others = any(one != path for one in self._journals())
         self._journal = Journal(path, "extraction", {"extractor": extractor})
-        return ExtractionJournal(self._journal, others)
-
-    def _journals(self) -> list[Path]:
-        return list(self.folder.glob("extraction-*.jsonl"))
-
-
-class ExtractionJournal:
-    """Extractions by what they were made from.
-
-    Attributes:
-        found: problems whose extraction an earlier run left.
-        others: whether there are journals of other settings.
-    """
-
-    def __init__(self, journal: Journal, others: bool) -> None:
-        self._journal = journal
-        self.found = len(journal)
-        self.others = others
+        return len(self._journal), others
 
     def get(self, chosen: ProblemRollouts) -> Extraction | None:
         """Return the extraction of a problem where an earlier run made it from the same."""
+        assert self._journal is not None, "the journal is open"
         row = self._journal.get(chosen.inputs)
         return None if row is None else extraction_from_row(row)
 
-    def add(self, chosen: ProblemRollouts, extraction: Extraction, *, durable: bool) -> None:
-        """Keep an extraction; one that is there already stays.
+    def keep(self, chosen: ProblemRollouts, extraction: Extraction, *, durable: bool) -> None:
+        """Keep an extraction in the journal; one that is there already stays.
 
         Args:
             chosen: the problem.
             extraction: what was made of it.
             durable: bring it to disk at once, because it was paid for.
         """
+        assert self._journal is not None, "the journal is open"
         if chosen.inputs not in self._journal:
             row = {"problem_id": chosen.problem.problem_id, **extraction_to_row(extraction)}
             self._journal.append(chosen.inputs, row, durable=durable)
+
+    def _journals(self) -> list[Path]:
+        return list(self.folder.glob("extraction-*.jsonl"))

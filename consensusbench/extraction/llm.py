@@ -529,11 +529,7 @@ class _Fault(Enum):
         "overlong wording",
         "longer, or more of one node, than the limits allow",
     )
-    NO_STATEMENT = (
-        "no statement",
-        "empty wording",
-        "a single sign, or words that state nothing",
-    )
+    NO_STATEMENT = ("no statement", "empty wording", "a single sign, or words that state nothing")
     PARTIAL = (
         "",
         "partial wording",
@@ -887,10 +883,7 @@ class LlmExtractor:
     name = "llm"
 
     def __init__(
-        self,
-        model: ChatModel,
-        settings: LlmSettings | None = None,
-        journal: Journal | None = None,
+        self, model: ChatModel, settings: LlmSettings | None = None, journal: Journal | None = None
     ) -> None:
         self._model = model
         self._settings = LlmSettings() if settings is None else settings

@@ -159,9 +159,7 @@ def refine(
     dropped: list[Dropped] = []
 
     def keep(
-        candidates: Sequence[Candidate],
-        reason: str,
-        fault: Callable[[Candidate], str | None],
+        candidates: Sequence[Candidate], reason: str, fault: Callable[[Candidate], str | None]
     ) -> list[Candidate]:
         kept = []
         for candidate in candidates:

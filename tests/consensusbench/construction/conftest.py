@@ -123,6 +123,14 @@ def job(folder: Path, *rollouts: Path, **changes: Any) -> BuildJob:
     return BuildJob(rollouts, **(parts | changes))
 
 
+def job_of(
+    folder: Path, problems: list[dict[str, Any]], rollouts: list[dict[str, Any]], **changes: Any
+) -> BuildJob:
+    """Return a build of some rows, which are written into the folder."""
+    path = write_rows(folder / "problems.jsonl", problems)
+    return job(folder, write_rows(folder / "rollouts.jsonl", rollouts), problems=path, **changes)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """Six problems and their rollouts: paths of both files."""

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from consensusbench.cli import main
+from consensusbench.cli.construction import BuildSettings
 from consensuspr.core import normalize
 from consensuspr.scoring import DatasetIndex
+from consensuspr.settings import all_settings
 from tests.consensusbench.construction.conftest import read_rows, write_rows
 from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
 
@@ -283,3 +285,94 @@ def test_a_bad_input_leaves_no_journal_behind(
     assert main(command) == 2
     assert "none.jsonl: no such file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_come_from_a_file_the_environment_and_options(
+    problems: str,
+    rollouts: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "build.toml"
+    config.write_text(
+        'min_support = 2\n[selection]\nrollouts_per_problem = "all"\nmin_rollouts = 1\n'
+        "[refine]\nmin_nodes = 1\nmax_nodes = 9\n[rules]\nphrases = false\n"
+    )
+    monkeypatch.setenv("CONSENSUSBENCH_BUILD_SELECTION_EXCLUDE_MODELS", "ada, dot")
+    monkeypatch.setenv("CONSENSUSBENCH_BUILD_REFINE_MAX_NODES", "8")
+    output = str(tmp_path / "dataset.jsonl")
+    command = ["build", rollouts, "--problems", problems, "--output", output, "--json"]
+    options = ["--max-nodes", "7", "--min-information", "3", "--seed", "4", "--no-values"]
+    assert main([*command, "--config", str(config), *options]) == 0
+    made = json.loads(capsys.readouterr().out)["provenance"]
+    assert made["selection"] == {
+        "rollouts_per_problem": None,
+        "min_rollouts": 1,
+        "seed": 4,
+        "correct": "verified",
+        "answer_rule": None,
+        "exclude_models": ["ada", "dot"],
+        "only_models": [],
+    }
+    assert made["refinement"] | {"version": "1"} == {
+        "version": "1",
+        "min_nodes": 1,
+        "max_nodes": 7,
+        "min_support": 2,
+        "min_share": 0.4,
+        "min_formula_share": 0.5,
+        "min_information": 3.0,
+        "max_finals": 1,
+    }
+    extraction = made["extraction"]
+    assert [extraction[name] for name in ("phrases", "values", "min_support")] == [False, False, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[refine]\nmin_node = 1\n", "unknown setting 'refine.min_node' in {}; did you mean"),
+        ("[refine]\nmax_nodes = 'x'\n", "refine.max_nodes (in {}): Input should be a valid int"),
+        ("[rules]\nmin_models = 3\nmax_forms = 0\n", "rules: max_forms must be at least 1, got 0"),
+        ("engine = 'here'\n", "engine (in {}): Input should be 'local' or 'ray', got 'here'"),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_place(
+    text: str, sentence: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "build.toml"
+    config.write_text(text)
+    output = str(tmp_path / "dataset.jsonl")
+    assert main(["build", rollouts, "--output", output, "--config", str(config)]) == 2
+    assert sentence.format(config) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("extract", "--max-nodes"), ("refine", "--seed"), ("refine", "--model")]
+)
+def test_no_option_does_nothing(
+    command: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "r.jsonl", "--output", "d.jsonl", option, "1"]) == 2
+    assert f"No such option: {option}" in capsys.readouterr().err
+
+
+def test_every_setting_is_described_once_for_all_three_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    known = all_settings(BuildSettings)
+    assert [name for name, setting in known.items() if not setting.field.description] == []
+    listed = set()
+    for command in ("build", "extract", "refine"):
+        assert main([command, "--list-settings"]) == 0
+        listed.add(capsys.readouterr().out)
+    [text] = listed
+    for line in (
+        "# several, no consensus.",
+        "# min_share = 0.4",
+        '# split = ""  # not set; "train" or "test"',
+        '# api_key_env = "OPENAI_API_KEY"',
+        "[rules]",
+    ):
+        assert line in text.splitlines()

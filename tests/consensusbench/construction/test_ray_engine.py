@@ -67,10 +67,7 @@ def test_a_cluster_writes_the_same(tmp_path: Path) -> None:
     problems[3]["problem"] = "SPIN"
     problems[4]["ground_truth"] = "0"
     problems[5]["problem"] = "CRASH"
-    paths = (
-        write_rows(tmp_path / "r.jsonl", rollouts),
-        write_rows(tmp_path / "p.jsonl", problems),
-    )
+    paths = (write_rows(tmp_path / "r.jsonl", rollouts), write_rows(tmp_path / "p.jsonl", problems))
     reports = []
     for engine in ("local", "ray"):
         folder = tmp_path / engine

@@ -1,19 +1,25 @@
-"""A real process that is killed or interrupted in the middle of a build, and the next one."""
+"""What a build keeps on disk: rollouts, how they were sampled, and extractions of a killed one."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from consensusbench.construction import build
+from consensusbench.construction.store import RolloutSpool, SpooledRollout, sampling_records
+from consensuspr.errors import DataError
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.construction.conftest import (
     HERE,
@@ -21,9 +27,104 @@ from tests.consensusbench.construction.conftest import (
     job,
     many,
     outputs,
+    read_rows,
     write_rows,
     written,
 )
+
+# Rollouts put on disk in any order come back by problem, each text once.
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 4),
+        st.sampled_from(["", "ada", "bea"]),
+        st.one_of(st.none(), st.text(max_size=4)),
+        st.text(max_size=6) | st.sampled_from(["same", "same too", "\ud800 lone"]),
+        st.sampled_from([None, False, True]),
+    )
+)
+RolloutRow = tuple[int, str, str | None, str, bool | None]
+
+
+def spooled(folder: Path, rows: Sequence[RolloutRow]) -> RolloutSpool:
+    """Return a finished spool of rows."""
+    spool = RolloutSpool(folder)
+    for problem, model, name, text, label in rows:
+        spool.add(problem, model, SpooledRollout(name, "", text), label)
+    spool.finish()
+    return spool
+
+
+@given(ROWS)
+def test_every_text_comes_back_once_with_its_problem(rows: list[RolloutRow]) -> None:
+    with tempfile.TemporaryDirectory() as folder, closing(spooled(Path(folder), rows)) as spool:
+        for problem in range(-1, 6):
+            mine = [row for row in rows if row[0] == problem]
+            stored = spool.of_problem(problem)
+            assert {spool.read(one.at).response for one in stored} == {row[3] for row in mine}
+            assert sum(one.repeats for one in stored) + len(stored) == len(mine)
+            for one in stored:
+                name, _, text = spool.read(one.at)
+                same = [row for row in mine if row[3] == text]
+                # Of a repeated text, the first model in the alphabet, and its first name.
+                assert one.model == min(row[1] for row in same)
+                assert (name or "") == min(row[2] or "" for row in same if row[1] == one.model)
+                labels = {row[4] for row in same}
+                assert one.label == (False if False in labels else None if None in labels else True)
+
+
+def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
+    with closing(spooled(tmp_path, [(0, "ada", "r", "text", True)])):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_name_is_not_a_missing_one(tmp_path: Path) -> None:
+    rows = [(0, "a", "", "one", None), (1, "a", None, "two", None)]
+    with closing(spooled(tmp_path, rows)) as spool:
+        [[first], [second]] = spool.of_problem(0), spool.of_problem(1)
+        assert spool.read(first.at) == ("", "", "one")
+        assert spool.read(second.at) == (None, "", "two")
+
+
+# How rollouts were sampled: the file beside them ends up in the dataset.
+
+
+def test_what_lies_beside_rollouts_is_recorded(tmp_path: Path) -> None:
+    problems, rollouts = many(2)
+    path = write_rows(tmp_path / "r.jsonl", rollouts)
+    beside = {"prompt": "Solve {problem}", "per_problem": 5, "counts": {"rows": 12}}
+    (tmp_path / "r.jsonl.provenance.json").write_text(json.dumps(beside))
+    build(job(tmp_path, path, problems=write_rows(tmp_path / "p.jsonl", problems)))
+    [row, _] = read_rows(tmp_path / "dataset.jsonl")
+    assert row["metadata"]["construction"]["provenance"]["sampling"] == [
+        {"prompt": "Solve {problem}", "per_problem": 5}
+    ]
+
+
+def test_each_content_counts_once_whatever_the_order(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c", "d")]
+    for path, models in zip(paths, (["x"], ["y"], ["x"]), strict=False):
+        Path(f"{path}.provenance.json").write_text(json.dumps({"models": models}))
+    expected = [{"models": ["x"]}, {"models": ["y"]}]
+    assert sampling_records(paths) == expected
+    assert sampling_records(reversed(paths)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[1]", "holds no JSON object; remove it to build without it"),
+        ("{", "holds no JSON object"),
+        (json.dumps({"prompt": "x" * 70_000}), "holds 70014 bytes, the limit is 65536"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "r.provenance.json").write_text(content)
+    with pytest.raises(DataError, match=rf"r\.provenance\.json: {sentence}"):
+        sampling_records([tmp_path / "r"])
+
+
+# A real process that is killed or interrupted in the middle of a build, and the next one.
 
 PROBLEMS = 24
 

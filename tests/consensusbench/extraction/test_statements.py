@@ -1,0 +1,224 @@
+"""What is proved about statements: what they say alike, whether they are true, their values."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensusbench.extraction.statements import (
+    Truth,
+    forms_beyond,
+    group_same,
+    normal_form,
+    read_wording,
+    say_the_same,
+    stated_values,
+    states_answer,
+    truth_of,
+)
+
+# The values that wordings give.
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("15*12=180", {180}),
+        ("x = 7", {7}),
+        ("A=bh/2=24", {24}),
+        ("x=\\frac{1}{2}", {Fraction(1, 2)}),
+        ("180 pens", {180}),
+        ("a total of 1,200 pens in 3 boxes", {1200, 3}),
+        ("a+b=c", set()),
+        ("n is even", set()),
+        ("so there are " + "9" * 5000, set()),
+        ("", set()),
+    ],
+)
+def test_values(text: str, values: set[Fraction]) -> None:
+    assert stated_values(text) == values
+
+
+# Which wordings are provably the same statement, and which only have the same value.
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("15*12=180", "$15 \\times 12 = 180$", True),
+        ("15*12=180", "180 = 12*15", True),
+        ("15*12=180", "15 boxes * 12 pens = 180 pens", True),
+        ("12*0.5=6", "12/2=6", True),
+        ("x<5", "5>x", True),
+        ("\\frac{1}{2}x=3", "x/2=3", True),
+        # More terms than are permuted when forms are derived.
+        ("a+b+c+d+e=10", "10=e+d+c+b+a", True),
+        ("2+3+4+5+6+7=27", "7+6+5+4+3+2=27", True),
+        ("n is even", "n is even.", True),
+        # True and of one value, but other conclusions.
+        ("2+2=4", "8/2=4", False),
+        ("2+2=4", "2*2=4", False),
+        ("2^3=8", "8^1=8", False),
+        ("x=12", "y=12", False),
+        ("15*12=180", "180", False),
+        ("x<5", "x>5", False),
+        ("a-b=3", "b-a=3", False),
+        ("n is even", "n is odd", False),
+        # A chain says more than its parts.
+        ("A=bh/2=24", "A=24", False),
+        ("", "", False),
+    ],
+)
+def test_same(a: str, b: str, same: bool) -> None:
+    first, second = read_wording(a), read_wording(b)
+    assert say_the_same(first, second) is same
+    assert say_the_same(second, first) is same
+    assert (len(group_same([first, second])) == 1) is same
+
+
+def test_a_chain_that_nobody_wrote_does_not_make_two_statements_one() -> None:
+    wordings = [read_wording(text) for text in ("x=12", "y=12", "x=12=y")]
+    assert group_same(wordings) == [[0], [1], [2]]
+
+
+def test_classes_are_joined_by_what_equals_both() -> None:
+    texts = ["a+b+c+d+e=1", "x=7", "1=e+d+c+b+a", "7=x", "e+d+c+b+a=1"]
+    assert group_same([read_wording(text) for text in texts]) == [[0, 2, 4], [1, 3]]
+
+
+def test_forms_beyond_hold_no_normal_form_twice() -> None:
+    forms = forms_beyond(["15*12=180", "12*15=180"], ["180 = 12 \\times 15"])
+    assert forms == ("180 = 12 \\times 15", "180=15*12")
+
+
+@given(st.lists(st.sampled_from(["x=1", "1=x", "y=2", "2=y", "x = 1", "z", "", "3<4", "4>3"])))
+def test_classes_are_those_of_say_the_same(texts: list[str]) -> None:
+    wordings = [read_wording(text) for text in texts]
+    classes = group_same(wordings)
+    assert sorted(index for members in classes for index in members) == list(range(len(texts)))
+    owner = {index: number for number, members in enumerate(classes) for index in members}
+    for i, first in enumerate(wordings):
+        for j, second in enumerate(wordings):
+            if i != j:
+                assert (owner[i] == owner[j]) is say_the_same(first, second)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_the_same_as_itself_if_anything_is_left_of_it(text: str) -> None:
+    wording = read_wording(text)
+    assert say_the_same(wording, wording) is bool(normal_form(text) or wording.structure)
+
+
+# Which wordings state the final answer.
+
+
+@pytest.mark.parametrize(
+    ("expression", "ground_truth", "states"),
+    [
+        ("4*3=12", "12", True),
+        ("12=4*3", "12", True),
+        ("4*3 = 12 apples", "12", True),
+        ("total = 12 dollars", "12", True),
+        ("x=12", "x=12", True),
+        ("12", "12", True),
+        ("There are 12 apples", "12", True),
+        ("$x = 5$ or $x=12$", "12", True),
+        ("x=\\frac{1}{2}", "0.5", True),
+        ("P=25\\%", "25", True),
+        ("x=1,200", "1200", True),
+        ("x=-5", "-5", True),
+        ("x=-5", "5", False),
+        ("(1,2)", "(1,2)", True),
+        ("c=\\sqrt{2}", "\\sqrt2", True),
+        ("4*3=12", "#### 12", True),
+        ("4*3=12", "so \\boxed{12}", True),
+        ("12*2=24", "12", False),
+        ("x<12", "12", False),
+        ("f(12)=3", "12", False),
+        ("n is even", "12", False),
+        ("n is even", "even", False),
+        ("4*3=12", None, False),
+        ("4*3=12", "", False),
+        ("", "12", False),
+    ],
+)
+def test_states_answer(expression: str, ground_truth: str | None, states: bool) -> None:
+    assert states_answer(expression, ground_truth) is states
+
+
+@given(st.text(max_size=60), st.text(max_size=30))
+def test_any_text_is_decided(expression: str, ground_truth: str) -> None:
+    assert states_answer(expression, ground_truth) in (True, False)
+
+
+# Arithmetic that holds, that does not, and that nobody can tell.
+
+TRUE, ROUNDED, FALSE, UNCHECKED = Truth.TRUE, Truth.ROUNDED, Truth.FALSE, Truth.UNCHECKED
+
+
+@pytest.mark.parametrize(
+    ("expression", "truth"),
+    [
+        ("15 \\times 12 = 180", TRUE),
+        ("$15 * $12 = $180", TRUE),
+        ("12*4=6*8=48", TRUE),
+        ("\\frac{1}{2}+\\frac13=\\frac{5}{6}", TRUE),
+        ("25% of 80 = 20", TRUE),
+        ("7 - 3 = 4 apples", TRUE),
+        ("3^2+4^2=5^2", TRUE),
+        ("2 < 3 \\le 3", TRUE),
+        ("17 \\equiv 2 \\pmod 5", TRUE),
+        ("17 = 2 \\pmod{5}", TRUE),
+        # A percent sign as a unit.
+        ("30/120*100=25%", TRUE),
+        ("100-30 = 70\\%", TRUE),
+        # As many digits as were written.
+        ("10/3=3.33", ROUNDED),
+        ("20/3=6.66", ROUNDED),
+        ("10/3≈3.3", ROUNDED),
+        ("18*3.14159 = 56.54866 ≈ 56.5", ROUNDED),
+        ("2+2=5", FALSE),
+        ("15*12=181", FALSE),
+        (" $15*12=181,$ ", FALSE),
+        ("10/3=3.5", FALSE),
+        ("0.5+0.5=1.09", FALSE),
+        ("4*3=12=5", FALSE),
+        ("3*4=12+5=17", FALSE),
+        ("x=5=7", FALSE),
+        ("3<2", FALSE),
+        ("2+2≈5", FALSE),
+        ("17 \\equiv 3 \\pmod 5", FALSE),
+        ("100-30 = 71%", FALSE),
+        ("x=3", UNCHECKED),
+        ("2x+3x=5x", UNCHECKED),
+        ("\\sqrt{2}=1.5", UNCHECKED),
+        ("12_5=7", UNCHECKED),
+        ("17 mod 5 = 2", UNCHECKED),
+        ("gcd(12,8)=4", UNCHECKED),
+        # Units that are numbers.
+        ("2 dozen = 24", UNCHECKED),
+        ("60 minutes = 1 hour", UNCHECKED),
+        ("180", UNCHECKED),
+        ("15*12", UNCHECKED),
+        ("n is even", UNCHECKED),
+        ("", UNCHECKED),
+        ("9" * 400 + "=1", UNCHECKED),
+        ("2^{9999999}=1", UNCHECKED),
+    ],
+)
+def test_truth(expression: str, truth: Truth) -> None:
+    assert truth_of(expression) is truth
+
+
+@given(st.integers(0, 9999), st.integers(0, 9999), st.integers(-50, 50).filter(bool))
+def test_a_sum_is_true_with_its_value_and_false_with_any_other(a: int, b: int, off: int) -> None:
+    assert truth_of(f"{a} + {b} = {a + b}") is Truth.TRUE
+    assert truth_of(f"{a} + {b} = {a + b + off}".replace("= -", "= 0 - ")) is Truth.FALSE
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_a_truth(text: str) -> None:
+    assert truth_of(text) in Truth
