@@ -35,7 +35,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from types import TracebackType
 from typing import Any, Self
 
 from consensusbench.llm.limits import Budget, Pace, Spent, likely_tokens, most_tokens
@@ -350,12 +349,7 @@ class ChatModel:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._client.close()
 
     async def ask(

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from consensusbench.llm import Budget, ChatModel, ModelSettings, Reply
@@ -387,12 +386,7 @@ class Interruption:
             self._installed.append(number)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number in self._installed:
             self._loop.remove_signal_handler(number)
         if self._timer is not None:

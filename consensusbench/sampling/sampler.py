@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from consensusbench.llm import (
@@ -129,12 +128,7 @@ class SampleJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._journal.close()
 
     def asked(self, problem: Problem) -> list[AskedProblem]:
@@ -228,12 +222,7 @@ class AnswerChecker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._verifier.close()
         self._threads.shutdown(cancel_futures=True)
 
