@@ -26,7 +26,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from consensusbench.evaluation.estimates import SHARE, Estimate, mean_estimate, ratio_estimate
+from consensusbench.evaluation.estimates import (
+    MAX_NAMED,
+    SHARE,
+    Estimate,
+    check_resampling,
+    mean_estimate,
+    ratio_estimate,
+)
 from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.require import require
 from consensusbench.tables import JsonResult
@@ -35,7 +42,6 @@ from consensuspr.data import Node, Problem, read_problems
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
 
-MAX_NAMED: Final = 20
 SCHEMA: Final = "consensusbench.agreement/1"
 
 
@@ -110,8 +116,7 @@ def agreement_of_files(
         DataError: a file is bad.
         InputError: no problem is in both, or none of those has nodes.
     """
-    if not 0 < confidence < 1:
-        raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
+    check_resampling(confidence)
     theirs = {problem.problem_id: problem for problem in read_problems(human)}
     compared: list[ProblemAgreement] = []
     num_without_nodes = num_only_ours = 0

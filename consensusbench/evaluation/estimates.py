@@ -40,6 +40,7 @@ import numpy as np
 from consensusbench.evaluation.scored import Floats, Ints
 from consensusbench.require import require
 from consensusbench.tables import JsonResult
+from consensuspr.errors import InputError
 
 # Where a figure can lie, and so shall its interval: a difference anywhere, a length from 0, a share
 # in [0, 1].
@@ -47,6 +48,9 @@ Bounds: TypeAlias = tuple[float, float]
 ANYWHERE: Final[Bounds] = (-math.inf, math.inf)
 LENGTH: Final[Bounds] = (0.0, math.inf)
 SHARE: Final[Bounds] = (0.0, 1.0)
+
+# Of problems that are left out of a figure, as many are named as a person reads.
+MAX_NAMED: Final = 20
 
 NO_VALUE: Final = "no rollout has a value"
 ONE_PROBLEM: Final = "a single problem"
@@ -67,6 +71,18 @@ _TOLERANCE: Final = 1e-12
 
 # Weights or signs that are held at a time: 32 MB.
 _BLOCK: Final = 4_000_000
+
+
+def check_resampling(confidence: float, seed: int = 0) -> None:
+    """Refuse a level or a seed that is out of its range, before anything is scored for it.
+
+    Raises:
+        InputError: one of them is.
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
+    if seed < 0:
+        raise InputError(f"the seed must be 0 or more, got {seed}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,12 @@ import numpy as np
 
 from consensusbench.evaluation.estimates import (
     LENGTH,
+    MAX_NAMED,
     ONE_PROBLEM,
     REPLICATES,
     SHARE,
     Estimate,
+    check_resampling,
     mean_estimate,
     median_estimate,
     percentile_interval,
@@ -72,9 +74,6 @@ from consensuspr.version import VERSION
 # Changes when a key of the JSON form is renamed, removed or gets another meaning.
 SCHEMA: Final = "consensusbench.evaluation/1"
 DIMENSIONS: Final = ("model", "source", "difficulty")
-
-# Of the problems with too few samples, as many are named as a person reads.
-MAX_NAMED: Final = 20
 
 # Fewer problems cannot be resampled; the module's docstring has the figures.
 MIN_PROBLEMS: Final = 10
@@ -535,10 +534,7 @@ def check(by: Sequence[str], settings: EvaluationSettings) -> None:
         if dimension not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)
             raise InputError(f"groups are by {known}, not by {dimension!r}")
-    if not 0 < settings.confidence < 1:
-        raise InputError(f"the confidence must be above 0 and below 1, got {settings.confidence}")
-    if settings.seed < 0:
-        raise InputError(f"the seed must be 0 or more, got {settings.seed}")
+    check_resampling(settings.confidence, settings.seed)
     if not settings.ks or min(settings.ks) < 1 or list(settings.ks) != sorted(set(settings.ks)):
         raise InputError(f"k must be distinct, ascending and 1 or more, got {settings.ks}")
 

@@ -9,14 +9,16 @@ measure, cannot be paired: it is left out, counted and named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from consensusbench.evaluation.estimates import (
+    MAX_NAMED,
     Estimate,
+    check_resampling,
     mean_estimate,
     problem_means,
     sign_flip_p_value,
@@ -36,8 +38,17 @@ from consensuspr.version import VERSION
 
 # Measures of which less is better; length and TPN cost time, and are no quality in themselves.
 LOWER_IS_BETTER: Final = frozenset(("tpn", "tokens"))
-MEASURES: Final = ("acc", "ncr", "ncr_without_final", "tpn", "tokens")
-MAX_NAMED: Final = 20
+# What each measure is of every rollout.
+_VALUES: Final[dict[str, Callable[[Columns], Floats]]] = {
+    "acc": lambda columns: columns.acc,
+    "ncr": lambda columns: ncr_of(columns.hits, columns.nodes),
+    "ncr_without_final": lambda columns: ncr_of(
+        columns.hits_without_final, columns.nodes_without_final
+    ),
+    "tpn": lambda columns: tpn_of(columns.tokens, columns.hits),
+    "tokens": lambda columns: columns.tokens,
+}
+MEASURES: Final = tuple(_VALUES)
 _EQUAL: Final = 1e-12
 SCHEMA: Final = "consensusbench.comparison/1"
 
@@ -175,10 +186,7 @@ def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
     for dimension in by:
         if dimension not in ("source", "difficulty"):
             raise InputError(f"a comparison is by source or difficulty, not by {dimension!r}")
-    if not 0 < confidence < 1:
-        raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
-    if seed < 0:
-        raise InputError(f"the seed must be 0 or more, got {seed}")
+    check_resampling(confidence, seed)
 
 
 def _labelled(
@@ -203,12 +211,12 @@ def _group(
         tuple(
             paired_difference(
                 measure,
-                (_values(first, measure), first.problem),
-                (_values(second, measure), second.problem),
+                (value_of(first), first.problem),
+                (value_of(second), second.problem),
                 confidence,
                 seed,
             )
-            for measure in MEASURES
+            for measure, value_of in _VALUES.items()
         ),
     )
 
@@ -258,17 +266,3 @@ def paired_difference(
 def _known_means(values: Floats, problem: Ints) -> tuple[Ints, Floats]:
     known = ~np.isnan(values)
     return problem_means(values[known], problem[known])
-
-
-def _values(columns: Columns, measure: str) -> Floats:
-    match measure:
-        case "acc":
-            return columns.acc
-        case "ncr":
-            return ncr_of(columns.hits, columns.nodes)
-        case "ncr_without_final":
-            return ncr_of(columns.hits_without_final, columns.nodes_without_final)
-        case "tpn":
-            return tpn_of(columns.tokens, columns.hits)
-        case _:
-            return columns.tokens

@@ -47,6 +47,11 @@ from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
 from consensuspr.scoring.types import LOAD_METHODS, Identity, Score, Status
 
 AnyPath: TypeAlias = str | os.PathLike[str]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+# Of Python strings: numpy's own give every row the width of the longest.
+Texts: TypeAlias = NDArray[np.object_]
 
 # Methods of an answer check that came to no verdict (docs/answers.md).
 UNDECIDED_METHODS: Final = frozenset(
@@ -612,29 +617,20 @@ def _distinct(
     return tuple([os.fspath(path) for path in rollouts])
 
 
+@dataclass(slots=True)
 class _Run:
     """The files of one call on their way through."""
 
-    def __init__(
-        self,
-        found: ScoredSet,
-        dataset: str,
-        address: str | None,
-        spans: bool,
-        count_tokens: CountTokens | None,
-        stack: ExitStack,
-        progress: Callable[[int], None],
-    ) -> None:
-        self._found = found
-        self._dataset = dataset
-        self._address = address
-        self._spans = spans
-        self._count_tokens = count_tokens
-        self._stack = stack
-        self._progress = progress
-        self._connection: Connection | None = None
-        self._told_of_listed: set[Status] = set()
-        self.out: RowWriter | None = None
+    found: ScoredSet
+    dataset: str
+    address: str | None
+    spans: bool
+    count_tokens: CountTokens | None
+    stack: ExitStack
+    progress: Callable[[int], None]
+    out: RowWriter | None = None
+    connection: Connection | None = None
+    told_of_listed: set[Status] = field(default_factory=set)
 
     def score_chunk(self, rows: list[Row], file: int, first_row: int) -> None:
         """Take consecutive rows of a file."""
@@ -642,10 +638,10 @@ class _Run:
         scores = self._scores(rows, names, file)
         tokens = self._tokens(rows)
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
-            facts = self._found.problems.get(row["problem_id"])
+            facts = self.found.problems.get(row["problem_id"])
             if score.message and score.status is not Status.OK:
                 self._tell(score, facts is not None)
-            self._found.rollouts.append(
+            self.found.rollouts.append(
                 ScoredRollout(
                     problem_id=row["problem_id"] if facts is None else facts.problem_id,
                     rollout_id=names[at],
@@ -667,69 +663,68 @@ class _Run:
             )
             if self.out is not None:
                 self.out.write(_output_row(row, score, tokens[at]))
-        self._progress(len(self._found.rollouts))
+        self.progress(len(self.found.rollouts))
 
     def _tell(self, score: Score, listed: bool) -> None:
         """Keep the first message of a status; one about a listed problem goes before others."""
-        if score.status not in self._found.messages or (
-            listed and score.status not in self._told_of_listed
+        if score.status not in self.found.messages or (
+            listed and score.status not in self.told_of_listed
         ):
-            self._found.messages[score.status] = score.message
+            self.found.messages[score.status] = score.message
         if listed:
-            self._told_of_listed.add(score.status)
+            self.told_of_listed.add(score.status)
 
     def _name(self, row: Row, file: int, position: int) -> str:
         name: str = row.get("rollout_id") or ""
-        return name or f"{Path(self._found.files[file]).name}:{position + 1}"
+        return name or f"{Path(self.found.files[file]).name}:{position + 1}"
 
     def _scores(self, rows: list[Row], names: list[str], file: int) -> list[Score]:
-        path = self._found.files[file]
+        path = self.found.files[file]
         scores: dict[int, Score] = {}
         for at, row in enumerate(rows):
-            if is_scored(row, self._spans):
-                facts = self._found.problems.get(row["problem_id"])
+            if is_scored(row, self.spans):
+                facts = self.found.problems.get(row["problem_id"])
                 num_nodes = 0 if facts is None else len(facts.node_ids)
                 scores[at] = stored_score(row, num_nodes, path, names[at])
-        self._found.num_stored += len(scores)
+        self.found.num_stored += len(scores)
         missing = [at for at in range(len(rows)) if at not in scores]
         if missing:
             scores.update(zip(missing, self._score([rows[at] for at in missing]), strict=True))
         return [scores[at] for at in range(len(rows))]
 
     def _score(self, rows: list[Row]) -> Sequence[Score]:
-        if self._connection is None:  # not before: scored files need neither index nor server
-            self._connection = self._stack.enter_context(
-                connect(self._dataset, self._address, None)
-            )
-        connection = self._connection
-        before = len(self._found.rollouts)
+        connection = self.connection
+        if connection is None:  # not before: scored files need neither index nor server
+            connection = self.stack.enter_context(connect(self.dataset, self.address, None))
+            self.connection = connection
+        before = len(self.found.rollouts)
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
             dataset=connection.dataset,
-            include_spans=self._spans,
-            progress=lambda scored, of_chunk: self._progress(before + scored),
+            include_spans=self.spans,
+            progress=lambda scored, of_chunk: self.progress(before + scored),
         )
         self._check_identity(batch.identity)
         return batch
 
     def _check_identity(self, identity: Identity) -> None:
         """Refuse scores of two kinds in one set."""
-        known = self._found.identity
+        known = self.found.identity
         if known is not None and known != identity:
             raise ServerFault(
-                f"the server changed after {len(self._found.rollouts)} rollouts: these were "
+                f"the server changed after {len(self.found.rollouts)} rollouts: these were "
                 f"scored under {known}, the next under {identity}"
             )
-        self._found.identity = identity
+        self.found.identity = identity
 
     def _tokens(self, rows: list[Row]) -> list[int | None]:
         lengths = [_given(row.get("num_tokens")) for row in rows]
-        if self._count_tokens is not None:
+        if self.count_tokens is not None:
             missing = [at for at, length in enumerate(lengths) if length is None]
-            counts = self._count_tokens([rows[at]["response"] for at in missing])
+            counts = self.count_tokens([rows[at]["response"] for at in missing])
             for at, count in zip(missing, counts, strict=True):
                 lengths[at] = count
-            self._found.num_tokenized += len(missing)
+            self.found.num_tokenized += len(missing)
         return lengths
 
 
@@ -747,13 +742,6 @@ def _output_row(row: Row, score: Score, num_tokens: int | None) -> Row:
         "answer": score.answer,
         "answer_method": score.answer_method,
     }
-
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
-# Of Python strings: numpy's own give every row the width of the longest.
-Texts: TypeAlias = NDArray[np.object_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensusbench.evaluation.agreement import (
-    MAX_NAMED,
     agreement_of_files,
     compare_nodes,
     one_to_one,
     same_statements,
 )
-from consensusbench.evaluation.estimates import ONE_PROBLEM
+from consensusbench.evaluation.estimates import MAX_NAMED, ONE_PROBLEM
 from consensusbench.evaluation.tables import agreement_notes
 from consensuspr.data import Node, Problem
 from consensuspr.errors import InputError

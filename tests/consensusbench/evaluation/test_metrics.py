@@ -17,11 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from consensusbench.evaluation.estimates import ONE_PROBLEM, percentile_interval, problem_weights
+from consensusbench.evaluation.estimates import (
+    MAX_NAMED,
+    ONE_PROBLEM,
+    percentile_interval,
+    problem_weights,
+)
 from consensusbench.evaluation.metrics import (
     ALL_ALIKE,
     FEW_PROBLEMS,
-    MAX_NAMED,
     ONE_CLASS,
     SCHEMA,
     TOO_FEW,
@@ -327,6 +331,13 @@ def rollouts(draw: st.DrawFn) -> list[ScoredRollout]:
             )
         )
     return found
+
+
+def test_the_example_in_another_order_has_the_same_figures() -> None:
+    scored, reverse = example(), example()
+    reverse.rollouts.reverse()
+    one, other = (flat(evaluate(each).to_json()) for each in (scored, reverse))
+    assert one == pytest.approx(other, abs=1e-12)
 
 
 @pytest.mark.slow  # each evaluates twice, with all its resampling

@@ -71,6 +71,12 @@ def test_what_does_not_fit_is_left_out_and_the_hits_stay() -> None:
     assert "6*7=42" in text_of(blocks)
 
 
+def test_hits_go_before_what_is_folded_away() -> None:
+    text = "a" * 4000 + "6*7=42" + "b" * 4000
+    blocks = cut(text, [Mark(4000, 4006, 1)], 4000)  # room for one of the two gaps, or for the hit
+    assert "6*7=42" in text_of(blocks)
+
+
 def test_an_empty_response_has_no_blocks() -> None:
     assert cut("", [], 1000) == []
 
