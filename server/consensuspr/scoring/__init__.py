@@ -51,30 +51,16 @@ if TYPE_CHECKING:
         scored_row,
     )
 
-_HOMES = {
-    "answers": ("ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"),
-    "dataset_index": ("CacheStats", "DatasetIndex", "Entry", "IndexInfo", "MatcherCache"),
-    "derive": ("derive_dataset",),
-    "rewards": ("RewardKind", "RewardSpec", "curriculum", "linear", "maximum", "outcome"),
-    "scorer": ("Scorer",),
-    "types": (
-        "SCORED_TYPES",
-        "AnswerRule",
-        "Explanation",
-        "Identity",
-        "InlineNode",
-        "Limits",
-        "NodeExplanation",
-        "OnUndecided",
-        "Rollout",
-        "Score",
-        "ScoreOptions",
-        "Status",
-        "rollout_from_row",
-        "scored_row",
-    ),
+_NAMES_OF = {
+    "answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
+    "dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
+    "derive": "derive_dataset",
+    "rewards": "RewardKind RewardSpec curriculum linear maximum outcome",
+    "scorer": "Scorer",
+    "types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
+    " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
 
 __all__ = [
     "ANSWER_VERSION",
