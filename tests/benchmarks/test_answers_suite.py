@@ -73,6 +73,7 @@ def fake_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "math_dapo.py"
 
 
+@pytest.mark.slow
 def test_shares_and_agreement_are_those_of_the_answers(
     tmp_path: Path, data: Path, fake_verl: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_shares_and_agreement_are_those_of_the_answers(
     assert result.notes == []
 
 
+@pytest.mark.slow
 def test_without_data_no_target_is_checked_and_the_rest_is_measured(tmp_path: Path) -> None:
     result = run(tmp_path, None)
     assert result.checks == []

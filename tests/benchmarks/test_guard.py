@@ -292,6 +292,7 @@ def test_a_run_that_counted_nothing_is_no_run(
         counting.count()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "native", reason="the guard counts the compiled core")
 def test_the_baseline_has_every_probe_and_every_probe_is_right(tmp_path: Path) -> None:
     """Run the counted process itself, uncounted: it checks each result before it goes on."""

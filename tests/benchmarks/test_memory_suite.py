@@ -10,6 +10,9 @@ from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import memory
 
+# A dozen interpreters and a server are started to be looked at.
+pytestmark = pytest.mark.slow
+
 TINY = memory.Sizes(batch=40, text_bytes=2_000, nodes=(2, 50), matcher_nodes=400, workers=(1,))
 
 

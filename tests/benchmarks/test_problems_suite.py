@@ -45,6 +45,7 @@ def test_every_format_of_every_size_is_measured(
     assert list(tmp_path.glob("problems-*")) == []
 
 
+@pytest.mark.slow
 def test_a_million_problems_are_judged_by_a_million(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,6 +259,7 @@ FLOORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FLOORS)
 def test_quality_on_real_rollouts_keeps_its_floor(results: Results, file: str) -> None:
     recall, area, area_without_final, false_positives = FLOORS[file]
@@ -271,6 +272,7 @@ def test_quality_on_real_rollouts_keeps_its_floor(results: Results, file: str) -
     assert figures.recall > results.figures[file][WRITTEN].recall + 0.1
 
 
+@pytest.mark.slow
 def test_enumerating_values_hits_no_equation(results: Results) -> None:
     equations, values = results.enumerated
     assert equations == 0.0
