@@ -18,8 +18,7 @@ from typing import Annotated, Any
 
 import typer
 from arithmetic_grpo.files import Files, Recipe, prepare
-from arithmetic_grpo.results import summarise, write_results
-from arithmetic_grpo.summary import markdown_table
+from arithmetic_grpo.results import markdown_table, summarise, write_results
 from arithmetic_grpo.training import ARMS, EPOCHS, Run, Settings, running_server, train
 
 from consensuspr.console import count_progress

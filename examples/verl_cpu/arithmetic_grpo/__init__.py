@@ -2,8 +2,8 @@
 
 - `problems.py`: arithmetic in several steps, with a consensus node for each step;
 - `files.py`: the same as a dataset of the server and as verl's Parquet;
-- `model.py`: a tokenizer and a Llama of 0.2 million weights;
-- `warm_start.py`: the supervised phase that makes it write solutions, seldom right ones;
+- `model.py`: a tokenizer, a Llama of 0.2 million weights, and the supervised phase that makes it
+  write solutions, seldom right ones;
 - `training.py`: the server and `python -m verl.trainer.main_ppo` for one arm and one seed;
-- `results.py`: what the score log and verl's own metrics say of a run.
+- `results.py`: what the score log and verl's own metrics say of a run, and the table of a comparison.
 """

@@ -122,8 +122,7 @@ def _make_model(
     folder: Path, recipe: Recipe, kept: set[str], report: Callable[[int, float], None]
 ) -> None:
     # torch and transformers take seconds to import, and a second run needs neither.
-    from .model import make_model, make_tokenizer, save
-    from .warm_start import warm_up
+    from .model import make_model, make_tokenizer, save, warm_up
 
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, seed=MODEL_SEED)

@@ -1,4 +1,4 @@
-"""What a run says: accuracy and covered nodes of each step, and validation.
+"""What a run says, accuracy and covered nodes of each step and validation, and the table of all.
 
 verl's training log has the mean reward and nothing else of ours, so accuracy and NCR of training
 come from our score log (`reward_kwargs.score_log`); validation is read from both.
@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypedDict
 
 from consensuspr.data import atomic_file
 
-from .training import Run
+from .training import ARMS, Run
+
+# Steps that a figure averages: one step has 128 rollouts, and their mean still jumps.
+WINDOW = 5
+NCR_REACHED = 0.2
+
+HEAD = (
+    "arm",
+    "Acc in training",
+    "NCR in training",
+    "right throughout",
+    "Acc in validation",
+    "NCR in validation",
+    f"steps to NCR {NCR_REACHED:.0%}",
+)
 
 
 class Curve(TypedDict):
@@ -101,3 +115,36 @@ def _curve(rows: Iterable[dict[str, Any]]) -> Curve:
         score=means(lambda row: row["score"]),
         num_tokens=means(lambda row: row["num_tokens"]),
     )
+
+
+def markdown_table(runs: Sequence[RunResult]) -> str:
+    """Return the table: training over the last steps, validation after the last."""
+    rows = [HEAD, ("---",) * len(HEAD)]
+    for arm in ARMS:
+        of_arm = [run for run in runs if run["arm"] == arm]
+        if of_arm:
+            rows.append((arm, *_figures(of_arm)))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _figures(runs: list[RunResult]) -> tuple[str, ...]:
+    return (
+        _spread([fmean(run["train"]["acc"][-WINDOW:]) for run in runs]),
+        _spread([fmean(run["train"]["ncr"][-WINDOW:]) for run in runs]),
+        _spread([fmean(run["train"]["sound"][-WINDOW:]) for run in runs]),
+        _spread([run["validation"]["acc"][-1] for run in runs]),
+        _spread([run["validation"]["ncr"][-1] for run in runs]),
+        ", ".join(_reached(run["train"]["ncr"]) for run in runs),
+    )
+
+
+def _spread(values: list[float]) -> str:
+    return f"{fmean(values):.1%} ({min(values):.1%} to {max(values):.1%})"
+
+
+def _reached(values: Sequence[float]) -> str:
+    """Return the first step at which the mean of the last steps is high enough."""
+    for step in range(WINDOW, len(values) + 1):
+        if fmean(values[step - WINDOW : step]) >= NCR_REACHED:
+            return str(step)
+    return "never"
