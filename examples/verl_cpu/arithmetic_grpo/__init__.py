@@ -5,5 +5,5 @@
 - `model.py`: a tokenizer, a Llama of 0.2 million weights, and the supervised phase that makes it
   write solutions, seldom right ones;
 - `training.py`: the server and `python -m verl.trainer.main_ppo` for one arm and one seed;
-- `results.py`: what the score log and verl's own metrics say of a run, and the table of a comparison.
+- `results.py`: what the score log and verl's own metrics say of a run; their table.
 """
