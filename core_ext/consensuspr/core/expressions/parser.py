@@ -400,8 +400,10 @@ _FORMULA_TOKEN = re.compile(
 _token = tuple.__new__  # a third of the time that Token(...) takes
 
 
-def _tokenize_formula(text: str) -> list[Token]:
+def _tokenize_formula(text: str) -> tuple[list[Token], set[str]]:
+    """Return the tokens of a formula, ``END`` last, and its names, \\pi apart."""
     tokens: list[Token] = []
+    names: set[str] = set()
     position, end = 0, len(text.rstrip())
     while position < end:
         found = _FORMULA_TOKEN.match(text, position)
@@ -415,11 +417,13 @@ def _tokenize_formula(text: str) -> list[Token]:
             kind = _NUMBER
         elif group == 2:
             kind = _NAME
+            if value != "\\pi":
+                names.add(value)
         else:
             kind = _SIGNS[value][0]
         tokens.append(_token(Token, (kind, value, position, position, False)))
     tokens.append(Token(_END, "", end, end, False))
-    return tokens
+    return tokens, names
 
 
 CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -427,6 +431,7 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 # What multiplies by standing behind an operand; a number never does.
 _JUXTAPOSED = (_NAME, _FRACTION, _ROOT, _BINOMIAL, _OPEN)
+_CONTINUES_PRODUCT = (_MULTIPLY, _DIVIDE, *_JUXTAPOSED)
 
 
 def parse_side(tokens: list[Token]) -> Expression:
@@ -480,15 +485,23 @@ class _Parser:
 
     def _sum(self) -> Expression:
         self._enter()
-        terms = [(self._leading_sign(), self._product())]
-        while (kind := self._peek()) is _ADD or kind is _SUBTRACT:
-            self._position += 1
-            terms.append((-1 if kind is _SUBTRACT else 1, self._product()))
+        sign, tree = self._leading_sign(), self._product()
+        kind = self._tokens[self._position].kind
+        if sign < 0 or kind is _ADD or kind is _SUBTRACT:
+            terms = [(sign, tree)]
+            while (kind := self._peek()) is _ADD or kind is _SUBTRACT:
+                self._position += 1
+                terms.append((-1 if kind is _SUBTRACT else 1, self._product()))
+            tree = self._sum_of(terms)
         self._depth -= 1
-        return self._sum_of(terms)
+        return tree
 
     def _product(self) -> Expression:
-        factors = [(False, self._factor())]
+        tree = self._factor()
+        kind = self._tokens[self._position].kind
+        if kind not in _CONTINUES_PRODUCT:
+            return tree
+        factors = [(False, tree)]
         divided = False
         while True:
             kind = self._peek()
@@ -502,7 +515,7 @@ class _Parser:
                 self._before_juxtaposed(self._tokens[self._position])
                 factors.append((False, self._power()))
             else:
-                return self._product_of(factors) if len(factors) > 1 else factors[0][1]
+                return self._product_of(factors)
 
     def _sign(self) -> int:
         kind = self._peek()
@@ -741,7 +754,16 @@ def parse_formula(text: str) -> Formula:
         BeyondLimits: a literal is longer than any answer's.
         Unreadable: the text is no formula, or none within the limits.
     """
-    return _FormulaParser(_tokenize_formula(text)).formula()
+    tokens, names = _tokenize_formula(text)
+    parser = _FormulaParser(tokens, names)
+    return Formula(
+        parser.parse(),
+        frozenset(name.replace("{", "").replace("}", "") for name in names),
+        "." in text,
+        parser.most_brackets,
+        parser.counts_primes,
+        parser.ambiguous,
+    )
 
 
 class _FormulaParser(_Parser):
@@ -749,26 +771,15 @@ class _FormulaParser(_Parser):
 
     max_depth = MAX_FORMULA_DEPTH + 1
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], names: set[str]) -> None:
         super().__init__(tokens)
-        self._names = {token.text for token in tokens if token.kind is _NAME} - {"\\pi"}
+        self._has_names = bool(names)
         self._base = ""  # the name at which the last factor began, "" where it was none
-        self._brackets = self._most_brackets = 0
-        self._counts_primes = False
+        self._brackets = self.most_brackets = 0
+        self.counts_primes = False
         # {d}y is dy.
-        beside = pairwise(token for token in tokens if token.text != "}") if self._names else ()
-        self._ambiguous = any(a.text in _DIFFERENTIAL and _is_letter(b) for a, b in beside)
-
-    def formula(self) -> Formula:
-        tree = self.parse()
-        return Formula(
-            tree,
-            frozenset(name.replace("{", "").replace("}", "") for name in self._names),
-            any(token.kind is _NUMBER and "." in token.text for token in self._tokens),
-            self._most_brackets,
-            self._counts_primes,
-            self._ambiguous,
-        )
+        beside = pairwise(token for token in tokens if token.text != "}") if names else ()
+        self.ambiguous = any(a.text in _DIFFERENTIAL and _is_letter(b) for a, b in beside)
 
     def _leading_sign(self) -> int:
         return 1
@@ -781,14 +792,18 @@ class _FormulaParser(_Parser):
 
     def _bracketed(self, opening: Token) -> Expression:
         self._brackets += 1
-        self._most_brackets = max(self._brackets, self._most_brackets)
-        tree = super()._bracketed(opening)
+        if self._brackets > self.most_brackets:
+            self.most_brackets = self._brackets
+        tree = self._sum()
+        if self._tokens[self._position].text != CLOSING[opening.text]:
+            raise Unreadable
+        self._position += 1
         self._brackets -= 1
         return tree
 
     def _before_juxtaposed(self, token: Token) -> None:
         if self._base and token.kind is _OPEN and self._may_be_argument(self._base):
-            self._ambiguous = True
+            self.ambiguous = True
 
     def _may_be_argument(self, name: str) -> bool:
         """Tell whether the bracket that opens here may hold an argument: y(0), T(n) or T(n-1).
@@ -826,17 +841,17 @@ class _FormulaParser(_Parser):
         return tree
 
     def _raised(self, base: Expression) -> Expression:
-        while self._peek() is _FACTORIAL:
+        while (kind := self._tokens[self._position].kind) is _FACTORIAL:
             self._position += 1
             base = Call(("", "!"), [base])
-        if self._peek() is not _POWER:
+        if kind is not _POWER:
             return base
         self._position += 1
         start = self._position
         sign = self._sign()
         first = self._tokens[self._position]
         self._enter()
-        if first.kind is _NUMBER and self._names:
+        if first.kind is _NUMBER and self._has_names:
             self._position += 1
             exponent: Expression = _literal(first.text)  # x^2\frac{1}{3} is a product
         else:
@@ -845,7 +860,7 @@ class _FormulaParser(_Parser):
         braced = first.text == "{" and first is self._tokens[start]
         plain = self._tokens[start + 1].text != "(" if braced else first.text.isdigit()
         if self._peek() is _POWER or not plain:
-            self._ambiguous = True
+            self.ambiguous = True
         exponent = self._raised(exponent)
         self._depth -= 1
         return Power(base, exponent if sign > 0 else Sum([(-1, exponent)]))
@@ -855,7 +870,7 @@ class _FormulaParser(_Parser):
         if self._peek() is not _FRACTION:
             return number
         if number.spelling is not _INTEGER:
-            self._ambiguous = True  # 2.5\\frac{1}{2}
+            self.ambiguous = True  # 2.5\\frac{1}{2}
             return number
         self._position += 1
         return Call(("", "\\frac{", "}{", "}"), [number, self._braced(), self._braced()])
@@ -864,7 +879,7 @@ class _FormulaParser(_Parser):
         if token.text == "\\pi":
             following = self._tokens[self._position : self._position + 3]
             if [t.text for t in following[::2]] == ["(", ")"]:
-                self._counts_primes = True
+                self.counts_primes = True
             return Symbol("\\pi")
         return Symbol(token.text.replace("{", "").replace("}", ""))
 
@@ -878,7 +893,7 @@ class _FormulaParser(_Parser):
             start, degree = ("\\sqrt[", "]"), [self._bracketed(self._take())]
         if self._tokens[self._position].text == "{":
             return Call((*start[:-1], start[-1] + "{", "}"), [*degree, self._braced()])
-        self._ambiguous = True  # \sqrt2x
+        self.ambiguous = True  # \sqrt2x
         self._enter()
         radicand = self._primary()
         self._depth -= 1
