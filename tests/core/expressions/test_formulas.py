@@ -130,6 +130,18 @@ def test_the_limits_leave_room_for_published_answers() -> None:
     assert closed_value(nested).number == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "scale"),
+    [
+        ("7", 1.0),
+        (r"3*\pi", 3 * math.pi),
+        (r"10^5\sqrt{2}-10^5\sqrt{2}", 1e5 * math.sqrt(2)),
+    ],
+)
+def test_the_largest_magnitude_on_the_way_is_kept(text: str, scale: float) -> None:
+    assert closed_value(text).scale == pytest.approx(scale, rel=1e-12)
+
+
 def test_a_decimal_point_is_remembered() -> None:
     assert closed_value("1.0+2").decimal
     assert not closed_value("1+2").decimal
