@@ -33,7 +33,7 @@ def test_options_are_spelled_right(page: str, repository: Path) -> None:
 
 def test_every_option_of_a_launch_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     for ask in ("--help", "--list-settings"):
-        assert consensuspr.cli.app.main(["launch", ask]) == 0
+        assert consensuspr.cli.main(["launch", ask]) == 0
     shown = capsys.readouterr().out
     for option in ("--algorithm", "--alphas", "server_address", "recipe", "--dry-run"):
         assert option in shown

@@ -2,6 +2,6 @@
 
 import sys
 
-from consensuspr.cli.app import main
+from consensuspr.cli import main
 
 sys.exit(main())

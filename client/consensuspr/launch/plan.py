@@ -62,32 +62,25 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """The server that is started.
+    """The server that is started: what was asked for, what it serves and where it listens."""
 
-    Attributes:
-        kind: who keeps it.
-        dataset: what it serves.
-        listen: where.
-        workers: processes, None for its default.
-        config: settings file, None for none.
-        log: its log file.
-    """
-
-    kind: ServerKind
+    request: Request
     dataset: Path
     listen: Address
-    workers: int | None
-    config: Path | None
-    log: Path
+
+    @property
+    def log(self) -> Path:
+        """Its log file."""
+        return self.request.log_dir.absolute() / "server.log"
 
     def command(self, listen: Address) -> list[str]:
         """Return the command of the server as a process, at an address."""
         words = [sys.executable, "-m", "consensuspr.cli", "serve"]
         words += ["--dataset", f"default={self.dataset}", "--address", str(listen)]
-        if self.workers is not None:
-            words += ["--workers", str(self.workers)]
-        if self.config is not None:
-            words += ["--config", str(self.config)]
+        if self.request.server_workers is not None:
+            words += ["--workers", str(self.request.server_workers)]
+        if self.request.server_config is not None:
+            words += ["--config", str(self.request.server_config)]
         return words
 
 
@@ -108,7 +101,7 @@ class Plan:
     def script(self) -> str:
         """Return the plan as commands that can be pasted into a shell."""
         parts = []
-        if self.server is not None and self.server.kind is ServerKind.RAY:
+        if self.server is not None and self.server.request.server is ServerKind.RAY:
             parts.append(f"# a Ray actor serves {self.server.dataset} at {self.address}")
         elif self.server is not None:
             parts.append(_shell(self.server.command(self.server.listen)) + " &")
@@ -159,14 +152,7 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
     listen = _listen_address(request, other_nodes)
-    server = ServerPlan(
-        request.server,
-        request.dataset.absolute(),
-        listen,
-        request.server_workers,
-        request.server_config,
-        request.log_dir.absolute() / "server.log",
-    )
+    server = ServerPlan(request, request.dataset.absolute(), listen)
     return Plan(server, worker_address(listen), trainings)
 
 

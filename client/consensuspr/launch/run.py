@@ -164,7 +164,7 @@ def _reward_server(plan: Plan, say: Say) -> Iterator[str]:
     """
     if plan.server is None:
         yield plan.address
-    elif plan.server.kind is ServerKind.PROCESS:
+    elif plan.server.request.server is ServerKind.PROCESS:
         with _ServerProcess(plan.server, say) as server:
             yield worker_address(server.address)
     else:
@@ -316,11 +316,13 @@ def _ray_actor(plan: ServerPlan, say: Say) -> Iterator[str]:
 def _settings(plan: ServerPlan) -> dict[str, object]:
     """Return what a user gave of the server's settings, but datasets and address."""
     settings: dict[str, object] = {}
-    if plan.config is not None:
-        given = load_config(file=plan.config, overrides={"datasets": {"default": plan.dataset}})
+    if plan.request.server_config is not None:
+        given = load_config(
+            file=plan.request.server_config, overrides={"datasets": {"default": plan.dataset}}
+        )
         settings = given.model_dump(mode="json", exclude_unset=True)
         for name in ("datasets", "address"):
             settings.pop(name, None)
-    if plan.workers is not None:
-        settings["workers"] = plan.workers
+    if plan.request.server_workers is not None:
+        settings["workers"] = plan.request.server_workers
     return settings
