@@ -213,32 +213,6 @@ def test_a_number_of_a_newer_protocol_is_refused_and_not_defaulted(
         decode_options(_over_the_wire(request_))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"epoch": -1}, "epoch must be a number in .*, got -1"),
-        ({"epoch": 2**32}, "epoch must be a number in"),
-        ({"epoch": 0.5}, "epoch must be a number in .*, got 0.5"),
-        ({"answer_rule": "guess"}, "answer_rule must be one of auto, dapo, .*, got 'guess'"),
-        ({"on_undecided": "raise"}, "on_undecided must be one of count_wrong, mask, got 'raise'"),
-        ({"reward": "linear"}, "reward must be a RewardSpec, got str"),
-        ({"reward": RewardSpec.curriculum(2**32)}, "switch_epoch must be a number in"),
-    ],
-)
-def test_options_that_cannot_be_sent_are_refused(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        ScoreOptions.checked(**{"reward": RewardSpec.linear(), **arguments})
-
-
-def test_names_stand_for_members() -> None:
-    options = ScoreOptions.checked(
-        RewardSpec.linear(), dataset="", answer_rule="dapo", on_undecided="mask"
-    )
-    assert options.dataset is None
-    assert options.answer_rule is AnswerRule.DAPO
-    assert options.on_undecided is OnUndecided.MASK
-
-
 def test_server_info_comes_back() -> None:
     info = ServerInfo(
         server_version="1.2.3",

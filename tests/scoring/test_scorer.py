@@ -271,24 +271,6 @@ def test_an_unknown_dataset_names_those_that_exist(dataset: DatasetIndex, script
     assert str(refused.value) == "dataset must be named, there are several: a, b"
 
 
-BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"reward": "linear"}, "reward must be a RewardSpec, got str"),
-    (
-        {"reward": RewardSpec.curriculum(), "epoch": -1},
-        "epoch must be a number in [0, 4294967295], got -1",
-    ),
-    ({"answer_rule": "exact"}, "answer_rule must be one of auto, dapo, boxed, gsm8k, got 'exact'"),
-    ({"on_undecided": "drop"}, "on_undecided must be one of count_wrong, mask, got 'drop'"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "sentence"), BAD_ARGUMENTS)
-def test_a_bad_option_is_refused(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as caught:
-        ScoreOptions.checked(**{"reward": LINEAR, **arguments})
-    assert str(caught.value) == sentence
-
-
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"response": None}, "rollouts[1].response must be str or bytes, got NoneType"),
     ({"problem_id": 7}, "rollouts[1].problem_id must be str, got int"),

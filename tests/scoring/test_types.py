@@ -1,17 +1,23 @@
-"""Rows of rollouts files in, scored rows out."""
+"""The values of scoring: how options are checked, and rows of files turned into them and back."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.data import open_writer, read_rollouts
+from consensuspr.errors import InputError
 from consensuspr.scoring import (
     SCORED_TYPES,
+    AnswerRule,
+    OnUndecided,
+    RewardSpec,
     Rollout,
+    ScoreOptions,
     Scorer,
     Status,
     rollout_from_row,
@@ -60,3 +66,40 @@ def test_the_parquet_types_do_not_depend_on_the_scores(tmp_path: Path, scorer: S
         schema = pq.read_schema(tmp_path / f"{number}.parquet")
         schemas.append({key: str(schema.field(key).type) for key in SCORED_TYPES})
     assert schemas[0] == schemas[1] == schemas[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"reward": "linear"}, "reward must be a RewardSpec, got str"),
+        ({"epoch": -1}, "epoch must be a number in [0, 4294967295], got -1"),
+        ({"epoch": 2**32}, "epoch must be a number in [0, 4294967295], got 4294967296"),
+        ({"epoch": 0.5}, "epoch must be a number in [0, 4294967295], got 0.5"),
+        (
+            {"reward": RewardSpec.curriculum(2**32)},
+            "switch_epoch must be a number in [0, 4294967295], got 4294967296",
+        ),
+        (
+            {"answer_rule": "exact"},
+            "answer_rule must be one of auto, dapo, boxed, gsm8k, got 'exact'",
+        ),
+        ({"on_undecided": "drop"}, "on_undecided must be one of count_wrong, mask, got 'drop'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ScoreOptions.checked(**{"reward": RewardSpec.linear(), **arguments})
+    assert str(caught.value) == sentence
+
+
+def test_names_stand_for_members_and_whole_numbers_for_epochs() -> None:
+    options = ScoreOptions.checked(
+        RewardSpec.linear(),
+        np.int64(3),  # type: ignore[arg-type]
+        "",
+        answer_rule="dapo",
+        on_undecided="mask",
+    )
+    assert (type(options.epoch), options.epoch, options.dataset) == (int, 3, None)
+    assert options.answer_rule is AnswerRule.DAPO
+    assert options.on_undecided is OnUndecided.MASK
