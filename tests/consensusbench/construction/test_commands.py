@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,25 +59,33 @@ def solutions(number: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture
-def problems(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file of eight problems."""
-    return str(write_rows(tmp_path / "problems.jsonl", map(shop, range(8))))
+    folder = tmp_path_factory.mktemp("problems")
+    return str(write_rows(folder / "problems.jsonl", map(shop, range(8))))
 
 
-@pytest.fixture
-def rollouts(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def rollouts(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file of their rollouts, but for the last problem."""
     rows = [row for number in range(7) for row in solutions(number)]
-    return str(write_rows(tmp_path / "rollouts.jsonl", rows))
+    return str(write_rows(tmp_path_factory.mktemp("rollouts") / "rollouts.jsonl", rows))
 
 
-def test_build_makes_a_dataset_and_tells_of_it(
-    problems: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "dataset.jsonl"
-    assert main(["build", rollouts, "--problems", problems, "--output", str(output)]) == 0
-    said = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def built(
+    problems: str, rollouts: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
+    """A dataset that ``build`` made of them, and what it said."""
+    output = tmp_path_factory.mktemp("built") / "dataset.jsonl"
+    with redirect_stdout(io.StringIO()) as said:
+        assert main(["build", rollouts, "--problems", problems, "--output", str(output)]) == 0
+    return output, said.getvalue()
+
+
+def test_build_makes_a_dataset_and_tells_of_it(built: tuple[Path, str]) -> None:
+    output, said = built
     lines = said.splitlines()
     assert lines[0].split() == ["Data", "source", "Problems", "Nodes", "Nodes", "a", "problem"]
     assert lines[1].split() == ["shops", "7", "14", "2.00"]
@@ -83,7 +93,7 @@ def test_build_makes_a_dataset_and_tells_of_it(
     assert "left out: 1 problem without a rollout (first: 'shop-7': there is no rollout" in said
     digest = DatasetIndex.load(output).digest
     assert lines[-1] == f"{output}: 7 problems, digest {digest}"
-    assert f"{tmp_path}/dataset.audit.jsonl: what was left out, and why" in lines
+    assert f"{output.parent}/dataset.audit.jsonl: what was left out, and why" in lines
     [first, *_] = read_rows(output)
     assert [(normalize(node["label"]), node["support"]) for node in first["nodes"]] == [
         ("11*14=154", 3),
@@ -112,15 +122,19 @@ def test_build_says_it_as_json(
 
 
 def test_extract_and_refine_make_what_build_makes(
-    problems: str, rollouts: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    problems: str,
+    rollouts: str,
+    built: tuple[Path, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    built, candidates, refined = (tmp_path / f"{name}.jsonl" for name in ("b", "c", "r"))
-    assert main(["build", rollouts, "--problems", problems, "--output", str(built)]) == 0
+    candidates, refined = tmp_path / "c.jsonl", tmp_path / "r.jsonl"
     assert main(["extract", rollouts, "--problems", problems, "--output", str(candidates)]) == 0
     capsys.readouterr()
     assert main(["refine", str(candidates), "--output", str(refined)]) == 0
-    assert refined.read_bytes() == built.read_bytes()
-    assert (tmp_path / "r.audit.jsonl").read_bytes() == (tmp_path / "b.audit.jsonl").read_bytes()
+    assert refined.read_bytes() == built[0].read_bytes()
+    audit = built[0].with_name("dataset.audit.jsonl")
+    assert (tmp_path / "r.audit.jsonl").read_bytes() == audit.read_bytes()
     assert "7 problems, digest sha256:" in capsys.readouterr().out
     arguments = ["--max-nodes", "1", "--min-nodes", "1", "--output", str(refined)]
     assert main(["refine", str(candidates), *arguments]) == 0
