@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,6 +40,13 @@ def request_of(*rollouts: tuple[str, str, Any]) -> dict[str, list[Any]]:
     }
 
 
+@pytest.fixture(scope="module")
+def local(dataset_file: Path) -> Iterator[LocalClient]:
+    """A client that scores in this process."""
+    with LocalClient(dataset=dataset_file) as client:
+        yield client
+
+
 def test_one_rollout(server: InProcessServer) -> None:
     reply = server.post("/openrlhf", request_of((DUCKS, HALF, "18")))
     assert reply.code == 200
@@ -70,13 +78,12 @@ def test_one_rollout(server: InProcessServer) -> None:
     ],
 )
 def test_many_rollouts_get_the_rewards_of_the_local_client(
-    server: InProcessServer, dataset_file: Path, query: str, reward: RewardSpec, epoch: int
+    server: InProcessServer, local: LocalClient, query: str, reward: RewardSpec, epoch: int
 ) -> None:
     # More than one piece holds; few of them are for computer algebra.
     responses = [BOTH, HALF, NONE, ""] * 80 + ["😀 \\frac{1}{2} \"'\n\t\u0000 日本: 7"] * 8
     reply = server.post(f"/openrlhf{query}", request_of(*((DUCKS, r, "18") for r in responses)))
-    with LocalClient(dataset=dataset_file) as client:
-        scores = client.score([Rollout("ducks", r) for r in responses], reward=reward, epoch=epoch)
+    scores = local.score([Rollout("ducks", r) for r in responses], reward=reward, epoch=epoch)
     assert reply.code == 200
     assert reply.body["rewards"] == [score.reward for score in scores]
     assert reply.body["extra_logs"]["acc"] == [score.acc for score in scores]

@@ -59,7 +59,9 @@ def test_the_supervisor_loads_neither_grpc_nor_a_web_framework() -> None:
     assert (loaded.stdout, loaded.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
     server = serve_real(slow=True).wait_until_listening()
     with ThreadPoolExecutor() as pool:
