@@ -175,7 +175,8 @@ def test_a_formula_has_towers_and_mixed_numbers(text: str, is_call: bool) -> Non
     [
         ("x(x+1)", False), ("y(0)", True), ("a(b+c)", False), ("T(n-1)", True),
         ("\\pi(r+1)", False), ("\\pi(r)", True), ("dx", True), ("{d}y", True), ("\\Delta x", True),
-        ("y^{(2)}", True), ("x^(2)", True), ("x^-{2}", True), ("x^+{2}", True), ("x^{2}", False), ("x^-2", False), ("x^2^3", True),
+        ("y^{(2)}", True), ("x^(2)", True), ("x^-{2}", True), ("x^+{2}", True), ("x^{2}", False),
+        ("x^-2", False), ("x^2^3", True),
         ("\\sqrt x", True), ("\\sqrt{x}", False), ("2.5\\frac{1}{2}", True),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a caller of the verifier sees: verdicts by rule, batches, bad arguments."""
+"""What a caller of the verifier sees: verdicts by rule, verl's own rule, batches, the cache."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from consensuspr.errors import InputError
 from consensuspr.scoring import AnswerRule
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict, verify_answer
+from consensuspr.scoring.answers.sandbox import ComparisonKey, ComparisonOutcome
+from consensuspr.scoring.answers.verifier import ResultCache, normalize_answer, verify_dapo
 
 # (ground truth, answer, equal): cases that take algebra
 SYMBOLIC = [
@@ -287,3 +289,153 @@ def test_bad_arguments_are_named(verifier: AnswerVerifier) -> None:
         verifier.verify("7", "7", "best")
     with pytest.raises(InputError, match="2 ground truths do not go with 1 responses"):
         verifier.verify_batch(["7", "8"], ["7"])
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "answer:7",
+        "Answer: $7$.",
+        "Answer: x=7",
+        "Answer: 7 dollars",
+        "Answer:\n7",
+        "ANSWER :  7",
+        "Answer: 8\nAnswer: 7",
+        r"Answer: \boxed{7}",
+        r"Answer: \text{7}",
+        "the Answer: 7" + " " * 286,
+        r"\boxed{7}",
+        r"\boxed{6} no, \boxed{7}",
+        "Answer: [INVALID]\n" + r"\boxed{7}",
+    ],
+)
+def test_right(response: str) -> None:
+    assert verify_dapo("7", response).correct is True
+    assert verify_dapo("7", response.encode()).correct is True
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "Answer: 7.",
+        "Answer: 7.0",
+        "**Answer:** 7",
+        "Answer: 14/2",
+        "7",
+        "#### 7",
+        "The answer is 7",
+        r"\boxed{7.0}",
+        r"\boxed{ 7 }",
+        "Answer: 7" + "." * 300,
+        r"\boxed{7}" + "." * 100,
+        "Answer: 7\nAnswer: 8",
+        r"Answer: 8 \boxed{7}",
+    ],
+)
+def test_wrong(response: str) -> None:
+    assert verify_dapo("7", response).correct is False
+    assert verify_dapo("7", response.encode()).correct is False
+
+
+@pytest.mark.parametrize(
+    ("written", "compared"),
+    [
+        ("m+n = 15", "15"),
+        ("1,234", "1234"),
+        ("1,2", "12"),
+        ("1,2,x", "1,2,x"),
+        (r"\frac12", r"\frac{1}{2}"),
+        (r"\frac{1}{2}", r"\frac{1}{2}"),
+        (r"\sqrt3", r"\sqrt{3}"),
+        (r"90^\circ", "90"),
+        (r"5\text{ cm}", "5"),
+        (r"10\ \mbox{m}", "10"),
+        ("$3$ apples", "3"),
+        ("a cat", "cat"),
+        ("12 square inches", "12"),
+        (r"\overline{AB}", "AB"),
+        (r"1{,}000", "1000"),
+    ],
+)
+def test_normal_form(written: str, compared: str) -> None:
+    assert normalize_answer(written) == compared
+
+
+def test_the_box_is_compared_as_it_stands() -> None:
+    assert verify_dapo(r"\frac{1}{2}", r"\boxed{\frac{1}{2}}").correct is True
+    assert verify_dapo(r"\frac{1}{2}", r"\boxed{\frac12}").correct is False
+    assert verify_dapo(r"\frac{1}{2}", r"Answer: \frac12").correct is True
+
+
+def test_nothing_announced_is_no_answer() -> None:
+    verdict = verify_dapo("7", "we get 7")
+    assert (verdict.status, verdict.correct, verdict.answer) == (
+        AnswerStatus.NO_ANSWER,
+        False,
+        None,
+    )
+
+
+def test_the_method_names_the_rule() -> None:
+    assert verify_dapo("7", "Answer: 7").method == "dapo"
+    assert verify_dapo("7", r"\boxed{7}").method == "dapo-boxed"
+
+
+def key(number: int, answer: str = "1") -> ComparisonKey:
+    return ComparisonKey(str(number), answer, "", "auto")
+
+
+def test_a_result_comes_back() -> None:
+    cache = ResultCache(4, 1 << 20)
+    cache.put(key(1), ComparisonOutcome(True))
+    assert cache.get(key(1)) == ComparisonOutcome(True)
+    assert cache.get(key(2)) is None
+    assert cache.get(key(1)._replace(rule="boxed")) is None
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache = ResultCache(2, 1 << 20)
+    cache.put(key(1), ComparisonOutcome(True))
+    cache.put(key(2), ComparisonOutcome(False))
+    cache.get(key(1))
+    cache.put(key(3), ComparisonOutcome(None, "budget"))
+    assert cache.get(key(2)) is None
+    assert cache.get(key(1)) == ComparisonOutcome(True)
+    assert len(cache) == 2
+
+
+def test_bytes_are_bounded_too() -> None:
+    cache = ResultCache(1_000_000, 100_000)
+    for number in range(1000):
+        cache.put(key(number, "x" * 1000), ComparisonOutcome(False))
+    assert cache.nbytes <= 100_000
+    assert 0 < len(cache) < 100
+    cache.put(key(0, "x" * 100_000), ComparisonOutcome(False))
+    assert cache.get(key(0, "x" * 100_000)) is None
+
+
+def test_a_size_of_zero_keeps_nothing() -> None:
+    cache = ResultCache(0, 1 << 20)
+    cache.put(key(1), ComparisonOutcome(True))
+    assert len(cache) == 0
+
+
+def test_threads_do_not_break_the_books() -> None:
+    cache = ResultCache(50, 1 << 20)
+
+    def churn(start: int) -> None:
+        for number in range(2000):
+            cache.put(key(start + number % 200), ComparisonOutcome(True))
+            cache.get(key(number % 200))
+
+    threads = [threading.Thread(target=churn, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cache) <= 50
+    for number in range(400):
+        cache.put(key(1000 + number), ComparisonOutcome(True))
+    single = ResultCache(1, 1 << 20)
+    single.put(key(1000), ComparisonOutcome(True))
+    assert cache.nbytes == 50 * single.nbytes
