@@ -399,6 +399,14 @@ def test_what_a_busy_machine_left_open_is_asked_for_again(
     assert scores[0].undecided_by_load == (status is not Status.OK and method == "load")
 
 
+def test_answers_left_open_by_the_deadline_keep_no_score(dataset: DatasetIndex) -> None:
+    with BusyVerifier(99, "deadline") as verifier:
+        scorer = Scorer({"d": dataset}, verifier=verifier)
+        with pytest.raises(DeadlineExceeded, match="before all answers were checked"):
+            scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() + 60)
+    assert verifier.batches == [3], "it is not tried one by one"
+
+
 def test_a_repeat_that_runs_out_of_time_leaves_the_rest_of_the_batch_alone() -> None:
     class Slow(BusyVerifier):
         def verify_batch(self, *arguments: Any) -> list[Verdict]:
