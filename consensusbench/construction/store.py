@@ -268,10 +268,8 @@ class RolloutSpool:
     def finish(self) -> None:
         """Take no more, and sort what there is by problem and text."""
         with _writing():
-            self._database.execute(
-                "CREATE INDEX by_text ON rollout (problem, digest, model, name, sampling, label,"
-                " size)"
-            )
+            # No more columns: what is sorted goes through the system's folder of temporary files.
+            self._database.execute("CREATE INDEX by_text ON rollout (problem, digest)")
             self._database.execute("COMMIT")
 
     def of_problem(self, problem: int) -> list[DistinctRollout]:

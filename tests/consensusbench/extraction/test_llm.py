@@ -402,6 +402,8 @@ def test_a_supported_node_is_counted_by_the_rollouts() -> None:
     [
         (node("7*8=56"), "unsupported", 0),
         (node("5*15=75"), "unsupported", 1),
+        # What is stated too rarely is told before what is false.
+        (node("5*15=75", "2+2=5"), "unsupported", 1),
         # The parts are there, the whole is not.
         (node("15*12=180=900"), "false", None),
         (node("pens = 15*12 = 180"), "unsupported", 0),
