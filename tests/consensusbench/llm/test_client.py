@@ -27,7 +27,7 @@ from consensusbench.llm import (
 )
 from consensuspr.errors import InputError
 from tests.consensusbench.llm.conftest import HELLO
-from tests.consensusbench.openai_server import Behaviour, Garbage, HangUp, Refuse, Say
+from tests.consensusbench.openai_server import Asked, Behaviour, Garbage, HangUp, Refuse, Say
 
 if TYPE_CHECKING:
     from tests.consensusbench.llm.conftest import MakeModel
@@ -222,11 +222,17 @@ async def test_a_server_that_hangs_after_the_end_has_replied(
 async def test_a_hint_to_wait_is_heeded_by_all_requests(
     make_model: MakeModel, openai_server: OpenAIServer
 ) -> None:
-    openai_server.script(Refuse(429, headers={"retry-after": "0.4"}))
+    arrived: list[float] = []
+
+    def respond(asked: Asked) -> Behaviour:
+        arrived.append(time.monotonic())
+        busy = Refuse(429, headers={"retry-after": "0.4"})
+        return busy if len(arrived) == 1 else Say("fine")
+
+    openai_server.respond = respond
     async with make_model(concurrency=1) as model:
-        began = time.monotonic()
         await asyncio.gather(*(model.ask(HELLO) for _ in range(3)))
-    assert time.monotonic() - began >= 0.4 and len(openai_server.asked) == 4
+    assert len(arrived) == 4 and min(arrived[1:]) - arrived[0] >= 0.39
 
 
 async def test_no_more_requests_are_in_flight_than_allowed(
