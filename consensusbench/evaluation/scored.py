@@ -96,11 +96,9 @@ class ProblemFacts:
         problem: its text, possibly empty.
         ground_truth: None where unknown.
         difficulty: ``easy``, ``medium``, ``hard`` or None where unknown.
-        split: ``train``, ``test`` or None.
         node_ids: (k,) one per node, in node order.
         labels: (k,) what a person reads; an expression where the node has no label.
         is_final: (k,) whether the node states the final answer.
-        types: (k,) kind of each node.
     """
 
     problem_id: str
@@ -108,11 +106,9 @@ class ProblemFacts:
     problem: str
     ground_truth: str | None
     difficulty: str | None
-    split: str | None
     node_ids: tuple[str, ...]
     labels: tuple[str, ...]
     is_final: tuple[bool, ...]
-    types: tuple[str, ...]
 
     @classmethod
     def of(cls, problem: Problem) -> ProblemFacts:
@@ -123,11 +119,9 @@ class ProblemFacts:
             problem=problem.problem,
             ground_truth=problem.ground_truth,
             difficulty=difficulty_of(problem.metadata),
-            split=problem.split,
             node_ids=tuple(node.node_id for node in problem.nodes),
             labels=tuple(node.label or node.expressions[0] for node in problem.nodes),
             is_final=tuple(node.is_final for node in problem.nodes),
-            types=tuple(node.type for node in problem.nodes),
         )
 
 

@@ -32,7 +32,7 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import count
 from statistics import median
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -691,7 +691,8 @@ def probe_dataset(
     tallies: dict[Attack, _Tally] = defaultdict(lambda: _Tally(settings.worst))
     budgets: dict[str, int] = {}
     done = 0
-    for source, chunk in _chunks(dataset, index, settings.on_error):
+    for chunk in chunks_by_source(_targets(dataset, index, settings.on_error)):
+        source = chunk[0].entry.data_source
         if source not in budgets:
             budgets[source] = (
                 settings.budget_chars or survey.sample.typical_chars(source) or DEFAULT_BUDGET
@@ -718,23 +719,30 @@ class _Target:
     is_final: tuple[bool, ...]
 
 
-def _chunks(
+ItemT = TypeVar("ItemT")
+
+
+def chunks_by_source(items: Iterable[tuple[str, ItemT]]) -> Iterator[list[ItemT]]:
+    """Yield items in chunks of one data source each, given with the source of each."""
+    waiting: dict[str, list[ItemT]] = defaultdict(list)
+    for source, item in items:
+        waiting[source].append(item)
+        if len(waiting[source]) == CHUNK_PROBLEMS:
+            yield waiting.pop(source)
+    yield from waiting.values()
+
+
+def _targets(
     dataset: str | os.PathLike[str], index: DatasetIndex, on_error: OnError
-) -> Iterator[tuple[str, list[_Target]]]:
-    """Yield problems with nodes, each chunk of one source."""
-    waiting: dict[str, list[_Target]] = defaultdict(list)
+) -> Iterator[tuple[str, _Target]]:
+    """Yield the problems with nodes, and their sources."""
     for problem in read_problems(dataset, on_error):
         entry = index.entry(problem.problem_id)
         assert entry is not None, "the index is of this dataset"
-        if not problem.nodes:
-            continue
-        chunk = waiting[problem.data_source]
-        ids = tuple(node.node_id for node in problem.nodes)
-        final = tuple(node.is_final for node in problem.nodes)
-        chunk.append(_Target(entry, problem.problem, ids, final))
-        if len(chunk) == CHUNK_PROBLEMS:
-            yield problem.data_source, waiting.pop(problem.data_source)
-    yield from waiting.items()
+        if problem.nodes:
+            ids = tuple(node.node_id for node in problem.nodes)
+            final = tuple(node.is_final for node in problem.nodes)
+            yield problem.data_source, _Target(entry, problem.problem, ids, final)
 
 
 def _attack(

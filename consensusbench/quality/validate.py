@@ -32,6 +32,7 @@ from consensusbench.quality.probes import (
     ProbeReport,
     ProbeSettings,
     RolloutSurvey,
+    chunks_by_source,
     fixed_attacks,
     hit_rates,
     match_unrelated,
@@ -69,7 +70,6 @@ MIN_UNRELATED: Final = 20
 MAX_TEXTS: Final = 64
 
 _CHUNK_MATCHED: Final = 256
-_CHUNK_COMPARED: Final = 512
 
 
 class Severity(StrEnum):
@@ -786,7 +786,7 @@ def _check_with_rollouts(
         report.unknown_rollouts = survey.unknown
         done = 0
         with progress("comparing", "problems") as advance_to:
-            for chunk in _by_source(dataset, index):
+            for chunk in chunks_by_source(_with_nodes(dataset, index)):
                 for finding in check_rollouts(chunk, survey, settings):
                     found(finding)
                 done += len(chunk)
@@ -799,15 +799,12 @@ def _check_with_rollouts(
             )
 
 
-def _by_source(dataset: str | os.PathLike[str], index: DatasetIndex) -> Iterator[list[Examined]]:
-    """Yield chunks of problems with nodes, of one source each, with the index's derived forms."""
-    waiting: dict[str, list[Examined]] = defaultdict(list)
+def _with_nodes(
+    dataset: str | os.PathLike[str], index: DatasetIndex
+) -> Iterator[tuple[str, Examined]]:
+    """Yield the problems with nodes, with the index's derived forms, and their sources."""
     for line, problem in checked_problems(dataset, RowCounts(), lambda finding: None):
         entry = index.entry(problem.problem_id)
         assert entry is not None, "the index is of this dataset"
         if entry.num_nodes:
-            chunk = waiting[problem.data_source]
-            chunk.append(Examined(line, problem, entry.nodes))
-            if len(chunk) == _CHUNK_COMPARED:
-                yield waiting.pop(problem.data_source)
-    yield from waiting.values()
+            yield problem.data_source, Examined(line, problem, entry.nodes)

@@ -65,11 +65,9 @@ def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
         "problem": "?",
         "ground_truth": None,
         "difficulty": None,
-        "split": None,
         "node_ids": names,
         "labels": names,
         "is_final": tuple(is_final),
-        "types": ("equation",) * len(is_final),
     }
     return ProblemFacts(**values | changes)
 
