@@ -1,8 +1,9 @@
-"""The files of a load test: what stands in them, and that a page can run nothing."""
+"""The files of a load test, what stands in them and on the terminal; a page can run nothing."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from base64 import b64encode
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from consensuspr.errors import InputError
 from consensuspr.loadtest.load import Pool, Target
-from consensuspr.loadtest.processes import RunResult
+from consensuspr.loadtest.processes import RunProgress, RunResult
 from consensuspr.loadtest.report import (
     ChartLine,
     LineChart,
@@ -32,6 +34,7 @@ from consensuspr.loadtest.result import LoadTest, ScoreCheck, ScoreDifference
 from consensuspr.loadtest.saturation import RateStep, Search
 from consensuspr.loadtest.settings import LoadSettings
 from consensuspr.loadtest.stats import LoadTally
+from consensuspr.loadtest.terminal import live_table, print_result
 from consensuspr.scoring.types import Rollout, ScoreOptions
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
@@ -353,3 +356,41 @@ def test_a_line_is_broken_where_there_is_no_value(log_y: bool) -> None:
     assert drawn.count("<polyline") == 2
     assert drawn.count("<circle") == 4
     assert "nan" not in drawn
+
+
+def shown(test: LoadTest) -> str:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    print_result(test, console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("passed", ["Rollouts/s", "p99.9", "request OK", "rollout OK", "5 scores compared"]),
+        ("failed", ["request UNAVAILABLE", "2 WRONG", "note: ended early by Ctrl-C"]),
+        ("undecided", ["0 in full, 5 nodes only"]),
+        ("nothing", ["… failed", "note: no score was compared"]),
+        ("search", ["Offered/s", "no: bad", "(unstable)", "highest sustained rate: 10.0 requests"]),
+    ],
+)
+def test_the_terminal_says_the_same(name: str, says: list[str]) -> None:
+    text = shown(PAGES[name])
+    assert [said for said in says if said not in text] == []
+    assert "\x1b[2J" not in text
+
+
+def test_the_terminal_tells_when_the_generator_was_the_limit() -> None:
+    assert "the load generator was the limit: 1 % of the requests left 20." in shown(
+        a_test(late(0.02))
+    )
+
+
+def test_a_terminal_is_repainted_with_the_last_seconds() -> None:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(live_table(RunProgress(-0.5, LoadTally(), 0)))
+    console.print(live_table(RunProgress(9.99, tally_of(100, failed=3, shed=2), 7)))
+    warming, table = console.export_text().split("warming up")
+    assert "Time" in warming
+    for cell in ("10 s", "10.0", "30", "7", "100", "2", "3"):  # ten requests of three a second
+        assert f" {cell} " in table.replace("\n", " ") + " "

@@ -30,6 +30,10 @@ from consensuspr.loadtest.stats import RELATIVE_ERROR, Histogram, LoadTally, Sco
 from consensuspr.scoring.types import Limits
 from consensuspr.version import VERSION
 
+_REQUEST_COUNTS = (
+    "sent", "answered", "shed", "failed", "abandoned", "retries", "held", "error_rate", "shed_rate",
+)  # fmt: skip
+
 RANKS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
 # Of the tail, the share that a late start may have before it is no longer the server's.
@@ -380,17 +384,7 @@ class LoadTest:
             "notes": self.notes(),
             "began_at": self.began_at,
             "elapsed_s": self.measured_s,
-            "requests": {
-                "sent": tally.sent,
-                "answered": tally.answered,
-                "shed": tally.shed,
-                "failed": tally.failed,
-                "abandoned": tally.abandoned,
-                "retries": tally.retries,
-                "held": tally.held,
-                "error_rate": tally.error_rate,
-                "shed_rate": tally.shed_rate,
-            },
+            "requests": {name: getattr(tally, name) for name in _REQUEST_COUNTS},
             "throughput": {
                 "requests_per_s": self.request_rate,
                 "rollouts_per_s": self.rollout_rate,
@@ -432,21 +426,12 @@ class LoadTest:
         rows: list[dict[str, float | int | None]] = []
         for start_s, its in self.tally.timeline.bins():
             p50, p90, p99 = its.latency.percentiles((50, 90, 99))
+            counts = {name: getattr(its, name) for name in ("due", "answered", "shed", "failed")}
             rows.append(
-                {
-                    "start_s": start_s,
-                    "width_s": width_s,
-                    "due": its.due,
-                    "answered": its.answered,
-                    "shed": its.shed,
-                    "failed": its.failed,
-                    "rollouts": its.rollouts,
-                    "bytes": its.num_bytes,
-                    "p50_s": p50,
-                    "p90_s": p90,
-                    "p99_s": p99,
-                    "max_s": its.latency.max_s if its.latency.count else None,
-                }
+                {"start_s": start_s, "width_s": width_s}
+                | counts
+                | {"rollouts": its.rollouts, "bytes": its.num_bytes}
+                | {"p50_s": p50, "p90_s": p90, "p99_s": p99, "max_s": its.latency.max_s or None}
             )
         return rows
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from consensuspr.console import make_console, one_line
+from consensuspr.console import make_console, one_line, printable
 from consensuspr.loadtest.processes import RunProgress
 from consensuspr.loadtest.result import LoadTest
 from consensuspr.loadtest.saturation import RateStep
@@ -25,27 +24,6 @@ RECENT_S = 3.0
 
 Show = Callable[[RunProgress], None]
 Say = Callable[[RateStep], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Now:
-    """The last seconds of a run."""
-
-    sent_rate: float
-    rollout_rate: float
-    p50_s: float | None
-    p99_s: float | None
-
-    @classmethod
-    def of(cls, progress: RunProgress) -> _Now:
-        """Read the last full bins of a run that is past its warm-up."""
-        timeline = progress.tally.timeline
-        end_s = progress.elapsed_s - progress.elapsed_s % timeline.width_s
-        start_s = max(0.0, end_s - max(RECENT_S, timeline.width_s))
-        recent = timeline.between(start_s, end_s)
-        seconds = max(end_s - start_s, 1e-9)
-        p50, p99 = recent.latency.resolved((50, 99))
-        return cls(recent.due / seconds, recent.rollouts / seconds, p50, p99)
 
 
 @contextmanager
@@ -63,7 +41,7 @@ def watching(*, hidden: bool) -> Iterator[tuple[Show, Say]]:
     elif console.is_terminal:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             yield (
-                lambda progress: live.update(_live_table(progress)),
+                lambda progress: live.update(live_table(progress)),
                 lambda step: console.print(_step_line(step), markup=False),
             )
     else:
@@ -84,31 +62,45 @@ class _Lines:
         if progress.elapsed_s <= 0:
             _line(self._console, "warming up")
             return
-        now, tally = _Now.of(progress), progress.tally
+        sent, rollouts, p50_s, p99_s = _recent(progress)
+        tally = progress.tally
         _line(
             self._console,
-            f"{progress.elapsed_s:.0f} s: {now.sent_rate:,.1f} requests/s,"
-            f" {now.rollout_rate:,.0f} rollouts/s, {progress.in_flight:,} in flight,"
-            f" p50 {ms(now.p50_s)} ms, p99 {ms(now.p99_s)} ms,"
+            f"{progress.elapsed_s:.0f} s: {sent:,.1f} requests/s,"
+            f" {rollouts:,.0f} rollouts/s, {progress.in_flight:,} in flight,"
+            f" p50 {ms(p50_s)} ms, p99 {ms(p99_s)} ms,"
             f" {tally.shed:,} shed, {tally.failed:,} failed",
         )
+
+
+def _recent(progress: RunProgress) -> tuple[float, float, float | None, float | None]:
+    """Return requests sent and rollouts scored a second, p50 and p99, of the last full bins."""
+    timeline = progress.tally.timeline
+    end_s = progress.elapsed_s - progress.elapsed_s % timeline.width_s
+    start_s = max(0.0, end_s - max(RECENT_S, timeline.width_s))
+    recent = timeline.between(start_s, end_s)
+    seconds = max(end_s - start_s, 1e-9)
+    p50_s, p99_s = recent.latency.resolved((50, 99))
+    return recent.due / seconds, recent.rollouts / seconds, p50_s, p99_s
 
 
 def _line(console: Console, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-def _live_table(progress: RunProgress) -> Table:
+def live_table(progress: RunProgress) -> Table:
+    """Return how a run goes, in one row."""
     if progress.elapsed_s <= 0:
         return _table(["Time", "Requests/s"], [["warming up", ""]])
-    now, tally = _Now.of(progress), progress.tally
+    sent, rollouts, p50_s, p99_s = _recent(progress)
+    tally = progress.tally
     cells: dict[str, str | Text] = {
         "Time": f"{progress.elapsed_s:.0f} s",
-        "Requests/s": f"{now.sent_rate:,.1f}",
-        "Rollouts/s": f"{now.rollout_rate:,.0f}",
+        "Requests/s": f"{sent:,.1f}",
+        "Rollouts/s": f"{rollouts:,.0f}",
         "In flight": f"{progress.in_flight:,}",
-        "p50 ms": ms(now.p50_s),
-        "p99 ms": ms(now.p99_s),
+        "p50 ms": ms(p50_s),
+        "p99 ms": ms(p99_s),
         "Answered": f"{tally.answered:,}",
         "Shed": Text(f"{tally.shed:,}", style="yellow" if tally.shed else ""),
         "Failed": Text(f"{tally.failed:,}", style="bold red" if tally.failed else ""),
@@ -124,8 +116,9 @@ def _table(
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="left" if place in left else "right", overflow="fold")
     for row in rows:
-        # As text: what a server said is no markup.
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        # What a server said is no markup, and moves no cursor.
+        cells = (Text(printable(each)) if isinstance(each, str) else each for each in row)
+        table.add_row(*cells)
     return table
 
 
