@@ -97,7 +97,8 @@ def test_roots_and_pi_are_floats(text: str, number: float) -> None:
     ["", "x", "2x", "1,2", "(1", "1)", "1+", "*1", r"\frac{1}", r"\frac{1}{0}", "1/0", "0^0",
      "0^{-1}", r"\sqrt{-1}", r"\sin{1}", "1 2", r"2/3\pi", r"2\frac{1}{\pi}", "[1)", "2.5!",
      "(-3)!", "(-8)^{1/3}", "1..2", "é", "(" * 60 + "1" + ")" * 60,
-     "1+" * MAX_FORMULA_TOKENS + "1"],
+     "1+" * MAX_FORMULA_TOKENS + "1",
+     r"\sqrt[65]{2}", r"\binom{2}{3}", r"\pi_1", r"\pi(10)", "(-2)^{0.5}"],
 )  # fmt: skip
 def test_other_things_are_not_closed(text: str) -> None:
     with pytest.raises(Unreadable):

@@ -188,3 +188,20 @@ def test_what_may_mean_something_else_is_marked(text: str, ambiguous: bool) -> N
 def test_what_is_no_formula_is_refused(text: str) -> None:
     with pytest.raises(Unreadable):
         parse_formula(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("\\sqrt[3]{x}", ("\\sqrt[3]{", "}")),
+        ("\\sqrt 2", ("\\sqrt{", "}")),
+        ("√x", ("\\sqrt{", "}")),
+        ("sin(x)", ("sin(", ")")),
+        ("f(2)", ("f(", ")")),
+        ("|x|", ("|", "|")),
+        ("(1+2)!", ("(", ")!")),
+    ],
+)
+def test_roots_functions_and_bars_are_calls(text: str, pieces: tuple[str, str]) -> None:
+    tree = parse_side(tokenize(text)[:-1])
+    assert isinstance(tree, Call) and tree.pieces == pieces and len(tree.arguments) == 1
