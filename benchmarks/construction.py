@@ -35,6 +35,13 @@ from consensuspr.errors import InputError
 # GPT-3's rollouts hold calculator calls, which no other model writes.
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 
+CONFIDENCE = 0.95
+_HEADINGS = (
+    "set", "nodes made from", "problems", "nodes (final)", "held out: right, wrong",
+    "NCR right / wrong", "D_NCR", "AUROC", "AUCPR (chance)", "without final: D_NCR", "AUROC",
+    "chance NCR",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutSet:
@@ -138,9 +145,6 @@ def _places(rows: list[Row]) -> list[int]:
         places.append(seen[row["problem_id"]])
         seen[row["problem_id"]] += 1
     return places
-
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +313,6 @@ class _Pool:
             if sum(weights)
             else None,
         )
-
-
-_HEADINGS = (
-    "set", "nodes made from", "problems", "nodes (final)", "held out: right, wrong",
-    "NCR right / wrong", "D_NCR", "AUROC", "AUCPR (chance)", "without final: D_NCR", "AUROC",
-    "chance NCR",
-)  # fmt: skip
 
 
 def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:

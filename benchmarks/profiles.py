@@ -38,6 +38,26 @@ _LINE = re.compile(r":\d+\)$")
 _COLLECTOR = "gc_collect_main"
 _LIBRARY = re.compile(r"/(?:[^/]*site-packages|lib/python3\.\d+)/")
 
+WIDTH, ROW, TOP, BOTTOM = 1200, 17, 34, 10
+_LETTER = 6.3
+# Narrower ones could not be seen, and are most of the file.
+_NARROWEST = 1.0
+# Of what a frame belongs to, by parts of its name; the first that fits.
+_COLOURS = (
+    ("garbage collection", "#b0a8b9"),
+    ("core/", "#e4572e"),
+    ("scoring/", "#f08a4b"),
+    ("wire/", "#f6c667"),
+    ("client/", "#f2a65a"),
+    ("server/", "#f2a65a"),
+    ("verl/", "#76b7b2"),
+    ("grpc", "#8cb4e8"),
+    ("", "#d9d9d9"),
+)
+# Native stacks hold the process up at each look; more of them would show the profiler.
+_RATE = 100
+_SIDES = {"client": "the trainer's process", "server": "the server"}
+
 
 def cleaned(lines: Iterable[str]) -> Counter[tuple[str, ...]]:
     """Return how often each stack was seen at work, outermost frame first.
@@ -85,24 +105,6 @@ def _named(frame: str) -> str | None:
     if address is not None:
         return address[1].rpartition("/")[2].split(".cpython")[0]
     return _LINE.sub(")", _LIBRARY.sub("", frame)).replace(".cpython-311-x86_64-linux-gnu", "")
-
-
-WIDTH, ROW, TOP, BOTTOM = 1200, 17, 34, 10
-_LETTER = 6.3
-# Narrower ones could not be seen, and are most of the file.
-_NARROWEST = 1.0
-# Of what a frame belongs to, by parts of its name; the first that fits.
-_COLOURS = (
-    ("garbage collection", "#b0a8b9"),
-    ("core/", "#e4572e"),
-    ("scoring/", "#f08a4b"),
-    ("wire/", "#f6c667"),
-    ("client/", "#f2a65a"),
-    ("server/", "#f2a65a"),
-    ("verl/", "#76b7b2"),
-    ("grpc", "#8cb4e8"),
-    ("", "#d9d9d9"),
-)
 
 
 @dataclass
@@ -161,11 +163,6 @@ def _label(name: str, share: str, x: float, y: int, width: float) -> str:
     if len(text) > letters:
         text = name if len(name) <= letters else name[: letters - 1] + "…"
     return f'<text x="{x + 3:.1f}" y="{y + 12}" fill="#222222">{escape(text)}</text>'
-
-
-# Native stacks hold the process up at each look; more of them would show the profiler.
-_RATE = 100
-_SIDES = {"client": "the trainer's process", "server": "the server"}
 
 
 def main(

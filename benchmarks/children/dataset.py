@@ -18,14 +18,13 @@ from dataclasses import asdict
 from benchmarks.harness.measure import forget_peak, peak, resident
 from consensuspr.scoring import DatasetIndex
 
+# Problems that are touched; the cache of matchers holds them all.
+TOUCHED = 2000
+
 
 def problem_id(number: int) -> str:
     """Return the id of a problem, number counted from 0."""
     return f"generated-{number:07d}"
-
-
-# Problems that are touched; the cache of matchers holds them all.
-TOUCHED = 2000
 
 
 def load(path: str) -> dict[str, object]:

@@ -36,6 +36,11 @@ ECHO_SERVICE = "benchmarks.Echo"
 ECHO_METHOD = f"/{ECHO_SERVICE}/Echo"
 ECHO_SIZE_BYTES = 4
 
+REWARD = RewardSpec.linear()
+ACTOR = "Ray actor call"
+SERVER = "server, RewardClient"
+SCORING = "in-process scoring"
+
 
 async def _echo(request: bytes, _: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
     return bytes(int.from_bytes(request[:ECHO_SIZE_BYTES], "little"))
@@ -52,9 +57,6 @@ async def echo() -> None:
     await server.start()
     print(f"listening on 127.0.0.1:{port}", flush=True)
     await server.wait_for_termination()
-
-
-REWARD = RewardSpec.linear()
 
 
 def check(name: str, scores: Sequence[Score], expected: Sequence[Score]) -> None:
@@ -121,11 +123,6 @@ def json_server(dataset: str) -> None:
     print(f"listening on 127.0.0.1:{listener.getsockname()[1]}", flush=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     server.run(sockets=[listener])
-
-
-ACTOR = "Ray actor call"
-SERVER = "server, RewardClient"
-SCORING = "in-process scoring"
 
 
 class ScoringActor:

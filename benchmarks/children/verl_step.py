@@ -58,6 +58,22 @@ ROLLOUTS = 2048
 # Of the streaming part; each side takes a few seconds at its rate.
 SAMPLES, ALL_SAMPLES = 200, 2048
 
+_PLAIN = Path(__file__).with_name("plain_reward.py")
+TIMEOUT_S = 120.0
+CPU_ROUNDS = 3
+# Of the figure that the target is about, and of the one that its note adds.
+OWN_CORE = "server on a core of its own"
+ONE_CORE = "all on one core"
+PLAIN = "plain Python in verl's naive manager"
+MANAGER = "consensuspr's manager"
+CLIENT = "consensuspr's client, one batch"
+NOTHING = "reward of nothing"
+# Well below what verl's loop carries on two cores with texts of this length.
+RATE = 40.0
+WHOLE_BATCHES = 3
+_SEED = 20
+_WARM = 3
+
 
 def measure(context: Context) -> SuiteResult:
     """Time whole steps and single samples."""
@@ -85,9 +101,6 @@ def measure(context: Context) -> SuiteResult:
     part = Step(step.dataset, step.rows[: ALL_SAMPLES if context.full else SAMPLES], step.kind)
     streaming(context, part, context.scratch, found)
     return found
-
-
-_PLAIN = Path(__file__).with_name("plain_reward.py")
 
 
 def plain_function(step: Step) -> list[str]:
@@ -194,18 +207,6 @@ def _column(values: Sequence[object]) -> Any:
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
-
-
-TIMEOUT_S = 120.0
-CPU_ROUNDS = 3
-# Of the figure that the target is about, and of the one that its note adds.
-OWN_CORE = "server on a core of its own"
-ONE_CORE = "all on one core"
-
-PLAIN = "plain Python in verl's naive manager"
-MANAGER = "consensuspr's manager"
-CLIENT = "consensuspr's client, one batch"
-NOTHING = "reward of nothing"
 
 
 @dataclass(frozen=True)
@@ -368,11 +369,6 @@ def _check(by_placement: Mapping[str, Mapping[str, Timing]], found: SuiteResult)
     found.check("whole_step", value, note)
 
 
-# Well below what verl's loop carries on two cores with texts of this length.
-RATE = 40.0
-WHOLE_BATCHES = 3
-
-
 def streaming(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
     """Add latencies and rates of all sides, after their rewards were compared."""
     workers = 8 if context.full else 2
@@ -470,10 +466,6 @@ def _tokenizer(step: Step, folder: Path) -> Path:
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
     ).save_pretrained(folder)
     return folder
-
-
-_SEED = 20
-_WARM = 3
 
 
 def main() -> None:

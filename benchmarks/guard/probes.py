@@ -73,6 +73,15 @@ HOSTILE: dict[str, str] = {
 # Pieces of one another: every place of an endless number ends a pattern.
 HOSTILE_NODES = [["1" * length] for length in range(1, 41)] + [["x=1"], [r"\frac{1}{2}"]]
 
+REFERENCE = "reference: plain Python"
+# On a machine that emulates each instruction, an answer must not run out of its seconds.
+_BUDGET_S = 600.0
+_REFERENCE_LOOPS = 3000
+_SCORED = 128
+# The C function that ``mark`` calls.
+MARK = "getpgrp"
+mark = os.getpgrp
+
 
 class Workload(NamedTuple):
     """Texts to match: ``items`` are (index into ``nodes``, text), ``expected`` their flags."""
@@ -214,13 +223,6 @@ def _underived(problems: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-REFERENCE = "reference: plain Python"
-# On a machine that emulates each instruction, an answer must not run out of its seconds.
-_BUDGET_S = 600.0
-_REFERENCE_LOOPS = 3000
-_SCORED = 128
 
 
 class Kind(StrEnum):
@@ -407,11 +409,6 @@ def _serving(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
     ]
     for name, run, check in steps:
         yield Probe(name, Kind.PYTHON, "rollout", len(rollouts), run, check)
-
-
-# The C function that ``mark`` calls.
-MARK = "getpgrp"
-mark = os.getpgrp
 
 
 def main(words: list[str]) -> int:

@@ -16,6 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+_PROC = Path("/proc")
+# A shorter timed part would measure the clock and the loop around it.
+SHORTEST_S = 0.005
+
 
 class WrongAnswerError(Exception):
     """A contender's answer is not the known one; the text names both."""
@@ -45,9 +50,6 @@ def _indexes(row: Sequence[bool]) -> list[int]:
     return [index for index, flag in enumerate(row) if flag]
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
 @dataclass(frozen=True)
 class Context:
     """The settings of one run of one suite.
@@ -65,9 +67,6 @@ class Context:
     def say(self, text: str) -> None:
         """Write one line of progress to standard error."""
         print(f"  {text}", file=sys.stderr, flush=True)
-
-
-_PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +107,6 @@ def resident(pid: int | str = "self") -> Resident:
             sizes[name] = int(rest.split()[0]) * 1024
     rss, anonymous = sizes["Rss"], sizes["Anonymous"]
     return Resident(rss=rss, anonymous=anonymous, mapped=rss - anonymous, pss=sizes["Pss"])
-
-
-# A shorter timed part would measure the clock and the loop around it.
-SHORTEST_S = 0.005
 
 
 @dataclass(frozen=True)

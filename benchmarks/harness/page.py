@@ -44,6 +44,41 @@ _CAVEATS = """## How to read this
   steps are what a clock on the wall shows. A first call of each, not counted, warms it up.
 - A missed target stands here as a miss."""
 
+# Okabe and Ito's palette, yellow left out: it vanishes on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":")
+_STYLE = {
+    "font.size": 10,
+    "svg.fonttype": "path",  # drawn alike whatever fonts the reader has
+    "svg.hashsalt": "consensuspr",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+GPUS = (8, 64, 512, 4_096)
+# Assumptions, which the section names as such.
+TOKENS_PER_S = (1_000, 10_000)
+BYTES_PER_TOKEN = 4
+# That of the suites' rollouts, so that figures hold for it.
+ROLLOUT_BYTES = 10_000
+GENERATING_SHARE = 0.6
+HIDDEN_SHARE = 0.01
+MACHINE_CORES = 64
+LINK_BITS_PER_S = 25e9
+MEASURED_PROBLEMS = 1_000_000
+DATASETS = (5_577, 100_000, MEASURED_PROBLEMS, 10_000_000)
+# Names of figures in the suite ``service``, and the batch that is looked at.
+_BATCHES = "server, RewardClient"
+_SINGLES = "server, single samples at once"
+_REPLY = "reply on the wire"
+_ROLLOUTS = 256
+# Names in the suite ``ray_calls``; what has more rollouts than one request holds was sent as
+# several requests at a time.
+_SERVE_ADDS = "Serve adds"
+_SERVE_RATIO = "Serve against plain"
+_REQUEST_ROLLOUTS = 256
+MISSING = "not measured in this run"
+
 
 def render(run: Run) -> str:
     """Return the page's Markdown for ``run``."""
@@ -176,19 +211,6 @@ def _bold(verdict: Verdict) -> str:
     return f"**{verdict}**" if verdict is Verdict.MISSED else str(verdict)
 
 
-# Okabe and Ito's palette, yellow left out: it vanishes on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("-", "--", "-.", ":")
-_STYLE = {
-    "font.size": 10,
-    "svg.fonttype": "path",  # drawn alike whatever fonts the reader has
-    "svg.hashsalt": "consensuspr",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
-
 def file_name(suite: str, series: Series) -> str:
     """Return the name of the file that ``series`` of ``suite`` is drawn into."""
     return f"{suite}-{re.sub(r'[^a-z0-9]+', '-', series.name.lower()).strip('-')}.svg"
@@ -267,32 +289,6 @@ def short(value: float) -> str:
         if abs(value) >= factor:
             return f"{value / factor:g}{letter}"
     return f"{value:g}"
-
-
-GPUS = (8, 64, 512, 4_096)
-# Assumptions, which the section names as such.
-TOKENS_PER_S = (1_000, 10_000)
-BYTES_PER_TOKEN = 4
-# That of the suites' rollouts, so that figures hold for it.
-ROLLOUT_BYTES = 10_000
-GENERATING_SHARE = 0.6
-HIDDEN_SHARE = 0.01
-MACHINE_CORES = 64
-LINK_BITS_PER_S = 25e9
-MEASURED_PROBLEMS = 1_000_000
-DATASETS = (5_577, 100_000, MEASURED_PROBLEMS, 10_000_000)
-
-# Names of figures in the suite ``service``, and the batch that is looked at.
-_BATCHES = "server, RewardClient"
-_SINGLES = "server, single samples at once"
-_REPLY = "reply on the wire"
-_ROLLOUTS = 256
-# Names in the suite ``ray_calls``; what has more rollouts than one request holds was sent as
-# several requests at a time.
-_SERVE_ADDS = "Serve adds"
-_SERVE_RATIO = "Serve against plain"
-_REQUEST_ROLLOUTS = 256
-MISSING = "not measured in this run"
 
 
 @dataclass(frozen=True)

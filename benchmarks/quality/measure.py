@@ -54,6 +54,43 @@ MAX_POOL_NODES = 1000
 # GSM8K's models were trained to write <<48/2=24>> for a calculator: the node itself.
 _ANNOTATION = re.compile(r"<<[^<>]*>>")
 
+Client: TypeAlias = RewardClient | LocalClient
+# Deriving and loading take seconds; on the pure-Python twin a pass over all nodes takes long.
+TIMEOUT_S = 3600.0
+# Figures must not depend on what else the machine does: an answer gets all the time it needs.
+ANSWER_BUDGET_S = 60.0
+# Two ways to use the nodes: with derived forms, and as written.
+DERIVED, WRITTEN = "derived", "as written"
+# What a policy could print to hit nodes without solving anything.
+ENUMERATION = "\n".join(f"={value}" for value in range(301))
+_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
+_OPERATION = re.compile(r"[-+*/]")
+ORDER = "operands in another order"
+SIDES = "sides read from the right"
+BRACKETS = "brackets"
+SPELLING = "numbers spelled in another way"
+STEP = "one operation carried out"
+FORM_KINDS = (ORDER, STEP, SPELLING, BRACKETS, SIDES)
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
+_SENTENCE = re.compile(r"\n|(?<=[.!?])\s")
+_SHARE = re.compile(
+    rf"({_NUMBER})\s*(?:\\?%|percent)|(\d+)\s*/\s*(\d+)|\\d?frac\{{(\d+)\}}\{{(\d+)\}}"
+)
+# Signs with what may stand between them and their numbers: words, units, typesetting.
+_SIGNS = {
+    "+": r"\+",
+    "-": r"[-−–]",
+    "*": r"(?:\*|×|\\times|\\cdot|[xX])",
+    "/": r"(?:/|÷|\\div|\}\s*\{)",
+}
+_WORDED = {
+    "+": r"(?:plus|and|more|added)",
+    "-": r"(?:minus|less|from|subtract|remain|left)",
+    "*": r"(?:times|multipl|each|of|per|by|every|twice|half)",
+    "/": r"(?:divid|into|per|each|by|of)",
+}
+_GAP = r"[^\d\n=]{0,60}?"
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -252,14 +289,6 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
     return float(roc_auc_score(labels, scores))
 
 
-Client: TypeAlias = RewardClient | LocalClient
-
-# Deriving and loading take seconds; on the pure-Python twin a pass over all nodes takes long.
-TIMEOUT_S = 3600.0
-# Figures must not depend on what else the machine does: an answer gets all the time it needs.
-ANSWER_BUDGET_S = 60.0
-
-
 @contextmanager
 def open_client(datasets: Mapping[str, Path], in_process: bool) -> Iterator[Client]:
     """Yield a client for the datasets, of a server started for it unless ``in_process``."""
@@ -290,13 +319,6 @@ def score(client: Client, dataset: str, rollouts: Sequence[Rollout], wanted: Sta
                 f"{wanted} was expected: {one.message}"
             )
     return scores
-
-
-# Two ways to use the nodes: with derived forms, and as written.
-DERIVED, WRITTEN = "derived", "as written"
-
-# What a policy could print to hit nodes without solving anything.
-ENUMERATION = "\n".join(f"={value}" for value in range(301))
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,17 +494,6 @@ class _Measurement:
         )
 
 
-_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
-_OPERATION = re.compile(r"[-+*/]")
-
-ORDER = "operands in another order"
-SIDES = "sides read from the right"
-BRACKETS = "brackets"
-SPELLING = "numbers spelled in another way"
-STEP = "one operation carried out"
-FORM_KINDS = (ORDER, STEP, SPELLING, BRACKETS, SIDES)
-
-
 @dataclass(slots=True)
 class FormCounts:
     """Counts by kind of derived form.
@@ -555,28 +566,6 @@ def _kinds_found(nodes: Iterable[Node], hits: Iterable[Hit | None]) -> list[str]
         for node, hit in zip(nodes, hits, strict=True)
         if hit is not None and hit.expression not in node.expressions
     ]
-
-
-_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
-_SENTENCE = re.compile(r"\n|(?<=[.!?])\s")
-_SHARE = re.compile(
-    rf"({_NUMBER})\s*(?:\\?%|percent)|(\d+)\s*/\s*(\d+)|\\d?frac\{{(\d+)\}}\{{(\d+)\}}"
-)
-
-# Signs with what may stand between them and their numbers: words, units, typesetting.
-_SIGNS = {
-    "+": r"\+",
-    "-": r"[-−–]",
-    "*": r"(?:\*|×|\\times|\\cdot|[xX])",
-    "/": r"(?:/|÷|\\div|\}\s*\{)",
-}
-_WORDED = {
-    "+": r"(?:plus|and|more|added)",
-    "-": r"(?:minus|less|from|subtract|remain|left)",
-    "*": r"(?:times|multipl|each|of|per|by|every|twice|half)",
-    "/": r"(?:divid|into|per|each|by|of)",
-}
-_GAP = r"[^\d\n=]{0,60}?"
 
 
 @dataclass

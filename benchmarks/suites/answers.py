@@ -52,6 +52,31 @@ _SIZES = (200, 1_000, 10_000, 100_000)
 _TEXTS = 64
 _BATCH, _BATCH_BYTES, _GROUP = 256, 10_000, 4
 
+# The worst of each kind that a policy may write; each ground truth leads elsewhere.
+_HOSTILE_TRUTHS = ("x^2+1", "x,y,z+1", "(0,1)", "7")
+_HOSTILE = {
+    "markers without an answer": "the answer is " * 7_000,
+    "boxes without content": r"\boxed{}" * 12_000,
+    "boxes that never end": r"\boxed{" * 14_000,
+    "braces": r"\boxed{" + "{" * 480 + "}" * 480 + "}",
+    "dollar signs": "$" * 100_000,
+    "numbers": "1,234/56 " * 11_000,
+    "a long list": r"\boxed{" + "1/3," * 240 + "}",
+    "a large power": r"\boxed{9^{" + "9" * 300 + "}}",
+    "powers at the limit": r"\boxed{" + "7^{20000}+" * 90 + "1}",
+    "a product of sums": r"\boxed{" + "(a+b+c+d)" * 100 + "}",
+    "a power of a sum": r"\boxed{(a+b+c+d+k)^{24}}",
+    "a list of powers of sums": r"\boxed{" + "(a+b+c)^9," * 60 + "1}",
+    "a list of quotients": r"\boxed{" + "1/(a+b+c)^4," * 63 + "1}",
+    "large roots": r"\boxed{" + r"\sqrt{999999937}+" * 55 + "1}",
+    "sums of fractions": r"\boxed{" + r"\frac{1}{x+1}+" * 65 + "1}",
+    "unions": r"\boxed{" + r"(1,2)\cup" * 100 + "(3,4)}",
+    "inequalities": r"\boxed{" + "x<" * 450 + "1}",
+    "a large matrix": r"\boxed{\begin{pmatrix}" + r"1&2\\" * 180 + r"\end{pmatrix}}",
+    "signs": r"\boxed{" + "-" * 900 + "1}",
+    "plus-minus": r"\boxed{" + r"\pm1," * 190 + "}",
+}  # fmt: skip
+
 
 class MathVerify:
     """math-verify as reward functions call it: parse both, then verify, at its defaults."""
@@ -410,32 +435,6 @@ def _compare_peers(
                 parameters=rows,
             ),
         ]
-
-
-# The worst of each kind that a policy may write; each ground truth leads elsewhere.
-_HOSTILE_TRUTHS = ("x^2+1", "x,y,z+1", "(0,1)", "7")
-_HOSTILE = {
-    "markers without an answer": "the answer is " * 7_000,
-    "boxes without content": r"\boxed{}" * 12_000,
-    "boxes that never end": r"\boxed{" * 14_000,
-    "braces": r"\boxed{" + "{" * 480 + "}" * 480 + "}",
-    "dollar signs": "$" * 100_000,
-    "numbers": "1,234/56 " * 11_000,
-    "a long list": r"\boxed{" + "1/3," * 240 + "}",
-    "a large power": r"\boxed{9^{" + "9" * 300 + "}}",
-    "powers at the limit": r"\boxed{" + "7^{20000}+" * 90 + "1}",
-    "a product of sums": r"\boxed{" + "(a+b+c+d)" * 100 + "}",
-    "a power of a sum": r"\boxed{(a+b+c+d+k)^{24}}",
-    "a list of powers of sums": r"\boxed{" + "(a+b+c)^9," * 60 + "1}",
-    "a list of quotients": r"\boxed{" + "1/(a+b+c)^4," * 63 + "1}",
-    "large roots": r"\boxed{" + r"\sqrt{999999937}+" * 55 + "1}",
-    "sums of fractions": r"\boxed{" + r"\frac{1}{x+1}+" * 65 + "1}",
-    "unions": r"\boxed{" + r"(1,2)\cup" * 100 + "(3,4)}",
-    "inequalities": r"\boxed{" + "x<" * 450 + "1}",
-    "a large matrix": r"\boxed{\begin{pmatrix}" + r"1&2\\" * 180 + r"\end{pmatrix}}",
-    "signs": r"\boxed{" + "-" * 900 + "1}",
-    "plus-minus": r"\boxed{" + r"\pm1," * 190 + "}",
-}  # fmt: skip
 
 
 def _hostile(result: SuiteResult) -> None:

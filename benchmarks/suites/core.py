@@ -30,6 +30,49 @@ from benchmarks.harness.results import Series, SuiteResult
 from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
 from consensuspr.core.pure import matcher as pure
 
+LONG = ("olympiad_gptoss120b_very_long", "math_r1distill_long", "aime24_qwen3_32b")
+SHORT = "gsm8k_gpt4o_mini_and_older"
+# Nodes of a problem of the paper's shape, and rollouts of one prompt in a training batch.
+NODES = 7
+GROUP = 8
+# No sooner than that many bytes does another planted line follow, where texts are cut later.
+_LINE_EVERY = 4_000
+Nodes = list[list[str]]
+NOTES = [
+    "Texts are long real rollouts joined and cut at paragraph borders into texts of the size "
+    "named, or generated ones of that shape where there is no folder of real ones. Groups of 8 "
+    "texts share a problem, as rollouts of one prompt do; each problem has 7 nodes of 4 equal "
+    "forms each.",
+    "Each text has some of its problem's equations written into it, and every contender must "
+    "find those and no others before it is timed. One node of each problem is in no text: a scan "
+    "may stop when all nodes are found, and so has to read every byte.",
+    "The scan alone is not a public function. It is given by difference: `match_batch` less "
+    "`normalize` of the same bytes, which also makes a `str` of each normal form, so that the "
+    "scan comes out too cheap, and where normalising is most of the work nothing may be left.",
+    "The core gets `bytes`, the peers `str` decoded beforehand. The peers normalise with eight "
+    "substitutions and look at one neighbouring character: far less than the normal form does.",
+    "Hostile text: patterns that are pieces of each other are 64 nodes `1`, `11`, `111`, …, each "
+    "found and refused at each place of a long row of ones. What such nodes can cost is why "
+    "inline nodes are limited in number and length.",
+    "memcpy copies a buffer far larger than the caches of a core, in the same rounds.",
+]
+Rows = list[list[bool]]
+# A usual plain-Python normaliser: one substitution after the other.
+_RULES: Sequence[tuple[re.Pattern[str], str]] = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\left|\\right|\\displaystyle|\\boxed|\$|\\[()\[\],;!]", ""),
+        (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1)/(\2)"),
+        (r"\\times|\\cdot|×|·", "*"),
+        (r"\*\*|`", ""),
+        (r"(\d),(?=\d{3}(?!\d))", r"\1"),
+        (r"[−–]", "-"),
+        (r"(\d\.\d*?)0+(?!\d)", r"\1"),
+        (r"\s+", ""),
+    )
+]
+BOTH = "normalise + match, bytes"
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -69,17 +112,6 @@ FULL = Sizes(
     lengths=(200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000),
     nodes=(1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000),
 )
-
-
-LONG = ("olympiad_gptoss120b_very_long", "math_r1distill_long", "aime24_qwen3_32b")
-SHORT = "gsm8k_gpt4o_mini_and_older"
-# Nodes of a problem of the paper's shape, and rollouts of one prompt in a training batch.
-NODES = 7
-GROUP = 8
-# No sooner than that many bytes does another planted line follow, where texts are cut later.
-_LINE_EVERY = 4_000
-
-Nodes = list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -228,26 +260,6 @@ def _insert(rng: random.Random, text: str, lines: Sequence[str], chosen: Sequenc
     return "\n".join(parts)
 
 
-NOTES = [
-    "Texts are long real rollouts joined and cut at paragraph borders into texts of the size "
-    "named, or generated ones of that shape where there is no folder of real ones. Groups of 8 "
-    "texts share a problem, as rollouts of one prompt do; each problem has 7 nodes of 4 equal "
-    "forms each.",
-    "Each text has some of its problem's equations written into it, and every contender must "
-    "find those and no others before it is timed. One node of each problem is in no text: a scan "
-    "may stop when all nodes are found, and so has to read every byte.",
-    "The scan alone is not a public function. It is given by difference: `match_batch` less "
-    "`normalize` of the same bytes, which also makes a `str` of each normal form, so that the "
-    "scan comes out too cheap, and where normalising is most of the work nothing may be left.",
-    "The core gets `bytes`, the peers `str` decoded beforehand. The peers normalise with eight "
-    "substitutions and look at one neighbouring character: far less than the normal form does.",
-    "Hostile text: patterns that are pieces of each other are 64 nodes `1`, `11`, `111`, …, each "
-    "found and refused at each place of a long row of ones. What such nodes can cost is why "
-    "inline nodes are limited in number and length.",
-    "memcpy copies a buffer far larger than the caches of a core, in the same rounds.",
-]
-
-
 def run(context: Context) -> SuiteResult:
     """Measure the core; quick or full sizes by ``context.full``."""
     return measure(context, FULL if context.full else QUICK)
@@ -272,23 +284,6 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
     context.say("by threads")
     by_threads(context, sizes, corpus, found)
     return found
-
-
-Rows = list[list[bool]]
-# A usual plain-Python normaliser: one substitution after the other.
-_RULES: Sequence[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\left|\\right|\\displaystyle|\\boxed|\$|\\[()\[\],;!]", ""),
-        (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1)/(\2)"),
-        (r"\\times|\\cdot|×|·", "*"),
-        (r"\*\*|`", ""),
-        (r"(\d),(?=\d{3}(?!\d))", r"\1"),
-        (r"[−–]", "-"),
-        (r"(\d\.\d*?)0+(?!\d)", r"\1"),
-        (r"\s+", ""),
-    )
-]
 
 
 @dataclass(frozen=True)
@@ -460,9 +455,6 @@ def _stands_alone(form: str, start: int, end: int) -> bool:
 
 def _peer_rate(found: SuiteResult, name: str, cost: float) -> None:
     found.add("normalise + match", 1e-6 / cost, "MB/s", {"contender": name})
-
-
-BOTH = "normalise + match, bytes"
 
 
 def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:

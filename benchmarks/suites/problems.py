@@ -46,6 +46,24 @@ from consensuspr.scoring.dataset_index import prepare_dataset
 # Prime, and no divisor of any size that is measured: steps of it visit every number once.
 _STRIDE = 7919
 
+SERVER_WORKERS = 2
+# Connections, so that the kernel's spreading of them reaches both workers, and rollouts of each.
+_CLIENTS = 8
+_ROLLOUTS = 512
+MB = 1e6
+PAPER = 5577
+MILLION = 1_000_000
+NOTES = [
+    "Problems have 7 nodes of one expression and 3 equal forms each. The content of 5,577 of them "
+    "repeats under ids of its own, in no order of ids; nothing that is measured profits from it.",
+    "Every load is a process of its own; its time begins when all modules are imported. Loads of "
+    "fewer than 50,000 problems are the fastest of some rounds, in which the formats take turns.",
+    "Memory is what the process has more than before the load. Own memory is anonymous; mapped "
+    "pages are files', shared by all that map them, and the system takes them back when it wants.",
+    "A prepared dataset is what `consensuspr derive DATASET --output NAME.index` writes; it is "
+    "read once to verify its checksum.",
+]
+
 
 def make_pool(seed: int, largest: int) -> list[dict[str, Any]]:
     """Return generated problems with their equal forms stored, for datasets up to a size."""
@@ -142,13 +160,6 @@ def _run(*arguments: object) -> str:
     ).stdout
 
 
-SERVER_WORKERS = 2
-
-# Connections, so that the kernel's spreading of them reaches both workers, and rollouts of each.
-_CLIENTS = 8
-_ROLLOUTS = 512
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
     """A server that has scored rollouts of many problems.
@@ -214,22 +225,6 @@ def _reaching(problem: dict[str, Any]) -> str:
 
 def _all_of(processes: list[int]) -> Resident:
     return sum((resident(pid) for pid in processes), Resident())
-
-
-MB = 1e6
-PAPER = 5577
-MILLION = 1_000_000
-
-NOTES = [
-    "Problems have 7 nodes of one expression and 3 equal forms each. The content of 5,577 of them "
-    "repeats under ids of its own, in no order of ids; nothing that is measured profits from it.",
-    "Every load is a process of its own; its time begins when all modules are imported. Loads of "
-    "fewer than 50,000 problems are the fastest of some rounds, in which the formats take turns.",
-    "Memory is what the process has more than before the load. Own memory is anonymous; mapped "
-    "pages are files', shared by all that map them, and the system takes them back when it wants.",
-    "A prepared dataset is what `consensuspr derive DATASET --output NAME.index` writes; it is "
-    "read once to verify its checksum.",
-]
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,47 @@ from consensuspr.wire.codec import encode_rollout, encode_score_request, encode_
 
 ROLLOUT_BYTES = 10_000
 PER_PROBLEM = 8
+COUNTS = (64, 256)
+ALL_COUNTS = (1, 8, 64, 256, 2048)
+TITLE = "Service: server and clients"
+UNIT = "µs a rollout"
+
+# The ways to have a batch scored, and one that scores nothing.
+SCORING = "in-process scoring"
+ECHO = "empty gRPC echo"
+SYNC = "server, RewardClient"
+ASYNC = "server, AsyncRewardClient"
+SINGLES = "server, single samples at once"
+JSON = "FastAPI with JSON"
+# Batches under way at a time, where several are.
+UNDER_WAY = 4
+OVERLAPPED = f"server, {UNDER_WAY} batches under way"
+
+# The environment of `make test-verl`, which has Ray.
+RAY_PYTHON = REPOSITORY / ".venv-verl-0.9.1" / "bin" / "python"
+RAY_TIMEOUT_S = 300
+
+# Of the open loop past saturation.
+BATCH = 16
+# Enough to keep one worker busy, few enough that none is refused.
+CONCURRENCY = 8
+LOW, HIGH = 0.8, 2.0
+# The capacity was found if no more than this times it is served past it.
+FITS = 1.2
+# Pairs of runs, and the most that are made to get them.
+RUNS, MOST_RUNS = 3, 8
+# Refused at 80 % of the capacity: then it was not that, for want of a core.
+DISTURBED = 0.01
+
+# What the HTTP endpoint reads.
+ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180
+WORDS = (
+    "find the value of x such that a b c is let be real number sum over all prime 12 34 what how"
+)
+
+T = TypeVar("T")
+Contenders = dict[str, Callable[[], object]]
+Timings = dict[int, dict[str, Timing]]
 
 
 @dataclass(frozen=True)
@@ -96,20 +137,6 @@ def _reward_server(
 def peer(name: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
     """Return the command that runs a peer in a process of its own."""
     return [interpreter, "-m", "benchmarks.children.peers", name, *arguments]
-
-
-SCORING = "in-process scoring"
-ECHO = "empty gRPC echo"
-SYNC = "server, RewardClient"
-ASYNC = "server, AsyncRewardClient"
-SINGLES = "server, single samples at once"
-JSON = "FastAPI with JSON"
-# Batches under way at a time, where several are.
-UNDER_WAY = 4
-OVERLAPPED = f"server, {UNDER_WAY} batches under way"
-
-T = TypeVar("T")
-Contenders = dict[str, Callable[[], object]]
 
 
 class Echo:
@@ -259,17 +286,6 @@ def json_server(work: Work, scratch: Path) -> Iterator[JsonServer]:
         contextlib.closing(JsonServer(address)) as client,
     ):
         yield client
-
-
-COUNTS = (64, 256)
-ALL_COUNTS = (1, 8, 64, 256, 2048)
-TITLE = "Service: server and clients"
-# The environment of `make test-verl`, which has Ray.
-RAY_PYTHON = REPOSITORY / ".venv-verl-0.9.1" / "bin" / "python"
-RAY_TIMEOUT_S = 300
-UNIT = "µs a rollout"
-
-Timings = dict[int, dict[str, Timing]]
 
 
 def run(context: Context) -> SuiteResult:
@@ -460,18 +476,6 @@ def _ray(
             result.add(name, value, UNIT, of, "in Ray's interpreter, a run of its own")
 
 
-BATCH = 16
-# Enough to keep one worker busy, few enough that none is refused.
-CONCURRENCY = 8
-LOW, HIGH = 0.8, 2.0
-# The capacity was found if no more than this times it is served past it.
-FITS = 1.2
-# Pairs of runs, and the most that are made to get them.
-RUNS, MOST_RUNS = 3, 8
-# Refused at 80 % of the capacity: then it was not that, for want of a core.
-DISTURBED = 0.01
-
-
 @dataclass(frozen=True)
 class Overload:
     """What was found: requests a second, 99th percentiles in seconds, shares of the requests.
@@ -596,12 +600,6 @@ def _p99(result: LoadTest) -> float:
     if seconds is None:
         raise WrongAnswerError("nothing was answered")
     return seconds
-
-
-ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180
-WORDS = (
-    "find the value of x such that a b c is let be real number sum over all prime 12 34 what how"
-)
 
 
 def http_reading(context: Context, result: SuiteResult) -> None:

@@ -28,6 +28,27 @@ from consensuspr.wire.server_info import ServerInfo
 IN_FLIGHT_BYTES = 256 << 20
 IN_FLIGHT_REQUESTS = 4096
 
+# Each process holds all of them, once as values and once as requests.
+POOL_BYTES = 64 << 20
+POOL_ROLLOUTS = 20_000
+GENERATED_ROLLOUTS = 1024
+MIN_SIZE = 64
+MAX_SIZE = 16 << 20
+# Of verl's shape: prose with formulas between, so that the normal form has its usual work.
+_SENTENCES = (
+    "Let us first write down what is given and what is asked for. ",
+    "We substitute this into the equation above and collect the terms. ",
+    r"Note that \( a^2 - b^2 = (a - b)(a + b) \), which makes the product easier. ",
+    "Wait, I should check that step again before I go on.\n\n",
+    r"Since $n \geq 1$, the sum $\sum_{k=1}^{n} k = \frac{n(n+1)}{2}$ can be used here. ",
+    "**Step.** Divide both sides by the common factor and simplify.\n",
+    "So the two expressions agree, and nothing is lost by the rearrangement. ",
+    r"In particular $x = \frac{3}{4} \cdot 120 = 90$ would be too large. ",
+    "Now count the remaining cases one after the other.\n\n",
+    r"\[ f(t) = t^3 - 6t^2 + 11t - 6 \] has its roots where each factor is zero. ",
+)
+_PADDING = "and so on, "
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -163,30 +184,6 @@ def due_times(load: Load, arrivals: Arrivals, seed: int) -> Iterator[float]:
         if due_s is None or due_s >= load.duration_s:
             return
         yield due_s
-
-
-# Each process holds all of them, once as values and once as requests.
-POOL_BYTES = 64 << 20
-POOL_ROLLOUTS = 20_000
-GENERATED_ROLLOUTS = 1024
-
-MIN_SIZE = 64
-MAX_SIZE = 16 << 20
-
-# Of verl's shape: prose with formulas between, so that the normal form has its usual work.
-_SENTENCES = (
-    "Let us first write down what is given and what is asked for. ",
-    "We substitute this into the equation above and collect the terms. ",
-    r"Note that \( a^2 - b^2 = (a - b)(a + b) \), which makes the product easier. ",
-    "Wait, I should check that step again before I go on.\n\n",
-    r"Since $n \geq 1$, the sum $\sum_{k=1}^{n} k = \frac{n(n+1)}{2}$ can be used here. ",
-    "**Step.** Divide both sides by the common factor and simplify.\n",
-    "So the two expressions agree, and nothing is lost by the rearrangement. ",
-    r"In particular $x = \frac{3}{4} \cdot 120 = 90$ would be too large. ",
-    "Now count the remaining cases one after the other.\n\n",
-    r"\[ f(t) = t^3 - 6t^2 + 11t - 6 \] has its roots where each factor is zero. ",
-)
-_PADDING = "and so on, "
 
 
 @dataclass(frozen=True, slots=True)
