@@ -145,6 +145,10 @@ proto: .venv-proto/.installed ## write the protocol's stubs again from its .prot
 proto-check: .venv-proto/.installed ## fail where the committed stubs are stale
 	@.venv-proto/bin/python proto/generate.py --check
 
+.PHONY: docs
+docs: $(VENV)/.installed-dev ## write docs/commands.md again from the commands
+	@$(BIN)/python .ci/commands_page.py
+
 .PHONY: images
 images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg

@@ -140,10 +140,10 @@ def explain(console: Console, client: RewardClient, row: Row) -> None:
 NEXT = """\
 What to try next:
   consensuspr explain examples/sample/rollouts.jsonl \\
-      --dataset examples/sample/problems.jsonl --row 8
-  consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/problems.jsonl \\
+      --dataset examples/sample/dataset.jsonl --row 8
+  consensuspr score examples/sample/rollouts.jsonl --dataset examples/sample/dataset.jsonl \\
       --reward max --output scored.jsonl
-  consensuspr serve --dataset examples/sample/problems.jsonl   # then: consensuspr info --address …
+  consensuspr serve --dataset examples/sample/dataset.jsonl   # then: consensuspr info --address …
 (with .venv/bin on the path; `consensuspr --help` lists the rest)"""
 
 
@@ -155,7 +155,7 @@ def main() -> int:
     console = make_console()
     backend = load_core()
     rows = list(read_rollouts(SAMPLE / "rollouts.jsonl"))
-    with running_server(SAMPLE / "problems.jsonl") as (address, server):
+    with running_server(SAMPLE / "dataset.jsonl") as (address, server):
         console.print(f"consensuspr serve is listening on {address} ({backend} core)")
         with RewardClient(address, timeout_s=60) as client:
             if svg:

@@ -61,7 +61,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as scratch:
         page = Path(scratch) / "report.html"
-        files = [str(SAMPLE / "rollouts.jsonl"), "--dataset", str(SAMPLE / "problems.jsonl")]
+        files = [str(SAMPLE / "rollouts.jsonl"), "--dataset", str(SAMPLE / "dataset.jsonl")]
         shown = ["--max-rollouts", "300", "--no-probes", "--no-progress"]
         if consensusbench(["report", *files, "--output", str(page), *shown]):
             raise SystemExit(1)

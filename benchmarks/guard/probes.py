@@ -116,7 +116,7 @@ class Inputs(NamedTuple):
 
 def build() -> Inputs:
     """Make the inputs; takes some seconds, for the twin reads all texts."""
-    problems = _rows(SAMPLE / "problems.jsonl")
+    problems = _rows(SAMPLE / "dataset.jsonl")
     rollouts = _rows(SAMPLE / "rollouts.jsonl")
     return Inputs(
         workloads=list(_workloads(problems, rollouts)),
@@ -336,7 +336,7 @@ def _building(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
         lambda turn: [Matcher(one, expand=True) for one in nodes[turn]],
         lambda made: all(one.num_patterns > one.num_nodes for one in made),
     )
-    path = write_rows(scratch / "problems.jsonl", inputs.problems)
+    path = write_rows(scratch / "dataset.jsonl", inputs.problems)
     yield Probe(
         "read a dataset",
         Kind.PYTHON,

@@ -101,7 +101,7 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
     _matchers(context, sizes, found)
     problems = texts.problems(-(-sizes.batch // 8), context.seed)
     rows = texts.rollouts_of(problems, 8, sizes.text_bytes, context.seed)[: sizes.batch]
-    dataset = texts.write_rows(context.scratch / "problems.jsonl", problems)
+    dataset = texts.write_rows(context.scratch / "dataset.jsonl", problems)
     context.say("a batch in process")
     _batch(problems, rows, dataset, found)
     for workers in sizes.workers:

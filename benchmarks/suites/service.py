@@ -104,7 +104,7 @@ class Work:
         """
         problems = texts.problems(-(-count // PER_PROBLEM), context.seed)
         rows = texts.rollouts_of(problems, PER_PROBLEM, ROLLOUT_BYTES, context.seed)[:count]
-        dataset = texts.write_rows(context.scratch / "problems.jsonl", problems)
+        dataset = texts.write_rows(context.scratch / "dataset.jsonl", problems)
         verifier = AnswerVerifier(workers=1)
         index = DatasetIndex.load(dataset)
         scorer = Scorer({"default": index}, verifier=verifier, threads=1)

@@ -77,7 +77,7 @@ def make_step(count: int, size: int, seed: int, data: Path | None, folder: Path)
     written into them; generated ones otherwise.
     """
     problems = texts.problems(-(-count // PER_PROBLEM), seed, NODES)
-    dataset = texts.write_rows(folder / "problems.jsonl", problems)
+    dataset = texts.write_rows(folder / "dataset.jsonl", problems)
     if data is None:
         rows = texts.rollouts_of(problems, PER_PROBLEM, size, seed)
         kind = "generated"

@@ -35,7 +35,7 @@ def agreement(
     """Compare the nodes of a dataset with human annotation: consistency and recall.
 
     ```text
-    consensusbench agreement problems.jsonl human.jsonl
+    consensusbench agreement dataset.jsonl human.jsonl
     ```
 
     Two nodes state the same where an expression of either is matched by the other, as in a

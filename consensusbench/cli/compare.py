@@ -62,8 +62,8 @@ def compare_models(
     """Compare two models on the problems that both answered.
 
     ```text
-    consensusbench compare before.jsonl after.jsonl --dataset problems.jsonl
-    consensusbench compare rollouts.jsonl --dataset problems.jsonl --baseline A --candidate B
+    consensusbench compare before.jsonl after.jsonl --dataset dataset.jsonl
+    consensusbench compare rollouts.jsonl --dataset dataset.jsonl --baseline A --candidate B
     ```
 
     Two files are two models, or two models are named in any number of files. Each problem gives

@@ -82,8 +82,8 @@ def diagnose_rollouts(
     """Sort rollouts into what an outcome reward cannot tell apart, by model and data source.
 
     ```text
-    consensusbench diagnose rollouts.jsonl --dataset problems.jsonl --answer-rule dapo
-    consensusbench diagnose rollouts.jsonl --dataset problems.jsonl --examples 2
+    consensusbench diagnose rollouts.jsonl --dataset dataset.jsonl --answer-rule dapo
+    consensusbench diagnose rollouts.jsonl --dataset dataset.jsonl --examples 2
     ```
 
     Right: sound, a direct answer without a path, or redundant thinking. Wrong: almost correct,

@@ -75,8 +75,8 @@ def evaluate_rollouts(
     """Evaluate rollouts: Acc, pass@k, NCR, TPN and lengths, by model, source and difficulty.
 
     ```text
-    consensusbench evaluate rollouts.jsonl --dataset problems.jsonl --k 1,16
-    consensusbench evaluate a.jsonl b.jsonl --dataset problems.jsonl --latex tables.tex
+    consensusbench evaluate rollouts.jsonl --dataset dataset.jsonl --k 1,16
+    consensusbench evaluate a.jsonl b.jsonl --dataset dataset.jsonl --latex tables.tex
     ```
 
     Every figure has a confidence interval that is clustered by problem. NCR, and how well it tells

@@ -97,9 +97,9 @@ def export(
     """Write a dataset as the training files of a trainer, or as a folder for the hub.
 
     ```text
-    consensusbench export problems.jsonl --format verl --output data/
+    consensusbench export dataset.jsonl --format verl --output data/
     consensusbench export train.jsonl --val-dataset test.jsonl --format trl --output data/
-    consensusbench export problems.jsonl --format hf --license cc-by-4.0 --output folder/
+    consensusbench export dataset.jsonl --format hf --license cc-by-4.0 --output folder/
     ```
 
     For a trainer (`verl`, `trl`) each problem stands in the paper's prompt. Its `split` says which

@@ -64,8 +64,8 @@ def report(
     """Write one HTML page about rollouts: figures, charts, rewards, and the rollouts themselves.
 
     ```text
-    consensusbench report rollouts.jsonl --dataset problems.jsonl --output report.html
-    consensusbench report a.jsonl b.jsonl --dataset problems.jsonl --output report.html --k 1,8
+    consensusbench report rollouts.jsonl --dataset dataset.jsonl --output report.html
+    consensusbench report a.jsonl b.jsonl --dataset dataset.jsonl --output report.html --k 1,8
     ```
 
     The page loads nothing from anywhere and can be mailed or archived. Texts of models are shown

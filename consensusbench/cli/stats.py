@@ -46,7 +46,7 @@ def stats(
     """Count what datasets hold: the paper's composition table and the distributions behind it.
 
     ```text
-    consensusbench stats problems.jsonl
+    consensusbench stats dataset.jsonl
     consensusbench stats test.jsonl train.jsonl --latex composition.tex
     ```
 

@@ -84,8 +84,8 @@ def validate(
     """Look a dataset over: rows, nodes, and how cheaply nodes can be hit.
 
     ```text
-    consensusbench validate problems.jsonl
-    consensusbench validate problems.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
+    consensusbench validate dataset.jsonl
+    consensusbench validate dataset.jsonl --rollouts rollouts.jsonl --probes --output found.jsonl
     ```
 
     Errors make scores wrong or a node worthless (a bad row, a node that nothing or nearly

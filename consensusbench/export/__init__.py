@@ -4,7 +4,7 @@
 
     from consensusbench.export import Export, export_verl
 
-    report = export_verl(Export("problems.jsonl", "data/"))
+    report = export_verl(Export("dataset.jsonl", "data/"))
 
 Which problems go to training, which to validation and which to neither is decided in
 :mod:`~consensusbench.export.files`, whatever the format.

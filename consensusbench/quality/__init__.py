@@ -4,7 +4,7 @@
 
     from consensusbench.quality import DatasetStats, validate_dataset
 
-    report = validate_dataset("problems.jsonl", rollouts=["rollouts.jsonl"])
+    report = validate_dataset("dataset.jsonl", rollouts=["rollouts.jsonl"])
     report.counts[Code.UNMATCHABLE_NODE]
 
 Every finding, its severity and what to do about it: ``docs/validation.md``.

@@ -5,7 +5,7 @@ Each rollout is put into exactly one class, by thresholds that are documented an
     from consensusbench.quality.diagnose import diagnose
     from consensusbench.evaluation.scored import score_files
 
-    scored = score_files(["rollouts.jsonl"], "problems.jsonl", spans=True)
+    scored = score_files(["rollouts.jsonl"], "dataset.jsonl", spans=True)
     report = diagnose(scored)
     report.total[Diagnosis.ALMOST_CORRECT]
 

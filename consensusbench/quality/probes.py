@@ -6,7 +6,7 @@ and rollouts of other problems, and say how much of the Node Coverage Rate they 
 
     from consensusbench.quality.probes import probe_dataset
 
-    report = probe_dataset("problems.jsonl", ["rollouts.jsonl"])
+    report = probe_dataset("dataset.jsonl", ["rollouts.jsonl"])
     report.attack("number_salad").overall.ncr
 
 The texts keep within a budget of characters: with room for everything an enumeration hits every

@@ -72,7 +72,7 @@ def test_bad_usage_is_one_sentence_and_code_2(
 def test_help_teaches_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "consensusbench export problems.jsonl --format verl --output data/" in shown
+    assert "consensusbench export dataset.jsonl --format verl --output data/" in shown
 
 
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:

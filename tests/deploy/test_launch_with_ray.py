@@ -68,7 +68,7 @@ def test_the_server_is_an_actor_of_the_trainings_cluster(
             *(sys.executable, "-m", "consensuspr.cli", "launch", "--no-doctor", "--server", "ray"),
             *("--trainer", "stand_in", "--algorithm", "grpo", "--model", "4b"),
             *("--reward", "max", "--train-files", rows, "--val-files", rows),
-            *("--dataset", str(repository / "examples/sample/problems.jsonl")),
+            *("--dataset", str(repository / "examples/sample/dataset.jsonl")),
             *("--server-address", "0.0.0.0:0", "--server-workers", "1"),
             *("--log-dir", str(tmp_path / "logs")),
         ],

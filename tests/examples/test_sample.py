@@ -81,7 +81,7 @@ class Sample:
 @pytest.fixture(scope="module")
 def sample(repository: Path) -> Sample:
     folder = repository / "examples" / "sample"
-    problems = {problem.problem_id: problem for problem in read_problems(folder / "problems.jsonl")}
+    problems = {problem.problem_id: problem for problem in read_problems(folder / "dataset.jsonl")}
     return Sample(folder, problems, list(read_rollouts(folder / "rollouts.jsonl")))
 
 
@@ -171,7 +171,7 @@ def test_the_readme_counts_are_right(sample: Sample) -> None:
     for problem in sample.problems.values():
         nodes[problem.data_source] += len(problem.nodes)
     assert {name: int(count) for name, count in rows} == {
-        "problems.jsonl": len(sample.problems),
+        "dataset.jsonl": len(sample.problems),
         "rollouts.jsonl": len(sample.rollouts),
         **nodes,
         **Counter(row["case"] for row in sample.rollouts),

@@ -35,7 +35,7 @@ def arguments(repository: Path, tmp_path: Path) -> list[str]:
         *(sys.executable, "-m", "consensuspr.cli", "launch", "--no-doctor"),
         *("--algorithm", "grpo", "--model", "1.7b", "--reward", "linear"),
         *("--train-files", rows, "--val-files", rows),
-        *("--dataset", str(repository / "examples/sample/problems.jsonl")),
+        *("--dataset", str(repository / "examples/sample/dataset.jsonl")),
         *("--server-address", "127.0.0.1:0", "--server-workers", "1"),
         *("--log-dir", str(tmp_path / "logs")),
     ]
@@ -216,7 +216,7 @@ def test_nothing_is_trained_without_a_server(
 def test_a_server_that_runs_already_is_used_and_left_alone(
     arguments: list[str], trainer: Trainer, repository: Path
 ) -> None:
-    problems = str(repository / "examples/sample/problems.jsonl")
+    problems = str(repository / "examples/sample/dataset.jsonl")
     serve = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", problems]
     with subprocess.Popen(
         [*serve, "--address", "127.0.0.1:0", "--workers", "1"],

@@ -43,13 +43,13 @@ def rollouts_file() -> Path:
 @pytest.fixture(scope="session")
 def problems() -> Path:
     """The sample's dataset."""
-    return SAMPLE / "problems.jsonl"
+    return SAMPLE / "dataset.jsonl"
 
 
 @pytest.fixture(scope="session")
 def other_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same problems with their first node alone, which scores most rollouts otherwise."""
-    rows = [json.loads(line) for line in (SAMPLE / "problems.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (SAMPLE / "dataset.jsonl").read_text().splitlines()]
     path = tmp_path_factory.mktemp("other") / "problems.jsonl"
     path.write_text("".join(json.dumps({**row, "nodes": row["nodes"][:1]}) + "\n" for row in rows))
     return path

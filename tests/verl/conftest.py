@@ -80,7 +80,7 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     """Start real servers, on free ports, of the sample dataset; stop them at the end."""
     servers: list[RunningServer] = []
 
-    def start(*arguments: str, dataset: Path = SAMPLE / "problems.jsonl") -> RunningServer:
+    def start(*arguments: str, dataset: Path = SAMPLE / "dataset.jsonl") -> RunningServer:
         server = RunningServer(
             ["--dataset", str(dataset), "--workers", "1", *arguments],
             tmp_path / f"server-{len(servers)}.log",
@@ -105,7 +105,7 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def sample_problems() -> dict[str, dict[str, Any]]:
     """The problems of the sample dataset by id."""
-    lines = (SAMPLE / "problems.jsonl").read_text().splitlines()
+    lines = (SAMPLE / "dataset.jsonl").read_text().splitlines()
     return {problem["problem_id"]: problem for problem in map(json.loads, lines)}
 
 

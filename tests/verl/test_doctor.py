@@ -119,7 +119,7 @@ def test_a_good_run(
         f"+reward.reward_kwargs.address={server.address}",
         f"+reward.reward_kwargs.reward={'max' if OLD else 'curriculum'}",
         f"+reward.reward_kwargs.score_log={tmp_path / 'log'}",
-        f"+reward.reward_kwargs.dataset_path={SAMPLE / 'problems.jsonl'}",
+        f"+reward.reward_kwargs.dataset_path={SAMPLE / 'dataset.jsonl'}",
     ]  # fmt: skip
     told = doctor("--", *command)
     assert told.of("FAIL", "warn", "skip") == []

@@ -45,7 +45,7 @@ def rollouts(
 @pytest.fixture(scope="module")
 def expected(rollouts: list[dict[str, Any]]) -> list[Any]:
     """What the rollouts are worth: Acc and NCR from the scorer, without verl or a server."""
-    with LocalClient(SAMPLE / "problems.jsonl") as client:
+    with LocalClient(SAMPLE / "dataset.jsonl") as client:
         return client.score(
             [Rollout(row["problem_id"], row["response"]) for row in rollouts],
             reward=RewardSpec.linear(),
@@ -158,7 +158,7 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     server = start_server()
     settings: dict[str, object] = {"score_log": tmp_path / "log", "timeout_s": 2}
     if fallback:
-        settings["dataset_path"] = SAMPLE / "problems.jsonl"
+        settings["dataset_path"] = SAMPLE / "dataset.jsonl"
     loop = reward_loop(server.address, **settings)
 
     def rows() -> list[str]:

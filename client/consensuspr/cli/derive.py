@@ -46,9 +46,9 @@ def derive(
     for this version of the normal form alone, so keep the dataset that it was made of.
 
     ```text
-    consensuspr derive problems.jsonl --output problems.derived.jsonl
-    consensuspr derive problems.jsonl --output problems.index
-    consensuspr serve --dataset problems.index
+    consensuspr derive dataset.jsonl --output problems.derived.jsonl
+    consensuspr derive dataset.jsonl --output dataset.index
+    consensuspr serve --dataset dataset.index
     ```
     """
     from consensuspr.scoring.dataset_index import is_prepared_output, prepare_dataset

@@ -70,7 +70,7 @@ def explain(
     """Show one rollout with every node hit marked, and how its reward came about.
 
     ```text
-    consensuspr explain rollouts.jsonl --dataset problems.jsonl --rollout-id r17
+    consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
     ```
 
     Each node has a number and a colour; the table below the response says which of its

@@ -47,7 +47,7 @@ def launch(
     """Train with verl and the reward server beside it, as the paper did.
 
     ```text
-    consensuspr launch --algorithm grpo --model 4b --reward linear --dataset problems.jsonl \\
+    consensuspr launch --algorithm grpo --model 4b --reward linear --dataset dataset.jsonl \\
         --train-files data/train.parquet --val-files data/val.parquet
     consensuspr launch ... --alphas 0.1,0.3,0.5 trainer.total_epochs=3 data.seed=1
     ```

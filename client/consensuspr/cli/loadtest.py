@@ -80,7 +80,7 @@ def loadtest(
     """Load a server and say how fast, how even and how right it answers.
 
     ```text
-    consensuspr loadtest --address HOST:PORT --dataset problems.jsonl --rollouts rollouts.jsonl
+    consensuspr loadtest --address HOST:PORT --dataset dataset.jsonl --rollouts rollouts.jsonl
     consensuspr loadtest ... --rate 200 --arrivals poisson --duration 60 --output report.html
     consensuspr loadtest ... --generate 10000 --find-saturation --max-p99 250
     ```

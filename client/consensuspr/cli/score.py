@@ -87,7 +87,7 @@ def score(
     """Score rollouts, write them with their scores, and print a table by data source.
 
     ```text
-    consensuspr score rollouts.jsonl --dataset problems.jsonl --output scored.jsonl
+    consensuspr score rollouts.jsonl --dataset dataset.jsonl --output scored.jsonl
     consensuspr score rollouts.parquet --address HOST:PORT --reward max --output scored.parquet
     ```
 

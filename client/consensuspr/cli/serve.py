@@ -71,7 +71,7 @@ def serve(
     """Start the reward server and serve until SIGTERM or Ctrl-C, then drain.
 
     ```text
-    consensuspr serve --dataset problems.jsonl
+    consensuspr serve --dataset dataset.jsonl
     consensuspr serve --dataset math=math.parquet --dataset gsm8k=gsm8k.jsonl.gz --workers 4
     ```
 

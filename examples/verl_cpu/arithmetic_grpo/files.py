@@ -44,7 +44,7 @@ class Files:
 
     @property
     def dataset(self) -> Path:
-        return self.folder / "problems.jsonl"
+        return self.folder / "dataset.jsonl"
 
     @property
     def train(self) -> Path:

@@ -4,7 +4,7 @@
 
     from consensuspr.server import load_config, run
 
-    code = run(load_config(overrides={"datasets": {"default": "problems.jsonl"}}))
+    code = run(load_config(overrides={"datasets": {"default": "dataset.jsonl"}}))
 
 Importing this package does not import gRPC: the supervisor must never have it loaded.
 """

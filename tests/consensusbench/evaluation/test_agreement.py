@@ -126,7 +126,7 @@ def test_the_figures_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_dataset_agrees_with_itself(repository: Path) -> None:
-    sample = repository / "examples/sample/problems.jsonl"
+    sample = repository / "examples/sample/dataset.jsonl"
     found = agreement_of_files(sample, sample)
     assert (found.consistency.value, found.recall.value, found.num_pairs) == (1.0, 1.0, 209)
 

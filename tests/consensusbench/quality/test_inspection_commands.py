@@ -172,4 +172,4 @@ def test_stats_shows_the_composition(
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("validate", "stats"):
         assert main([command, "--help"]) == 0
-        assert f"consensusbench {command} problems.jsonl" in capsys.readouterr().out
+        assert f"consensusbench {command} dataset.jsonl" in capsys.readouterr().out

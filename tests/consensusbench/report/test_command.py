@@ -127,4 +127,4 @@ def test_a_missing_package_is_one_sentence(
 def test_help_teaches_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "consensusbench report rollouts.jsonl --dataset problems.jsonl" in shown
+    assert "consensusbench report rollouts.jsonl --dataset dataset.jsonl" in shown
