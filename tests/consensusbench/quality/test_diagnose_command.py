@@ -82,7 +82,7 @@ def test_rule_auto_knows_no_format_errors_and_says_so(
     said = json.loads(capsys.readouterr().out)
     assert said["total"]["counts"]["format_error"] == 0
     assert main(["diagnose", rollouts, "--dataset", dataset]) == 0
-    assert "--answer-rule dapo" in capsys.readouterr().out
+    assert "--answer-rule dapo" in " ".join(capsys.readouterr().out.split())
 
 
 def test_examples_are_shown_with_their_hits(
@@ -188,4 +188,4 @@ def test_all_thresholds_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "--help"]) == 0
-    assert "--answer-rule dapo" in capsys.readouterr().out
+    assert "--answer-rule dapo" in " ".join(capsys.readouterr().out.split())
