@@ -14,9 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from benchmarks import suites
-from benchmarks.harness import page
-from benchmarks.harness import page as plots
-from benchmarks.harness import results as table
+from benchmarks.harness import page, results
 from benchmarks.harness.measure import REPOSITORY
 from benchmarks.harness.results import Run
 from benchmarks.harness.runner import MergeError, Settings, run_all
@@ -26,7 +24,7 @@ _HELP = f"""Measure consensuspr and print its targets beside the figures.
 Every suite runs in a process of its own. Within a measurement all contenders take turns on the
 same bytes, after their answers were checked; on a shared machine trust the ratios, not the
 seconds. Progress goes to standard error, the table to standard output; OUTPUT/results.json keeps
-everything, OUTPUT/*.svg are the plots.
+everything, OUTPUT/performance.md is the page of all tables and plots.
 
 Suites: {", ".join(suites.names())}.
 
@@ -35,7 +33,7 @@ A few minutes:      python -m benchmarks
 All sizes:          python -m benchmarks --full
 One suite:          python -m benchmarks --only core
 One suite anew:     python -m benchmarks --only core --merge
-The page, too:      python -m benchmarks --full --write docs/performance.md
+Another page:       python -m benchmarks --full --write FILE.md
 
 Exit codes: 0 all suites ran (a missed target is a result), 1 a suite failed, 2 bad usage.
 """
@@ -74,16 +72,15 @@ def main(
         Path,
         typer.Option(
             file_okay=False,
-            show_default="build/bench",
-            help="Folder for results.json and the plots.",
+            show_default="build/benchmarks",
+            help="Folder for results.json, the page and the plots.",
         ),
-    ] = REPOSITORY / "build" / "bench",
+    ] = REPOSITORY / "build" / "benchmarks",
     write: Annotated[
         Path | None,
         typer.Option(
             dir_okay=False,
-            help="Write this Markdown page from the results, and its plots beside it, under "
-            "images/performance.",
+            help="Write the page here too, with its plots beside it, in a folder of its own.",
         ),
     ] = None,
 ) -> None:
@@ -105,24 +102,26 @@ def main(
     names = [name for name in known if not only or name in only]
     settings = Settings(full, seed, rounds, data or _default_data())
     console = Console(stderr=True)
-    results = output / "results.json"
-    earlier = _earlier(results) if merge else None
+    file = output / "results.json"
+    earlier = _earlier(file) if merge else None
     output.mkdir(parents=True, exist_ok=True)
 
     def keep(run: Run) -> None:
-        results.write_text(run.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        file.write_text(run.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     try:
         run = run_all(names, settings, bool(only), console, keep, earlier)
     except MergeError as error:
-        raise typer.BadParameter(f"{results}: {error}", param_hint="--merge") from None
-    plots.draw(run, output)
+        raise typer.BadParameter(f"{file}: {error}", param_hint="--merge") from None
+    page.draw(run, output)
+    (output / "performance.md").write_text(page.render(run), encoding="utf-8")
     if write is not None:
-        plots.draw_alone(run, write.parent / page.IMAGES)
-        write.write_text(page.render(run), encoding="utf-8")
+        images = f"{write.stem}-images"
+        page.draw_alone(run, write.parent / images)
+        write.write_text(page.render(run, images), encoding="utf-8")
     out = Console()
-    out.print(table.terminal(run))
-    for note in table.notes(run):
+    out.print(results.terminal(run))
+    for note in results.notes(run):
         out.print(Padding.indent(Text(note), 2))
     for warning in run.warnings:
         console.print(f"[yellow]warning:[/yellow] {warning}", highlight=False)

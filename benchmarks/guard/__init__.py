@@ -5,5 +5,5 @@ however busy a machine; they are held against ``baseline.json``, which ``--updat
 Ratios of times taken alternately in one run cover what counts do not see (caches, processes,
 sockets); they have wide bounds, and up to three tries.
 
-``docs/design/performance.md`` says what is counted and how far a baseline carries.
+``docs/performance.md`` says what is counted and how far a baseline carries.
 """

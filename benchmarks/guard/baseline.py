@@ -25,7 +25,7 @@ UPDATE = "python -m benchmarks.guard --update"
 
 # How much more than its baseline a probe may take.  Built alike, counts repeat to a few
 # thousandths, so that the room is for changes that are meant; built otherwise, it is for
-# compilers and interpreters, which docs/design/performance.md has figures of.
+# compilers and interpreters, which docs/performance.md has figures of.
 ROOM_ALIKE: dict[Kind, float] = {Kind.CORE: 0.10, Kind.PYTHON: 0.15}
 ROOM_OTHERWISE: dict[Kind, float] = {Kind.CORE: 0.30, Kind.PYTHON: 0.30}
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Relative to the page.
-IMAGES = "images/performance"
-
 _CAVEATS = """## How to read this
 
 - One run on one machine, which may have been shared: seconds and MB/s move by tens of percent from
@@ -80,11 +77,11 @@ _REQUEST_ROLLOUTS = 256
 MISSING = "not measured in this run"
 
 
-def render(run: Run) -> str:
-    """Return the page's Markdown for ``run``."""
+def render(run: Run, images: str = ".") -> str:
+    """Return the page's Markdown for ``run``; ``images`` is the folder of its plots, from there."""
     parts = [
         "# Performance",
-        f"Written by `{run.command} --write docs/performance.md`; do not edit it by hand. "
+        f"Written by `{run.command}`. "
         "`make bench` prints the table below for your machine, `make bench-full` measures all "
         "sizes.",
         "## Targets and figures",
@@ -95,7 +92,7 @@ def render(run: Run) -> str:
         _CAVEATS,
         _machine(run),
     ]
-    parts += [_suite(run, suite) for suite in run.suites]
+    parts += [_suite(run, suite, images) for suite in run.suites]
     parts += [
         f"## {name}\n\nThis suite failed in this run: {cell(reason)}."
         for name, reason in run.failures.items()
@@ -156,7 +153,7 @@ def _machine(run: Run) -> str:
     return "## Machine\n\n" + "\n".join(lines) + f"\n\n{states}"
 
 
-def _suite(run: Run, suite: SuiteResult) -> str:
+def _suite(run: Run, suite: SuiteResult, images: str) -> str:
     command = f"python -m benchmarks{' --full' if run.full else ''} --only {suite.suite}"
     parts = [f"## {suite.title}", f"Measured by `{command}`."]
     if suite.skipped is not None:
@@ -164,7 +161,7 @@ def _suite(run: Run, suite: SuiteResult) -> str:
     if suite.notes:
         parts.append("\n".join(f"- {note}" for note in suite.notes))
     parts += [
-        f"![{series.name}]({IMAGES}/{file_name(suite.suite, series)})" for series in suite.series
+        f"![{series.name}]({images}/{file_name(suite.suite, series)})" for series in suite.series
     ]
     parts += [_figure_table(group) for group in _groups(suite.figures)]
     return "\n\n".join(parts)
@@ -329,7 +326,7 @@ class Row:
 
 
 def scale_section(run: Run) -> str:
-    """Return the part of ``docs/performance.md`` about scale, as Markdown with its heading."""
+    """Return the part of the page about scale, as Markdown with its heading."""
     found = constants(run)
     parts = [
         "## Scale, on paper",

@@ -159,6 +159,7 @@ def test_the_page_is_written_from_the_run(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(suites, "names", lambda: ["good"])
     assert invoke(tmp_path, "--write", str(page))[0] == 0
     assert "**MISSED**" in page.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == (tmp_path / "out/performance.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_the_page_says_how_and_where_it_was_measured(run: Run) -> None:
         "`python -m benchmarks --only core`",
         "**Warning**: the checkout differed",
         "One note of the suite.",
-        "![Speed by length](images/performance/core-speed-by-length.svg)",
+        "![Speed by length](./core-speed-by-length.svg)",
     ):
         assert part in text
 
