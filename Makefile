@@ -88,6 +88,7 @@ lint: $(VENV)/.installed-dev ## lint everything and check its formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint core_ext
+	$(BIN)/python .ci/commands_page.py --check
 
 .PHONY: types
 types: $(VENV)/.installed-dev ## type-check everything
