@@ -40,6 +40,9 @@ test: $(VENV)/.installed-dev ## run the tests (a few minutes)
 test-all: $(VENV)/.installed-dev ## ... and those that take long, with more examples of each property
 	@$(BIN)/pytest -q --full
 
+# TEST_FLAGS=--full runs the long tests too, wherever tests run.
+TEST_FLAGS ?=
+
 # Trainers bring two gigabytes, so that they have an environment of their own.
 TRAINER_TESTS := $(addprefix tests/, verl ray deploy launch examples)
 # On a cluster of their own, and a process is connected to one cluster at a time.
@@ -47,9 +50,9 @@ BENCH_TRAINER_TESTS := $(addprefix tests/consensusbench/, \
   export/test_verl_reads.py construction/test_ray_engine.py)
 .PHONY: test-verl
 test-verl: .venv-verl-0.9.1/.installed build/openrlhf/.downloaded ## run the tests that need verl 0.9.1 and Ray
-	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q \
+	@CONSENSUSPR_OPENRLHF_WHEELS=build/openrlhf .venv-verl-0.9.1/bin/pytest -q $(TEST_FLAGS) \
 	  $(TRAINER_TESTS) tests/http/test_real_clients.py
-	@.venv-verl-0.9.1/bin/pytest -q $(BENCH_TRAINER_TESTS)
+	@.venv-verl-0.9.1/bin/pytest -q $(TEST_FLAGS) $(BENCH_TRAINER_TESTS)
 
 # Not installed: only the client function of each is loaded from its wheel.
 build/openrlhf/.downloaded: | .venv-verl-0.9.1/.installed
@@ -63,7 +66,7 @@ build/openrlhf/.downloaded: | .venv-verl-0.9.1/.installed
 
 .PHONY: test-trl
 test-trl: .venv-trl/.installed ## run the tests that need TRL
-	@.venv-trl/bin/pytest -q tests/trl
+	@.venv-trl/bin/pytest -q $(TEST_FLAGS) tests/trl
 
 .venv-trl/.installed: tests/trl/requirements.txt $(BUILT_FROM)
 	@echo "installing TRL and consensuspr into .venv-trl (about 1 GB)"
@@ -120,7 +123,7 @@ guard: $(VENV)/.installed ## fail where scoring became dearer than its baseline 
 .PHONY: checked
 checked: build/checked/.built ## run the core's tests with all run-time checks compiled in
 	@PYTHONPATH=build/checked/site CONSENSUSPR_EXPECT_CORE=build/checked/site \
-	  $(BIN)/pytest -q -p no:cacheprovider tests/core
+	  $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
 
 # Leaks are not looked for: the interpreter itself never frees all that it allocates.
 SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitize/site \
@@ -129,7 +132,7 @@ SANITIZED = PYTHONPATH=build/sanitize/site CONSENSUSPR_EXPECT_CORE=build/sanitiz
   LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)"
 .PHONY: sanitize
 sanitize: build/sanitize/.built ## run the core's tests under AddressSanitizer and UBSan
-	@$(SANITIZED) $(BIN)/pytest -q -p no:cacheprovider tests/core
+	@$(SANITIZED) $(BIN)/pytest -q $(TEST_FLAGS) -p no:cacheprovider tests/core
 
 build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name '*.py')
 	@echo "building the core ($*)"
