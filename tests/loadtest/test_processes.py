@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from consensuspr.loadtest.load import IN_FLIGHT_BYTES, Load
-from consensuspr.loadtest.processes import ProcessRun, ProcessSetup, Start
+from consensuspr.loadtest.processes import ProcessRun, ProcessSetup, Start, _noted_interrupt
 from consensuspr.loadtest.settings import LoadSettings
 from consensuspr.loadtest.stats import (
     OK,
@@ -193,3 +195,17 @@ async def test_processes_share_one_schedule() -> None:
         ).carry_out()
         sent.append(recorder.take().sent)
     assert sent == [7, 7, 6]
+
+
+def test_a_first_ctrl_c_is_noted_and_a_second_one_raised() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), _noted_interrupt() as noted:
+        signal.raise_signal(signal.SIGINT)
+        assert noted.is_set()
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_thread_that_gets_no_signals_notes_none() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        assert not threads.submit(lambda: _noted_interrupt().__enter__().is_set()).result()
