@@ -22,9 +22,6 @@ _NOT_ROWS: Final = frozenset((".csv", ".tsv", ".xlsx", ".html"))
 def check_row_outputs(outputs: Iterable[AnyPath | None]) -> None:
     """Refuse names that promise another format than rows are written in.
 
-    Args:
-        outputs: files of rows that will be written, None for those that were not asked for.
-
     Raises:
         InputError: a name ends with the suffix of a table or a page, gzip'd or not.
     """
@@ -44,11 +41,6 @@ def check_outputs(
     makes_folders: bool = False,
 ) -> None:
     """Refuse outputs that are one file, or a file that is read, or lie nowhere.
-
-    Args:
-        outputs: files that will be written, None for those that were not asked for.
-        inputs: files that are read, likewise.
-        makes_folders: whether the caller makes the folders that are missing.
 
     Raises:
         InputError: two of the outputs are the same file, or one of them is an input, links

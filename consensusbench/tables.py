@@ -67,11 +67,7 @@ class Cell:
     """A value with more than itself to show.
 
     Attributes:
-        value: None where it is unknown.
-        low, high: ends of its interval.
         note: stands small beside it.
-        style: in a terminal.
-        href: what it links to in a page.
         picture: markup that stands in its place in a page, which sorts by the value.
     """
 
@@ -102,13 +98,8 @@ class Column:
     """A column and how its values are shown.
 
     Attributes:
-        heading: above it.
         key: its name in CSV; an ``interval`` adds ``KEY_low`` and ``KEY_high``.
-        numeric: right-aligned, and sorted by value.
         scale: what a value is multiplied by to be shown: 100 for shares in percent.
-        decimals: of a shown value.
-        interval: whether its values have one.
-        hint: what it holds, in a sentence.
     """
 
     heading: str
@@ -152,11 +143,8 @@ class Table:
     """A table.
 
     Attributes:
-        caption: its title; may be empty.
-        columns: how the values of each column are shown.
         sections: groups of rows, each as wide as the columns; a line or a gap between groups.
         bold: section of totals, None for none.
-        sortable: whether a page lets its reader sort the rows.
     """
 
     caption: str
@@ -239,14 +227,7 @@ def print_result(
     notes: Iterable[str] = (),
     written: Iterable[str | os.PathLike[str] | None] = (),
 ) -> None:
-    """Print what a command found.
-
-    Args:
-        console: where to.
-        tables: a gap after each.
-        notes: one line each, however long.
-        written: files that hold more of it; None for those that were not asked for.
-    """
+    """Print what a command found: tables, notes of a line each, and which files hold more of it."""
     for table in tables:
         console.print(table.to_terminal())
         console.print()
@@ -266,11 +247,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 
 
 def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -> None:
-    """Write rows as CSV; the file appears complete or not at all.
-
-    Args:
-        rows: of text and numbers; None is an empty cell.
-        path: the file.
+    """Write rows of text and numbers as CSV; the file appears complete or not at all.
 
     Raises:
         InputError: the file cannot be written.
@@ -289,11 +266,7 @@ def write_rows(rows: Iterable[Sequence[object]], path: str | os.PathLike[str]) -
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a file of text; it appears complete or not at all.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a file of text; it appears complete or not at all."""
     with atomic_file(path) as stream:
         stream.write(text.encode("utf-8", "replace"))
 

@@ -50,8 +50,6 @@ class ProblemAgreement(JsonResult):
     """The two annotations of one problem.
 
     Attributes:
-        problem_id: key in both datasets.
-        ours, theirs: nodes of the dataset and of the human annotation.
         pairs: (node id of ours, node id of theirs), one to one.
         missed: (node id, label or first expression) of human nodes without a partner.
         added: the same of our nodes without one.
@@ -70,7 +68,6 @@ class Agreement(JsonResult):
     """A dataset against human annotation.
 
     Attributes:
-        consistency, recall, precision: over the nodes of all problems together.
         consistency_by_problem, recall_by_problem, precision_by_problem: mean over problems.
         num_ours, num_theirs, num_pairs: nodes, over all problems that are in both.
         problems: each problem that is in both and has nodes in either.
@@ -108,7 +105,6 @@ def agreement_of_files(
     """Compare a dataset with a human annotation in the same format.
 
     Args:
-        dataset: ours.
         human: theirs; held in memory as a whole.
         confidence: of intervals, in (0, 1).
 
@@ -151,11 +147,7 @@ def compare_nodes(ours: Problem, theirs: Problem) -> ProblemAgreement:
 
 
 def same_statements(ours: Sequence[Node], theirs: Sequence[Node]) -> Bools:
-    """Say which nodes state the same.
-
-    Returns:
-        (len(ours), len(theirs)) truth values.
-    """
+    """Say which nodes state the same: (len(ours), len(theirs)) truth values."""
     same = np.zeros((len(ours), len(theirs)), dtype=np.bool_)
     if ours and theirs:
         mine, other = _matcher(ours), _matcher(theirs)

@@ -74,11 +74,7 @@ _BLOCK: Final = 4_000_000
 
 
 def check_resampling(confidence: float, seed: int = 0) -> None:
-    """Refuse a level or a seed that is out of its range, before anything is scored for it.
-
-    Raises:
-        InputError: one of them is.
-    """
+    """Refuse a level or a seed that is out of its range, before anything is scored for it."""
     if not 0 < confidence < 1:
         raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
     if seed < 0:
@@ -90,12 +86,9 @@ class Estimate(JsonResult):
     """A figure and how far to trust it.
 
     Attributes:
-        value: None where no rollout has one.
-        low, high: the confidence interval, both ends included; None where there is none.
         std_error: clustered by problem; None where there is no interval, or where the
             interval was found without one.
         count: observations that have a value: rollouts, unless it says otherwise.
-        problems: that these belong to.
         no_interval: why there is no interval; empty where there is one.
     """
 
@@ -114,12 +107,7 @@ class Estimate(JsonResult):
 
 
 def t_quantile(confidence: float, problems: int) -> float:
-    """Return how many standard errors an interval reaches to either side.
-
-    Args:
-        confidence: in (0, 1).
-        problems: at least 2.
-    """
+    """Return how many standard errors an interval reaches to either side."""
     special = require("scipy.special", "a confidence interval")
     return float(special.stdtrit(problems - 1, 0.5 + confidence / 2))
 
@@ -131,8 +119,6 @@ def mean_estimate(
 
     Args:
         values: (n,) one per rollout; NaN counts as absent.
-        problem: (n,) the problem of each.
-        confidence: in (0, 1).
         bounds: where values can lie.
     """
     known = ~np.isnan(values)
@@ -143,10 +129,7 @@ def mean_estimate(
 def problem_mean_estimate(
     values: Floats, problem: Ints, confidence: float, *, bounds: Bounds = ANYWHERE
 ) -> Estimate:
-    """Return the mean over problems of each problem's mean: every problem weighs the same.
-
-    Arguments are those of :func:`mean_estimate`.
-    """
+    """Return the mean over problems of each problem's mean: every problem weighs the same."""
     known = ~np.isnan(values)
     values, problem = values[known], problem[known]
     numbers, means = problem_means(values, problem)
@@ -174,9 +157,6 @@ def ratio_estimate(
     Args:
         numerator: (n,) one per rollout.
         denominator: (n,) of 0 or more.
-        problem: (n,) the problem of each.
-        confidence: in (0, 1).
-        bounds: where the ratio can lie.
     """
     numbers, at = np.unique(problem, return_inverse=True)
     whole = float(denominator.sum())
@@ -199,10 +179,7 @@ def ratio_estimate(
 
 
 def median_estimate(values: Floats, problem: Ints, confidence: float) -> Estimate:
-    """Return the median over rollouts; the mean of the middle two where their number is even.
-
-    Arguments are those of :func:`mean_estimate`.
-    """
+    """Return the median over rollouts; the mean of the middle two where their number is even."""
     known = ~np.isnan(values)
     values, problem = values[known], problem[known]
     if not len(values):
@@ -234,16 +211,7 @@ def _wilson(p: float, error: float, problems: int, t: float) -> tuple[float, flo
 
 
 def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> Iterator[Floats]:
-    """Yield how often each problem was drawn, in blocks of replicates.
-
-    Args:
-        problems: how many there are, and are drawn each time.
-        seed: equal seeds give equal draws.
-        replicates: in all blocks together.
-
-    Yields:
-        (b, problems) counts; each row sums to ``problems``.
-    """
+    """Yield (b, problems) counts of how often each problem was drawn, in blocks of replicates."""
     generator = np.random.default_rng(seed)
     block = max(1, min(replicates, _BLOCK // max(problems, 1)))
     for first in range(0, replicates, block):
@@ -255,14 +223,9 @@ def problem_weights(problems: int, seed: int, replicates: int = REPLICATES) -> I
 
 
 def percentile_interval(replicates: Floats, confidence: float) -> tuple[float, float] | None:
-    """Return the percentile interval of a figure.
+    """Return both ends of the percentile interval of a figure's (r,) values, NaN where it has none.
 
-    Args:
-        replicates: (r,) its value in each replicate, NaN where it has none.
-        confidence: in (0, 1).
-
-    Returns:
-        Both ends; None where under :data:`MIN_DEFINED` of the replicates have a value.
+    None where under :data:`MIN_DEFINED` of the replicates have a value.
     """
     defined = replicates[~np.isnan(replicates)]
     if len(defined) < max(2, MIN_DEFINED * len(replicates)):

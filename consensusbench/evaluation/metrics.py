@@ -90,8 +90,6 @@ class EvaluationSettings:
 
     Attributes:
         ks: of pass@k, ascending and distinct.
-        confidence: of the intervals, in (0, 1).
-        seed: of resampling.
     """
 
     ks: tuple[int, ...] = (1,)
@@ -101,14 +99,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True, slots=True)
 class PassAtK(JsonResult):
-    """pass@k of some rollouts.
-
-    Attributes:
-        k: samples that are drawn.
-        estimate: over the problems that have at least k samples.
-        num_left_out: problems that have fewer.
-        left_out: ids of the first :data:`MAX_NAMED` of them.
-    """
+    """pass@k over the problems that have at least k samples, and which have fewer."""
 
     k: int
     estimate: Estimate
@@ -150,10 +141,6 @@ def pass_at_k_estimate(
 
     Args:
         acc: (n,) 1.0, 0.0, or NaN where the answer could not be judged: that is no sample.
-        problem: (n,) the problem of each rollout.
-        k: at least 1.
-        confidence: of the interval, in (0, 1).
-        problem_ids: name of each problem number.
     """
     known = ~np.isnan(acc)
     # A problem none of whose rollouts could be judged has 0 samples and is left out by name.
@@ -179,8 +166,6 @@ class Consistency(JsonResult):
         d_ncr: mean NCR of right minus that of wrong rollouts, in [-1, 1].
         auroc: in [0, 1]; .5 is chance.
         aucpr: in [0, 1]; the prevalence is chance.
-        prevalence: share of right rollouts; None without rollouts.
-        ncr_right, ncr_wrong: mean NCR of either.
         num_right, num_wrong: rollouts whose Acc and NCR are both known.
     """
 
@@ -202,9 +187,6 @@ def consistency_of(
     Args:
         ncr: (n,) in [0, 1], NaN where unknown.
         acc: (n,) 0.0 or 1.0, NaN where unknown.
-        problem: (n,) the problem of each rollout.
-        confidence: of the intervals, in (0, 1).
-        seed: of the resampling.
     """
     known = ~(np.isnan(ncr) | np.isnan(acc))
     ncr, problem, right = ncr[known], problem[known], acc[known] == 1.0
@@ -302,14 +284,9 @@ class NodeFigures(JsonResult):
     """What follows from node hits: over all nodes, or over those that are not final.
 
     Attributes:
-        ncr: mean over rollouts of equation 1.
-        ncr_by_problem: mean over problems of the problem's mean.
-        tpn: mean over rollouts of equation 2.
         tpn_pooled: all tokens over all matched nodes; rollouts without a match count with
             their tokens, which the mean cannot do.
-        tpn_median: median over rollouts of equation 2.
         num_without_match: rollouts whose nodes were looked for and none found; no TPN.
-        consistency: NCR against Acc.
     """
 
     ncr: Estimate
@@ -327,15 +304,8 @@ class GroupMetrics(JsonResult):
 
     Attributes:
         key: what its rollouts share, label by dimension; empty for all rollouts.
-        num_rollouts, num_problems: its size.
-        statuses: rollouts by status.
         num_undecided: answers that the check came to no verdict on; they count as wrong.
         num_undecided_by_load: of these, the ones that a calmer machine would decide.
-        acc: mean over rollouts whose answer could be judged.
-        pass_at: by k, ascending.
-        nodes: over all nodes.
-        nodes_without_final: over the nodes that do not state the final answer.
-        tokens, chars: length of a response, mean over rollouts.
     """
 
     key: dict[str, str]
@@ -377,14 +347,7 @@ def measure(
     key: dict[str, str],
     settings: EvaluationSettings,
 ) -> GroupMetrics:
-    """Return all figures of some rollouts.
-
-    Args:
-        columns: the rollouts, at least one.
-        problem_ids: name of each problem number.
-        key: what they share.
-        settings: how figures are made.
-    """
+    """Return all figures of some rollouts."""
     problem, confidence = columns.problem, settings.confidence
     return GroupMetrics(
         key=key,
@@ -431,7 +394,6 @@ class Breakdown(JsonResult):
 
     Attributes:
         by: dimensions, one or two of :data:`DIMENSIONS`; the keys of each group.
-        groups: in the order of their labels, difficulties from easy to hard.
     """
 
     by: tuple[str, ...]
@@ -443,17 +405,8 @@ class Evaluation(JsonResult):
     """What some rollouts are worth on a dataset.
 
     Attributes:
-        settings: how figures were made.
-        overall: all rollouts.
-        breakdowns: by model, source, difficulty, as asked for.
-        dataset: path of the dataset, as it was given.
-        files: of rollouts, as they were given.
         identity: what rollouts were scored under; None where all brought their scores.
-        num_stored: rollouts that brought their scores.
-        skipped_rows: bad rows that were passed over.
-        num_problems_without_rollouts: problems of the dataset that nobody answered.
         tokenizer: what counted tokens where rollouts did not say; None for nothing.
-        num_tokenized: rollouts whose length it counted.
         messages: what the first rollout of each status other than OK was told.
     """
 
@@ -492,11 +445,8 @@ def evaluate(
     """Evaluate scored rollouts.
 
     Args:
-        scored: at least one rollout.
-        dataset: its path, to be told.
         by: dimensions to group by.  With ``model`` among them and several models there, the
             others are given for each model: a mean over unlike models is nobody's.
-        settings: None for the default ones.
 
     Raises:
         InputError: a dimension is unknown or a setting is out of its range.
@@ -525,11 +475,7 @@ def evaluate(
 
 
 def check(by: Sequence[str], settings: EvaluationSettings) -> None:
-    """Refuse settings that are out of their range, before anything is scored for them.
-
-    Raises:
-        InputError: a dimension is unknown or a setting is out of its range.
-    """
+    """Refuse settings that are out of their range, before anything is scored for them."""
     for dimension in by:
         if dimension not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)

@@ -58,7 +58,6 @@ class PairedDifference(JsonResult):
     """One measure of two models, paired by problem.
 
     Attributes:
-        measure: one of :data:`MEASURES`.
         baseline, candidate: mean over paired problems of each problem's mean.
         delta: candidate minus baseline, over paired problems.
         relative: delta over the baseline's mean; None where that is 0.
@@ -82,13 +81,7 @@ class PairedDifference(JsonResult):
 
 @dataclass(frozen=True, slots=True)
 class PairedGroup(JsonResult):
-    """All differences over one group of problems.
-
-    Attributes:
-        key: what the problems share, label by dimension; empty for all.
-        num_problems: that both models answered.
-        differences: in the order of :data:`MEASURES`.
-    """
+    """All differences over one group of problems, in the order of :data:`MEASURES`."""
 
     key: dict[str, str]
     num_problems: int
@@ -100,13 +93,8 @@ class Comparison(JsonResult):
     """A candidate against a baseline.
 
     Attributes:
-        baseline, candidate: their names.
-        overall: over all problems that both answered.
-        groups: the same by source and difficulty, as asked for.
-        num_only_baseline, num_only_candidate: problems that one of the two answered.
         only_baseline, only_candidate: ids of the first :data:`MAX_NAMED` of these.
         num_undecided: answers of either that the check came to no verdict on.
-        confidence, seed: of intervals and of random sign patterns.
     """
 
     baseline: str
@@ -140,11 +128,7 @@ def compare(
 
     Args:
         baseline, candidate: rollouts of either, over the same numbering of problems.
-        problem_ids: name of each problem number.
-        names: of baseline and candidate.
         by: ``source`` and ``difficulty``: the same comparison within each.
-        confidence: of intervals, in (0, 1).
-        seed: of random sign patterns.
 
     Raises:
         InputError: there is no problem that both answered, or a setting is wrong.
@@ -178,11 +162,7 @@ def compare(
 
 
 def check_comparison(by: Sequence[str], confidence: float, seed: int) -> None:
-    """Refuse settings that are out of their range, before anything is scored for them.
-
-    Raises:
-        InputError: one of them is.
-    """
+    """Refuse settings that are out of their range, before anything is scored for them."""
     for dimension in by:
         if dimension not in ("source", "difficulty"):
             raise InputError(f"a comparison is by source or difficulty, not by {dimension!r}")
@@ -231,11 +211,8 @@ def paired_difference(
     """Return the difference of one measure.
 
     Args:
-        measure: its name.
         baseline, candidate: values (n,) and problems (n,) of the rollouts of either; NaN where
             a rollout has no value.
-        confidence: of the interval.
-        seed: of random sign patterns.
     """
     answered = len(np.union1d(baseline[1], candidate[1]))
     of_baseline, means_baseline = _known_means(*baseline)

@@ -72,9 +72,7 @@ _LEVEL: Final = re.compile(r"(?:level\s*)?([1-5])(?:\.0)?", re.IGNORECASE)
 def difficulty_of(metadata: Row) -> str | None:
     """Return ``easy``, ``medium`` or ``hard``, None where the metadata do not say it.
 
-    Args:
-        metadata: of a problem; ``difficulty`` counts where it is one of the three, else
-            ``level`` of the MATH dataset (``5`` and ``"Level 5"`` alike).
+    ``difficulty`` counts where it is one of the three, else ``level`` of the MATH dataset.
     """
     difficulty = metadata.get("difficulty")
     if isinstance(difficulty, str) and difficulty.strip().lower() in DIFFICULTIES:
@@ -88,17 +86,9 @@ def difficulty_of(metadata: Row) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ProblemFacts:
-    """What is known of a problem besides how rollouts fared on it.
+    """What is known of a problem besides how rollouts fared on it; (k,) one for each of its nodes.
 
-    Attributes:
-        problem_id: key in the dataset.
-        data_source: label of its benchmark, possibly empty.
-        problem: its text, possibly empty.
-        ground_truth: None where unknown.
-        difficulty: ``easy``, ``medium``, ``hard`` or None where unknown.
-        node_ids: (k,) one per node, in node order.
-        labels: (k,) what a person reads; an expression where the node has no label.
-        is_final: (k,) whether the node states the final answer.
+    The label of a node is what a person reads: an expression where it has none of its own.
     """
 
     problem_id: str
@@ -130,18 +120,14 @@ class ScoredRollout:
     """One rollout, its score and where its text stands.
 
     Attributes:
-        problem_id: key of its problem.
         rollout_id: its name; ``FILE:N`` (row from 1) where the file gives none.
-        model: who wrote it, possibly empty.
         data_source: its own, else its problem's, possibly empty.
-        status: read it before any number.
         acc: 0.0 or 1.0; None where the answer could not be judged.
         matched: (k,) one per node of its problem, in node order; empty where there are none or
             the status says that they were not looked for.
         spans: (k,) half-open code point spans of first hits, None per node that was not found;
             None as a whole unless spans were asked for.
         num_tokens: positive; None where unknown.
-        num_chars: code points of the response.
         answer: taken from the response; None where none was found or the file does not say.
         answer_method: how acc was decided (``docs/answers.md``); empty where unknown.
         file: position of its file among those that were read.
@@ -201,11 +187,7 @@ class ScoredRollout:
         )
 
     def ncr_without_final(self, facts: ProblemFacts | None) -> float | None:
-        """Return NCR over the nodes that do not state the final answer; None without any.
-
-        Args:
-            facts: of its problem; None where the dataset does not have it.
-        """
+        """Return NCR over the nodes that do not state the final answer; None without any."""
         hits = self.matched_without_final(facts)
         return sum(hits) / len(hits) if hits else None
 
@@ -217,16 +199,11 @@ class ScoredSet:
     Attributes:
         problems: every problem of the dataset by id; rollouts of other problems may exist
             (status UNKNOWN_PROBLEM, or NO_NODES where the rollout brought a ground truth).
-        rollouts: in order of files and rows.
         identity: what the rollouts were scored under; None where none was scored here.
-        files: paths that were read, as they were given.
         on_error: how bad rows were met; a second pass has to meet them alike.
-        num_stored: rollouts whose scores came with the file.
-        skipped_rows: bad rows that were passed over.
         messages: what the first rollout of each status other than OK was told; of rollouts
             whose problem the dataset has, where there are any.
         tokenizer: name of what counted tokens; None where only ``num_tokens`` counts.
-        num_tokenized: rollouts whose length it counted.
     """
 
     problems: dict[str, ProblemFacts]
@@ -250,13 +227,7 @@ class ScoredSet:
         return Counter(rollout.status for rollout in self.rollouts)
 
     def responses(self, rollouts: Iterable[ScoredRollout]) -> dict[tuple[int, int], str]:
-        """Read the responses of some rollouts again, in one more pass over the files.
-
-        Args:
-            rollouts: of this set; few enough that their texts fit into memory.
-
-        Returns:
-            The response by ``(rollout.file, rollout.row)``.
+        """Read the responses of some rollouts again, by ``(rollout.file, rollout.row)``.
 
         Raises:
             DataError: a file cannot be read any more, or holds something else by now.
@@ -329,13 +300,7 @@ class _Unusable(Exception):
 
 
 def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
-    """Return the score that a row brings.
-
-    Args:
-        row: a row for which :func:`is_scored` holds.
-        num_nodes: of its problem in the dataset, 0 where the dataset does not have it.
-        path: the file, for messages.
-        name: the rollout, for messages.
+    """Return the score that a row brings, for which :func:`is_scored` holds.
 
     Raises:
         DataError: a column has a wrong type, or the score was made with another dataset.
@@ -487,9 +452,7 @@ def _encodable(text: str) -> str:
 def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
     """Return one sentence where fewer than half of the rollouts' problems have nodes.
 
-    Args:
-        scored: the rollouts; one that brought nodes of its own counts as having them.
-        dataset: its path, to be named.
+    A rollout that brought nodes of its own counts as having them.
     """
     total = len(scored.rollouts)
     listed = with_nodes = 0
@@ -533,16 +496,11 @@ def score_files(
     rollouts, the dataset's index, and about half a kilobyte for each rollout.
 
     Args:
-        rollouts: files, at least one, each once.
-        dataset: the dataset they answer.
         address: of a server that has it; None to score in this process.
         spans: also find where each node stands.
         tokenizer: counts tokens of rollouts without ``num_tokens``: path of a
             ``tokenizer.json`` or a name on the hub; None leaves their length unknown.
-        on_error: what a bad row does; the files are read through before anything is scored
-            where it is ``"stop"``.
         scored_output: where to write the rows with their scores, complete or not at all.
-        progress: told how many rollouts are done so far.
 
     Raises:
         InputError: no file, a file twice, or an argument is wrong.
@@ -569,23 +527,12 @@ def score_files(
 
 
 def count_rollouts(rollouts: Sequence[AnyPath]) -> int:
-    """Read files through, so that a bad row at the end stops the work at its beginning.
-
-    Returns:
-        The number of rollouts in all of them.
-
-    Raises:
-        DataError: a row is bad.
-    """
+    """Count rollouts, so that a bad row at the end of a file stops the work at its beginning."""
     return sum(scan_rollouts(path).rows for path in rollouts)
 
 
 def model_names(rollouts: Sequence[AnyPath], on_error: OnError) -> set[str]:
-    """Read files through and return who wrote their rollouts, as the column model says.
-
-    Raises:
-        DataError: a file cannot be read, or a row is bad and that is to stop.
-    """
+    """Read files through and return who wrote their rollouts, as the column model says."""
     with quiet_readers():  # scoring tells of bad rows
         return {
             row.get("model") or UNKNOWN
@@ -740,22 +687,10 @@ def _output_row(row: Row, score: Score, num_tokens: int | None) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rollouts as columns of equal length n.
+    """Rollouts as columns of equal length n, NaN or :data:`UNKNOWN` where something is not known.
 
-    Attributes:
-        problem: (n,) number of the problem, in the order of ids.
-        acc: (n,) 0.0, 1.0 or NaN.
-        nodes: (n,) nodes that were looked for; 0 where none were.
-        hits: (n,) nodes that were found.
-        nodes_without_final, hits_without_final: (n,) the same without the nodes that state
-            the final answer.
-        tokens: (n,) length in tokens, or NaN.
-        chars: (n,) length in code points.
-        undecided: (n,) acc is 0 because the answer check came to no verdict.
-        undecided_by_load: (n,) ... and a calmer machine would come to one.
-        status: (n,) names of statuses.
-        model, source, difficulty: (n,) labels, :data:`UNKNOWN` where there is none.
-        file: (n,) position of the file.
+    ``problem`` is the number of the problem in the order of ids, ``nodes`` how many were looked for
+    (0 where none were), ``file`` the position of the file.
     """
 
     problem: Ints

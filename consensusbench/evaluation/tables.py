@@ -151,16 +151,7 @@ def table_of_groups(
     bold: int | None = None,
     sortable: bool = False,
 ) -> Table:
-    """Return a table with a row for each group.
-
-    Args:
-        caption: its title.
-        keys: the columns that name a group.
-        sections: the groups.
-        figures: the other columns.
-        bold: section of the totals.
-        sortable: whether a page lets its reader sort it.
-    """
+    """Return a table with a row for each group."""
     columns = (*keys, *figures)
     rows = [[[figure.of(group) for figure in columns] for group in groups] for groups in sections]
     return Table(caption, [figure.column for figure in columns], rows, bold, sortable)
@@ -273,9 +264,6 @@ def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
 
     Each figure has three columns, ``NAME``, ``NAME_low`` and ``NAME_high``, empty where there is
     no value or no interval.
-
-    Raises:
-        InputError: the file cannot be written.
     """
 
     def label(dimension: str) -> Callable[[GroupMetrics], str]:
@@ -303,11 +291,7 @@ _NONE_IS_BEST: Final = frozenset(("tokens", "chars"))
 
 
 def write_latex(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
-    """Write the tables of an evaluation; the file appears complete or not at all.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write the tables of an evaluation; the file appears complete or not at all."""
     write_text(latex_of(evaluation), path)
 
 

@@ -118,12 +118,7 @@ class Usual:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What right rollouts of a problem are like.
-
-    Attributes:
-        in_chars: over all of them.
-        in_tokens: over those whose tokens are known; None where they are too few.
-    """
+    """What right rollouts of a problem are like; in tokens None where too few say theirs."""
 
     in_chars: Usual
     in_tokens: Usual | None
@@ -184,12 +179,10 @@ def classify(
 
     Args:
         rollout: scored, with spans.
-        facts: of its problem, None where the dataset does not have it.
         right: by the rule that was asked for, None where undecided.
         right_leniently: by rule ``auto``; looked at where ``right`` is False.
         reference: what is usual for right rollouts of its problem, None where unknown: then
             nothing is redundant.
-        thresholds: where the classes begin.
     """
     if rollout.status is not Status.OK:
         return Diagnosed(Diagnosis.UNSCORED, f"status {rollout.status}")
@@ -300,10 +293,7 @@ def read_answers(
     """Read the answers of scored rollouts again, in one more pass over their files.
 
     Args:
-        scored: from files that are still there.
         rule: that was asked for; None for the one that the scores were made with.
-        verifier: checks the answers; None for one of our own.
-        progress: told how many rollouts are done.
 
     Returns:
         One reading for each rollout.  What is right by the rule asked for is not read again.
@@ -353,14 +343,7 @@ def _truth(scored: ScoredSet, rollout: ScoredRollout, row: FileRow) -> str:
 
 @dataclass(slots=True)
 class DiagnosisReport:
-    """What the rollouts of a set are.
-
-    Attributes:
-        verdicts: one for each rollout, in order.
-        groups: counts by (model, data source), in the order of first appearance.
-        total: counts of all.
-        thresholds: that decided.
-    """
+    """What the rollouts of a set are: each, and counts by (model, data source)."""
 
     verdicts: list[Diagnosed]
     thresholds: Thresholds
@@ -418,7 +401,6 @@ def diagnose(
 
     Args:
         scored: with spans; without them no tail is known.
-        thresholds: where the classes begin.
         readings: of :func:`read_answers`; None for what the scores say, which knows no format
             errors.
     """

@@ -116,11 +116,7 @@ MIN_STUFFED_CHARS: Final = 200
 
 
 def fixed_attacks(budget: int) -> dict[Attack, str]:
-    """Return the attacks that are the same for every problem.
-
-    Args:
-        budget: characters of each text at most.
-    """
+    """Return the attacks that are the same for every problem."""
     numbers = range(LAST_ENUMERATED + 1)
     return {
         Attack.ENUMERATION: _within(budget, (f"={value}" for value in numbers), "\n"),
@@ -135,10 +131,6 @@ def number_salad(problem: str, budget: int) -> str:
 
     First every pair of numbers is combined, then results with numbers again, breadth first:
     what a policy would print that has learnt that equations pay.
-
-    Args:
-        problem: its text; figures and the commonest number words count.
-        budget: characters at most.
     """
     return _within(budget, _combinations(numbers_in(problem)), "\n")
 
@@ -147,10 +139,6 @@ def quantities(problem: str, budget: int) -> str:
     """Return counted nouns of a problem's text ("1 hours, 1 miles, 2 hours, …") within a budget.
 
     What a policy would print that has learnt that numbers with the right word pay.
-
-    Args:
-        problem: its text; the words that follow its numbers are the nouns.
-        budget: characters at most.
     """
     nouns = nouns_in(problem)
     counted = (f"{value} {noun}" for value in count(1) for noun in nouns)
@@ -264,10 +252,6 @@ class RolloutSample:
 
     The rollouts whose content hashes smallest are kept, so that the same rollouts in other files,
     or in another order, give the same sample and the same findings.
-
-    Attributes:
-        per_source: rollouts kept of one source.
-        max_chars: characters kept of one source; at least one rollout stays.
     """
 
     per_source: int = 256
@@ -316,12 +300,9 @@ class AttackFigures:
     """What one attack earns over a group of problems.
 
     Attributes:
-        problems: problems with nodes that it was tried on.
-        ncr: mean NCR of the attack's text, over problems.
         ncr_without_final: the same over nodes that do not state the final answer, and over
             problems that have such nodes; None where none has.
         share_reached: share of the problems of which it reaches NCR 0.5 or more.
-        mean_chars: characters of the attack's text.
         hits_per_1000_chars: nodes hit by 1,000 characters of it.
     """
 
@@ -335,12 +316,7 @@ class AttackFigures:
 
 @dataclass(frozen=True, slots=True)
 class WorstProblem:
-    """A problem of which an attack earns much.
-
-    Attributes:
-        ncr: that the attack earns.
-        node_ids: nodes that it hits; of the level of chance, those it hits oftenest.
-    """
+    """A problem of which an attack earns much, and the nodes that it hits."""
 
     problem_id: str
     data_source: str
@@ -371,17 +347,8 @@ class AttackReport(JsonResult):
 class DensityFigures:
     """How densely real rollouts of one source hit the nodes of their own problem.
 
-    A policy that stuffs its rollouts with nodes shows by a density far above these.
-
-    Attributes:
-        rollouts: that were looked at: of known problems with nodes, not empty.
-        ncr: their mean NCR, to hold the attacks against.
-        median_chars: their median length.
-        median_per_1000_chars: nodes hit by 1,000 characters, median over rollouts.
-        p99_per_1000_chars: the same, 99th percentile.
-        median_per_1000_tokens: nodes hit by 1,000 tokens, over the rollouts that have
-            ``num_tokens``; None where none has.
-        p99_per_1000_tokens: the same, 99th percentile.
+    A policy that stuffs its rollouts with nodes shows by a density far above these.  Figures are
+    over rollouts of known problems with nodes, those of tokens over the ones that say theirs.
     """
 
     rollouts: int
@@ -410,13 +377,9 @@ class ProbeReport(JsonResult):
     """All probes of one dataset.
 
     Attributes:
-        digest: of the dataset.
         budgets: characters that an attack may have, by data source.
         attacks: in the order of :class:`Attack`; the level of chance is among them where
             rollouts of at least two problems of a source were given.
-        density: by data source; empty without rollouts.
-        densest: the rollouts with the highest density, the first the highest.
-        unknown_rollouts: rollouts whose problem the dataset does not have.
     """
 
     digest: str
@@ -427,11 +390,7 @@ class ProbeReport(JsonResult):
     unknown_rollouts: int
 
     def attack(self, attack: Attack | str) -> AttackReport:
-        """Return one attack's report.
-
-        Raises:
-            KeyError: it was not tried.
-        """
+        """Return one attack's report."""
         for report in self.attacks:
             if report.attack == attack:
                 return report
@@ -449,7 +408,6 @@ def match_unrelated(
     Args:
         problems: (id, patterns of its nodes).
         sample: of the source's rollouts; those of a problem itself are left out for it.
-        threads: of the scan, 0 for all cores.
 
     Returns:
         For each problem (rollouts of others, nodes): True where a node was found.
@@ -491,12 +449,7 @@ def _pools(problems: Sequence[tuple[str, Patterns]]) -> list[list[tuple[str, Pat
 
 @dataclass(slots=True)
 class OwnHits:
-    """The rollouts of one problem against its own nodes.
-
-    Attributes:
-        rollouts: looked at.
-        hits: (nodes,) of them that hit each node.
-    """
+    """How many rollouts of a problem were looked at, and (nodes,) how many of them hit each."""
 
     rollouts: int
     hits: npt.NDArray[np.int64]
@@ -529,8 +482,6 @@ class RolloutSurvey:
     Attributes:
         own: by problem id; problems without nodes and without rollouts are not in it.
         sample: rollouts by the data source of their problem.
-        read: rows read and skipped, over all files.
-        unknown: rollouts whose problem the dataset does not have.
     """
 
     def __init__(self, index: DatasetIndex, threads: int = 0) -> None:
@@ -608,13 +559,6 @@ def survey_rollouts(
 ) -> RolloutSurvey:
     """Read rollouts files once.
 
-    Args:
-        paths: the files.
-        index: of the dataset.
-        threads: of the scan, 0 for all cores.
-        on_error: what a bad row does.
-        progress: told how many rollouts are done.
-
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.
     """
@@ -639,9 +583,6 @@ class ProbeSettings:
     Attributes:
         budget_chars: characters that an attack may have; None for the median length of the
             source's rollouts, or 2,000 where there are none.
-        worst: problems named for each attack.
-        threads: of the scans, 0 for all cores.
-        on_error: what a bad row of dataset or rollouts does.
 
     Raises:
         InputError: the budget is below 1.
@@ -671,13 +612,8 @@ def probe_dataset(
     """Measure what can be had from a dataset's nodes without solving a problem.
 
     Args:
-        dataset: file of problems with nodes.
         rollouts: files of rollouts of these problems; without them there is no level of chance,
             and attacks are as long as ``settings`` say.
-        settings: how to probe.
-        index: of the dataset, where it is loaded already.
-        survey: of the rollouts, where they were read already.
-        progress: told how many problems are done.
 
     Raises:
         DataError: a file is bad.
@@ -812,9 +748,7 @@ class _Tally:
         """Count one problem.
 
         Args:
-            target: the problem.
             rates: (nodes,) 1 where the text hits a node, or the share of texts that do.
-            chars: length of the text.
             reached: share of the texts that reach half of the nodes; None for one text.
         """
         ncr = float(rates.mean())

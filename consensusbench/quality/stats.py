@@ -38,23 +38,8 @@ _BAR_CHARS: Final = 40
 class Composition:
     """Counts of a group of problems; every distribution maps a value to how often it is met.
 
-    Attributes:
-        with_nodes: problems with at least one node.
-        without_nodes: problems without.
-        without_ground_truth: problems without an answer, with nodes or not.
-        without_text: problems without their text.
-        nodes: nodes of all problems.
-        final_nodes: nodes that state the final answer.
-        with_final: problems with such a node.
-        only_final: problems all of whose nodes are such.
-        nodes_per_problem: distribution, problems without nodes under 0.
-        types: nodes by type.
-        expressions_per_node: distribution.
-        derived_per_node: distribution over nodes that have the key ``derived``.
-        without_derived: nodes that do not have it.
-        support: distribution over nodes that have the key ``support``.
-        without_support: nodes that do not have it.
-        difficulty: problems by group of difficulty.
+    ``with_final`` counts problems with a node that states the final answer, ``only_final`` those
+    all of whose nodes do.  Nodes without the keys ``derived`` and ``support`` are counted apart.
     """
 
     with_nodes: int = 0
@@ -119,14 +104,7 @@ class Composition:
 
 @dataclass(slots=True)
 class DatasetStats:
-    """Counts of one dataset or several.
-
-    Attributes:
-        overall: all problems.
-        by_source: by data source, in the order of first appearance.
-        by_split: by ``test``, ``train`` and ``unknown``.
-        read: rows read and skipped.
-    """
+    """Counts of one dataset or several; sources and splits in the order of first appearance."""
 
     overall: Composition = field(default_factory=Composition)
     by_source: dict[str, Composition] = field(default_factory=dict)
@@ -158,8 +136,6 @@ def read_stats(
 
     Args:
         paths: the files; a problem that is in two of them counts twice.
-        on_error: what a bad row does.
-        progress: told how many problems are counted.
 
     Raises:
         DataError: a file is bad, or a row of it and ``on_error`` is ``"stop"``.

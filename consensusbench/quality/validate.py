@@ -125,9 +125,6 @@ class DatasetFinding:
     """One thing that was found.
 
     Attributes:
-        code: what it is; decides the severity.
-        message: one sentence with what was found and what to do.
-        line: row of the dataset, counted from 1.
         problem_id: None where the row has none.
         node_id: None where the problem as a whole is meant.
     """
@@ -155,10 +152,6 @@ class ValidationSettings:
     Attributes:
         max_unrelated: share of other problems' rollouts that a node may hit, from 0 to 1.
         min_rollouts: of its own problem, from which on a node that none hits is told.
-        probes: run the probes for reward hacking too.
-        examples: findings of each code that the report keeps.
-        on_error: what a bad row of the rollouts does; bad rows of the dataset are findings.
-        threads: of matching, 0 for all cores.
         processes: child processes for deriving, None for the number of cores.
 
     Raises:
@@ -199,13 +192,8 @@ class ValidationReport:
     """What was found, counted.
 
     Attributes:
-        rows: good and bad rows of the dataset.
-        nodes: of the good rows.
-        counts: findings by code.
-        examples: the first findings of each code.
         rollouts: rollouts looked at; None without rollouts.
         unknown_rollouts: of them, those whose problem the dataset does not have.
-        probes: the probes' report where they were asked for.
     """
 
     rows: RowCounts = field(default_factory=RowCounts)
@@ -342,13 +330,7 @@ _BARE: Final = re.compile(r"[=≈]?-?(\d+(?:\.\d+)?(?:/\d+)?)")
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A problem, and its nodes with the derived forms that they are matched by.
-
-    Attributes:
-        line: row of the dataset, counted from 1.
-        problem: as the dataset has it.
-        nodes: with derived forms.
-    """
+    """A problem, its row (from 1), and its nodes with derived forms that they are matched by."""
 
     line: int
     problem: Problem
@@ -370,12 +352,7 @@ def pattern_of(expression: str) -> str:
 
 
 def check_problem(one: Examined, fresh: Sequence[Node]) -> Iterator[Remark]:
-    """Yield what can be said of a problem and its nodes without matching anything.
-
-    Args:
-        one: the problem.
-        fresh: its nodes, derived from by this version.
-    """
+    """Yield what can be said without matching; ``fresh`` nodes are derived from by this version."""
     problem, nodes = one.problem, one.nodes
     if not nodes:
         message = "has no nodes and gives no process reward; build its nodes or leave it out"
@@ -637,13 +614,7 @@ def _collisions(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark
 def check_rollouts(
     chunk: Sequence[Examined], survey: RolloutSurvey, settings: ValidationSettings
 ) -> Iterator[DatasetFinding]:
-    """Yield which nodes rollouts of other problems hit, and which none of their own does.
-
-    Args:
-        chunk: problems of one source.
-        survey: of the rollouts.
-        settings: the limits.
-    """
+    """Yield which nodes of one source others' rollouts hit, and which none of their own does."""
     sample = survey.sample.of(chunk[0].problem.data_source)
     problems = [(one.problem.problem_id, one.patterns) for one in chunk]
     unrelated = match_unrelated(problems, sample, settings.threads)
@@ -690,9 +661,7 @@ def validate_dataset(
     """Look a dataset over.
 
     Args:
-        dataset: the file.
         rollouts: files of rollouts of its problems, for what only these can show.
-        settings: how to validate.
         tell: takes every finding as it is made; the report keeps a few.
         progress: ``progress(what, unit)`` is the context of one stage.
 

@@ -60,13 +60,7 @@ _LETTER_WIDTH = 13.0
 
 @dataclass(frozen=True, slots=True)
 class LegendKey:
-    """One entry of a legend.
-
-    Attributes:
-        name: what the reader is told.
-        look: class of the style sheet that the marks carry.
-        shape: ``bar``, ``line`` or ``dot``.
-    """
+    """One entry of a legend; its shape is ``bar``, ``line`` or ``dot``."""
 
     name: str
     look: str
@@ -79,13 +73,7 @@ class ReportChart:
 
     Attributes:
         name: part of the element ids, unique among the charts of a scope.
-        title: heading.
-        about: how to read it, one or two sentences.
         svg: the picture; None where there is nothing to draw, and ``empty`` says why.
-        keys: the legend.
-        figures: what was drawn, as numbers.
-        empty: one sentence in place of the picture.
-        notes: lines below the picture.
     """
 
     name: str
@@ -110,15 +98,7 @@ class ReportChart:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis.
-
-    Attributes:
-        label: what it measures, with its unit.
-        low: value at its beginning.
-        high: value at its end, above ``low``.
-        ticks: values that are marked, and their texts.
-        log: whether it is logarithmic; ``low`` is above 0 then.
-    """
+    """One axis: its unit, both ends, marked values with their texts; above 0 where ``log``."""
 
     label: str
     low: float
@@ -134,12 +114,7 @@ class Axis:
 
 
 def percent_axis(label: str, high: float = 1.0) -> Axis:
-    """Return an axis for fractions, written in percent.
-
-    Args:
-        label: what is measured.
-        high: largest value; the axis ends at the next round one.
-    """
+    """Return an axis for fractions, written in percent, that ends at the next round value."""
     step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if s == 0.2 or high / s <= 5)
     steps = max(1, math.ceil(high / step - 1e-9))
     ticks = tuple((i * step, f"{100 * i * step:.0f} %") for i in range(steps + 1))
@@ -199,12 +174,7 @@ class Plot:
         return [element("polyline", points=path, class_=f"curve {look}"), *dots]
 
     def draw(self, title: str, marks: Sequence[Markup]) -> Markup:
-        """Return the picture: grid, ticks and labels below the marks.
-
-        Args:
-            title: what a screen reader says of the picture.
-            marks: what is drawn, the first lowest.
-        """
+        """Return the picture: grid, ticks and labels below the marks."""
         drawn: list[Markup] = []
         for value, text in self.x.ticks:
             drawn.append(self.line("grid", (value, self.y.low), (value, self.y.high)))
@@ -262,13 +232,7 @@ def _rounded(value: float) -> str:
 def log_histogram(
     chart: ReportChart, unit: str, values: Mapping[Correctness, Sequence[float]]
 ) -> ReportChart:
-    """Return the distributions of values that spread over orders of magnitude.
-
-    Args:
-        chart: its name, its texts, and why it may be empty.
-        unit: of the values, in plural.
-        values: of right and of wrong rollouts, all above 0.
-    """
+    """Return the distributions of values that spread over orders of magnitude."""
     known = [value for side in COMPARED for value in values[side]]
     if not known:
         return chart
@@ -382,15 +346,7 @@ def share_bars(
     parts: Sequence[SharePart],
     groups: Sequence[tuple[str, Sequence[int]]],
 ) -> ReportChart:
-    """Return one bar for each group, cut into the shares of its parts.
-
-    Args:
-        name: the chart's name.
-        title: its heading.
-        about: how to read it.
-        parts: what a bar is cut into.
-        groups: name of each group and the count of each part.
-    """
+    """Return one bar for each group, cut into the shares of its parts."""
     marks: list[Markup] = []
     left, whole = LEFT - 50.0, RIGHT + 20.0 - LEFT + 50.0
     for row, (group, counts) in enumerate(groups):

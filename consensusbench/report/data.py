@@ -83,12 +83,7 @@ def by_correctness(rollouts: Iterable[ScoredRollout]) -> dict[Correctness, list[
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A curve over relative positions.
-
-    Attributes:
-        points: (position in [0, 1], share of nodes in [0, 1]).
-        rollouts: how many rollouts it is the mean of.
-    """
+    """A curve over relative positions: (position, share of nodes), both in [0, 1]."""
 
     points: tuple[tuple[float, float], ...]
     rollouts: int
@@ -141,18 +136,8 @@ def coverage_by_position(rollouts: Iterable[ScoredRollout], steps: int = TEXT_ST
 class ProblemSummary:
     """How the rollouts of one problem fared; None where no rollout says it.
 
-    Attributes:
-        problem_id: its key.
-        data_source: label of its benchmark, possibly empty.
-        difficulty: of the dataset, possibly empty.
-        rollouts: how many there are, whatever their status.
-        acc: share of right ones among those with an accuracy.
-        ncr: mean node coverage.
-        ncr_right: the same over right rollouts.
-        ncr_wrong: the same over wrong rollouts.
-        labels: (k,) of its nodes.
-        is_final: (k,) whether a node states the final answer.
-        node_rates: (k,) share of rollouts that reached each node; empty where none was matched.
+    ``acc`` is over rollouts that have one; ``node_rates`` are (k,) shares of rollouts that reached
+    each node, empty where none was matched.
     """
 
     problem_id: str
@@ -214,10 +199,6 @@ class RewardFigures:
     """What one reward does to rollouts that exist; nothing is trained.
 
     Attributes:
-        name: of the reward, for a person.
-        alpha: of the linear reward, None for the others.
-        right: mean over right rollouts; None where there is none.
-        wrong: mean over wrong rollouts; None where there is none.
         signal: share of groups (rollouts of one model for one problem) whose rewards differ:
             GRPO takes its gradient from differences inside a group, and a group of equal rewards
             gives none; None without a group of two.
@@ -414,8 +395,6 @@ def cut(response: str, marks: Sequence[Mark], max_chars: int) -> list[Block]:
     hit are shown; what lies between is folded away, and beyond the bound it is left out.
 
     Args:
-        response: the text.
-        marks: hits inside the response, in any order; they may overlap.
         max_chars: code points that may stand in the page, shown or folded.
     """
     marks = [mark for mark in marks if 0 <= mark.start < mark.end <= len(response)]
@@ -462,15 +441,7 @@ class RolloutView:
 
     Attributes:
         anchor: element id; the same for the same rollout in every report.
-        side: right, wrong or unknown.
-        diagnosis: its class, empty where there is none.
-        reason: what decided the class.
-        problem: text of the problem, cut where it is very long; so are both answers.
-        ground_truth: empty where the dataset does not say it.
         without_final: NCR without final nodes, None where there are no others or no final ones.
-        answer: None where none was found.
-        blocks: the response.
-        left_out: code points of the response that are not in the page.
     """
 
     anchor: str
@@ -557,14 +528,7 @@ def view_rollouts(
 ) -> list[RolloutView]:
     """Read the chosen rollouts again and cut their texts.
 
-    Args:
-        scored: the set that they are of.
-        chosen: those to show, in order.
-        dataset: where their nodes' expressions stand.
-        diagnoses: class by place.
-        on_error: what a bad row of the dataset does.
-        max_chars: code points of one response in the page.
-        max_page_chars: code points of all responses in the page; the last ones get less.
+    The last ones get less where ``max_page_chars`` code points are in the page.
     """
     responses = scored.responses(chosen)
     nodes = _nodes_of(dataset, {rollout.problem_id for rollout in chosen}, on_error)

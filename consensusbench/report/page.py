@@ -129,14 +129,10 @@ class ReportSettings:
     """What the page holds.
 
     Attributes:
-        title: of the page; empty for one made of the dataset's name.
-        max_rollouts: rollouts whose text stands in the page.
-        max_chars: code points of one response in the page.
         max_page_chars: code points of all responses in the page.
         probes: probe the dataset for reward hacking, which reads the rollouts once more.
         answer_rule: the answer rule that was asked of the rollouts, for format errors; None for
             the one that they are scored by.
-        evaluation: how the figures are made.
 
     Raises:
         InputError: a number is below its limit.
@@ -180,16 +176,7 @@ class ChartScope:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page with a heading.
-
-    Attributes:
-        name: its anchor.
-        title: its heading.
-        about: paragraphs below the heading.
-        scopes: charts; where there are several scopes, one is shown at a time.
-        tables: below the charts.
-        notes: small print below the tables.
-    """
+    """A part of the page: charts of one scope at a time, then tables, then small print."""
 
     name: str
     title: str
@@ -201,17 +188,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that the page says.
-
-    Attributes:
-        title: of the page.
-        facts: what was evaluated, name and value.
-        warnings: what a reader must know before any number; shown loudly.
-        sections: in order.
-        views: the rollouts, last.
-        choice: which rollouts are there and which are not.
-        footer: how the page was made.
-    """
+    """All that the page says; ``warnings`` are what a reader must know before any number."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -737,9 +714,7 @@ _PROBLEM_COLUMNS = (
 def problem_section(problems: Sequence[ProblemSummary], anchors: Mapping[str, str]) -> Section:
     """Return the table, the problems in which Acc and NCR disagree most first.
 
-    Args:
-        problems: those with rollouts.
-        anchors: for a problem id the element id of a rollout in the page.
+    ``anchors`` has for a problem id the element id of a rollout in the page.
     """
     ordered = sorted(problems, key=lambda p: (-p.surprise, p.problem_id))[:MAX_ROWS]
     notes = (
@@ -815,9 +790,6 @@ def write_report(
 
     Args:
         scored: at least one rollout, scored with spans; its files are read again.
-        dataset: the dataset they were scored against.
-        output: the HTML file.
-        settings: what the page holds; None for the default ones.
         progress: told how many problems are probed.
 
     Raises:
