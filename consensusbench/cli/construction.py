@@ -139,25 +139,13 @@ class BuildSettings(Settings):
         return PaperRefiner(self._supported(self.refine))
 
     def num_workers(self) -> int:
-        """Return how many processes work.
-
-        Raises:
-            InputError: the cluster decides.
-        """
+        """Return how many processes work."""
         if self.engine == "ray" and self.workers is not None:
             raise InputError("--workers is for this machine; a Ray cluster has as many as cores")
         return len(os.sched_getaffinity(0)) if self.workers is None else self.workers
 
     def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtraction:
-        """Return stage 2.
-
-        Args:
-            output: beside which a model's replies are kept.
-            stack: closes what was opened.
-
-        Raises:
-            InputError: a setting is missing, or not for this extractor.
-        """
+        """Return stage 2; a model's replies are kept beside the output, and closed by the stack."""
         if self.extractor is ExtractorChoice.RULES:
             _refuse_changes("llm", (self.model, AskedModel()), (self.llm, LlmSettings()))
             budget = {"--max-cost": self.max_cost, "--max-requests": self.max_requests}
@@ -210,6 +198,10 @@ def _close(journal: Journal) -> None:
         journal.path.unlink(missing_ok=True)
 
 
+def _file(help: str, shown_default: str | bool = False) -> Any:
+    return typer.Option(metavar="FILE", show_default=shown_default, help=help)
+
+
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
@@ -218,41 +210,17 @@ RolloutsPaths: TypeAlias = Annotated[
 ]
 ProblemsPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default="what the rollouts say of their problems",
-        help="Problems (consensusbench problems) with ground truth, text, split.",
+    _file(
+        "Problems (consensusbench problems) with ground truth, text, split.",
+        "what the rollouts say of their problems",
     ),
 ]
 DatasetOutput: TypeAlias = Annotated[
-    Path,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
-    ),
+    Path, _file("Dataset: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
 ]
 AuditPath: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default="OUTPUT with .audit.jsonl",
-        help="Every conclusion and problem that was left out, and why.",
-    ),
-]
-CandidatesOutput: TypeAlias = Annotated[
-    Path,
-    typer.Option(
-        metavar="FILE",
-        show_default=False,
-        help="Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.",
-    ),
-]
-CandidatesPath: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CANDIDATES", show_default=False, help="What consensusbench extract wrote."
-    ),
+    _file("Every conclusion and problem that was left out, and why.", "OUTPUT with .audit.jsonl"),
 ]
 
 _SELECTION = {
@@ -278,10 +246,7 @@ def build(
     problems: ProblemsPath = None,
     audit: AuditPath = None,
     candidates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Also write what consensusbench extract does."
-        ),
+        Path | None, _file("Also write what consensusbench extract does.")
     ] = None,
     settings: BuildSettings,
     as_json: Json = False,
@@ -312,7 +277,9 @@ def build(
 def extract(
     rollouts: RolloutsPaths,
     *,
-    output: CandidatesOutput,
+    output: Annotated[
+        Path, _file("Candidates: .jsonl, .jsonl.gz or .parquet; appears complete or not at all.")
+    ],
     problems: ProblemsPath = None,
     settings: BuildSettings,
     as_json: Json = False,
@@ -370,7 +337,12 @@ def _build(
     ),
 )
 def refine(
-    candidates: CandidatesPath,
+    candidates: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CANDIDATES", show_default=False, help="What consensusbench extract wrote."
+        ),
+    ],
     *,
     output: DatasetOutput,
     audit: AuditPath = None,
@@ -408,12 +380,7 @@ def audit_path(output: Path) -> Path:
 
 
 class TerminalProgress(BuildProgress):
-    """Shows bars on standard error, one after the other.
-
-    Args:
-        hidden: show none; notes are shown all the same.
-        reading: whether rollouts are read before the work.
-    """
+    """Shows bars on standard error, one after the other; notes where they are hidden too."""
 
     def __init__(self, hidden: bool, *, reading: bool = True) -> None:
         self._hidden = hidden

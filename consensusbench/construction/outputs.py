@@ -41,7 +41,6 @@ from consensusbench.outputs import check_outputs, check_row_outputs
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
     DataError,
-    Node,
     OnError,
     Problem,
     ReadReport,
@@ -92,13 +91,7 @@ class OutputPaths:
 def extraction_provenance(
     selection: SelectionSettings, extractor: Row, sampling: Sequence[Row]
 ) -> Row:
-    """Return what stages 1 and 2 of a build have in common for all problems.
-
-    Args:
-        selection: which rollouts were looked at.
-        extractor: name, version and thresholds.
-        sampling: how the rollouts were made, as far as that is known.
-    """
+    """Return what stages 1 and 2 of a build have in common for all problems."""
     return {
         "consensuspr": VERSION,
         "normal_form": NORMAL_FORM_VERSION,
@@ -120,22 +113,16 @@ class Outputs:
     def take(self, finished: Finished) -> None:
         """Write what became of one problem."""
         if isinstance(finished, Excluded):
-            self._write_candidates(finished.problem, excluded=finished)
             self._exclude(finished)
             return
         problem, extraction = finished.chosen.problem, finished.extraction
         if extraction is not None:
             row = finished.chosen.to_row() | extraction_to_row(extraction)
-            self._write_candidates(problem, row)
+            self._write_candidates(problem, {"extraction": row, "excluded": None})
             self._drop(problem, extraction.dropped)
         self._drop(problem, finished.dropped)
         if finished.failure is not None:
-            stage: Stage = "extract" if extraction is None else "refine"
-            failure = finished.failure
-            failed = Excluded(problem, failure.reason, failure.detail, stage)
-            if extraction is None:
-                self._write_candidates(problem, excluded=failed)
-            self._exclude(failed)
+            self._exclude(finished.failure)
         elif self._refiner is not None:
             self._take_refined(finished, self._refiner)
         else:
@@ -148,7 +135,13 @@ class Outputs:
         if len(nodes) < refiner.min_nodes:
             left = "1 node is" if len(nodes) == 1 else f"{len(nodes)} nodes are"
             detail = f"{left} left, the least is {refiner.min_nodes}"
-            self._drop(problem, [_too_few(node, detail) for node in nodes])
+            self._drop(
+                problem,
+                [
+                    Dropped("refine", "few_nodes", detail, one.label, one.expressions, one.support)
+                    for one in nodes
+                ],
+            )
             self._exclude(Excluded(problem, "few_nodes", detail, "refine"))
             return
         self.counts.write(problem.data_source, len(nodes))
@@ -160,9 +153,11 @@ class Outputs:
 
     def _exclude(self, excluded: Excluded) -> None:
         self.counts.exclude(excluded)
-        why = {"stage": excluded.stage, "reason": excluded.reason, "detail": excluded.detail}
         no_node: Row = {"label": None, "expressions": [], "support": None}
-        self._write_audit(excluded.problem, "problem", why | no_node)
+        self._write_audit(excluded.problem, "problem", excluded.why() | no_node)
+        if excluded.stage != "refine":  # what stage 3 leaves out is a candidate
+            row = {"extraction": None, "excluded": excluded.why()}
+            self._write_candidates(excluded.problem, row)
 
     def _drop(self, problem: Problem, dropped: Sequence[Dropped]) -> None:
         for one in dropped:
@@ -174,31 +169,14 @@ class Outputs:
             about = {"problem_id": problem.problem_id, "data_source": problem.data_source}
             self._audit.write({**about, "what": what, **row})
 
-    def _write_candidates(
-        self, problem: Problem, extraction: Row | None = None, excluded: Excluded | None = None
-    ) -> None:
+    def _write_candidates(self, problem: Problem, row: Row) -> None:
         if self._candidates is not None:
-            why = excluded and {
-                "stage": excluded.stage,
-                "reason": excluded.reason,
-                "detail": excluded.detail,
-            }
-            self._candidates.write(
-                problem_to_row(problem) | {"extraction": extraction, "excluded": why}
-            )
-
-
-def _too_few(node: Node, detail: str) -> Dropped:
-    return Dropped("refine", "few_nodes", detail, node.label, node.expressions, node.support)
+            self._candidates.write(problem_to_row(problem) | row)
 
 
 @contextlib.contextmanager
 def open_outputs(paths: OutputPaths, refiner: Refiner | None) -> Iterator[Outputs]:
     """Open the outputs; they are replaced when the block ends without an error.
-
-    Args:
-        paths: which are written.
-        refiner: of stage 3; None where a build ends with stage 2.
 
     Raises:
         InputError: one cannot be written, or not one problem is left.
@@ -224,16 +202,7 @@ def open_outputs(paths: OutputPaths, refiner: Refiner | None) -> Iterator[Output
 def read_candidates(
     path: str | os.PathLike[str], on_error: OnError, report: ReadReport
 ) -> Iterator[Item]:
-    """Yield the problems of a file of candidates in order.
-
-    Args:
-        path: JSONL, gzip'd JSONL or Parquet.
-        on_error: what a bad row does.
-        report: filled with counts and reasons.
-
-    Raises:
-        DataError: a bad row with ``"stop"``; a bad file always.
-    """
+    """Yield the problems of a file of candidates in order; counts go into the report."""
     name = os.fspath(path)
     for problem, row in read_problem_rows(name, on_error, report):
         try:
@@ -289,14 +258,9 @@ def _sampled(rows: Any) -> tuple[UsedRollout, ...]:
 
 @dataclass(slots=True)
 class BuildSeconds:
-    """How long what took.
+    """How long what took: on the clock, or (``extracting``, ``refining``) summed over workers.
 
-    Attributes:
-        reading: of the inputs, on the clock.
-        verifying: of answers, on the clock; overlaps with the work on problems.
-        extracting: of all problems together, in whatever process.
-        refining: of all problems together, in whatever process.
-        total: on the clock.
+    Verifying overlaps with the work on problems.
     """
 
     reading: float = 0.0
@@ -311,15 +275,11 @@ class BuildReport:
     """Counts, times and outputs of one command.
 
     Attributes:
-        paths: what was written.
-        problems: what became of problems and nodes.
-        rollouts: what became of rollouts; None where none were read.
+        rollouts: None where none were read; so are ``disagreements``.
         skipped_rows: bad rows of the file of problems or candidates.
-        disagreements: of rollouts with the problems; None where none were read.
         resumed: problems whose extraction an earlier run had left.
         digest: of the dataset, None where none was written.
         provenance: how; the same for all problems of this command.
-        seconds: how long.
     """
 
     paths: OutputPaths
@@ -364,7 +324,7 @@ class BuildReport:
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "digest": self.digest,
             "problems": self.problems.to_json(),
-            "rollouts": None if self.rollouts is None else self.rollouts.to_json(),
+            "rollouts": None if self.rollouts is None else asdict(self.rollouts),
             "skipped_rows": self.skipped_rows,
             "resumed": self.resumed,
             "warnings": self.warnings(),

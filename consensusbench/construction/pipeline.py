@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from consensusbench.construction.outputs import (
     BuildReport,
@@ -60,7 +60,7 @@ from consensusbench.construction.types import (
     UsedRollout,
 )
 from consensusbench.construction.worker import Stages
-from consensusbench.construction.workers import ask_model, work_here, work_on_ray
+from consensusbench.construction.workers import ask_model, batches, work_here, work_on_ray
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
 from consensuspr.data import OnError, Problem, ReadReport, Row, read_rollouts
 from consensuspr.data.writers import dump_json
@@ -162,10 +162,6 @@ def build(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
     Killed at any moment, it leaves the outputs as they were, and the next call with the same
     output goes on with the problems that are not extracted yet.
 
-    Args:
-        job: what and how.
-        progress: listens.
-
     Raises:
         InputError: an input, an option or an output is bad, or no problem is left.
         ConsensusPRError: problems failed, or the work as a whole.
@@ -232,11 +228,8 @@ def refine_candidates(
 
     Args:
         candidates: a file that a build with candidates wrote.
-        paths: what is written.
-        refiner: stage 3.
         on_error: what a bad row does, and a problem that fails.
         workers: processes, 1 or more.
-        progress: listens.
 
     Raises:
         InputError: an input or an output is bad, or no problem is left.
@@ -260,12 +253,6 @@ def spool_rollouts(
     job: BuildJob, table: ProblemTable, spool: RolloutSpool, progress: BuildProgress
 ) -> RolloutCounts:
     """Read the rollouts of a build into a spool and finish it.
-
-    Args:
-        job: says which files, and whose rollouts count.
-        table: of the problems; learns what the rows say of theirs.
-        spool: takes the rollouts that may be used.
-        progress: told how many rows are read.
 
     Returns:
         The counts so far; ``incorrect``, ``undecided``, ``correct``, ``used`` come later.
@@ -345,12 +332,8 @@ class Tasks:
     """Makes the work of a build out of a finished spool.
 
     Attributes:
-        table: the problems.
-        spool: their rollouts.
-        settings: which rollouts are looked at.
-        verifier: decides which are correct; None: their labels do.
-        counts: filled on the way.
-        seconds: filled on the way.
+        verifier: decides which rollouts are correct; None: their labels do.
+        counts: filled on the way, as are the seconds.
         provenance: put into each problem.
     """
 
@@ -365,8 +348,11 @@ class Tasks:
     def items(self) -> Iterator[Item]:
         """Yield every problem in the order of the dataset, as work or with its reason."""
         started = (self._start(number) for number in self.table.numbers())
-        for waiting in _batches(
-            started, lambda one: [] if isinstance(one, Excluded) else one.rollouts
+        for waiting in batches(
+            started,
+            lambda one: (0, 0) if isinstance(one, Excluded) else _size(one.rollouts),
+            BATCH_ROLLOUTS,
+            BATCH_BYTES,
         ):
             yield from self._judged(waiting)
 
@@ -390,12 +376,18 @@ class Tasks:
                 rule = self.settings.answer_rule or one.problem.answer_rule or "auto"
                 by_rule.setdefault(rule, []).extend((one, rollout) for rollout in one.rollouts)
         for rule, pairs in by_rule.items():
-            for portion in _batches(pairs, lambda pair: [pair[1]]):
+            for portion in batches(
+                pairs, lambda pair: _size(pair[1:]), BATCH_ROLLOUTS, BATCH_BYTES
+            ):
                 verdicts = self._verdicts(portion, rule)
                 for (one, rollout), correct in zip(portion, verdicts, strict=True):
-                    self._count(correct)
                     if correct:
                         one.correct.append(rollout)
+                        self.counts.correct += 1
+                    elif correct is None:
+                        self.counts.undecided += 1
+                    else:
+                        self.counts.incorrect += 1
         for one in waiting:
             yield one if isinstance(one, Excluded) else self._item(one)
 
@@ -411,14 +403,6 @@ class Tasks:
         verdicts = verify_patiently(self.verifier, truths, texts, rule)
         self.seconds.verifying += time.perf_counter() - start
         return [verdict.correct for verdict in verdicts]
-
-    def _count(self, correct: bool | None) -> None:
-        if correct:
-            self.counts.correct += 1
-        elif correct is None:
-            self.counts.undecided += 1
-        else:
-            self.counts.incorrect += 1
 
     def _item(self, judged: _Judged) -> Item:
         problem, correct = judged.problem, len(judged.correct)
@@ -447,24 +431,8 @@ class Tasks:
         )
 
 
-_Value = TypeVar("_Value")
-
-
-def _batches(
-    values: Iterable[_Value], rollouts_of: Callable[[_Value], Sequence[DistinctRollout]]
-) -> Iterator[list[_Value]]:
-    """Yield values in order, as many together as one call of the verifier takes."""
-    batch: list[_Value] = []
-    rollouts = num_bytes = 0
-    for value in values:
-        batch.append(value)
-        rollouts += len(rollouts_of(value))
-        num_bytes += sum(one.num_bytes for one in rollouts_of(value))
-        if rollouts >= BATCH_ROLLOUTS or num_bytes >= BATCH_BYTES:
-            yield batch
-            batch, rollouts, num_bytes = [], 0, 0
-    if batch:
-        yield batch
+def _size(rollouts: Sequence[DistinctRollout]) -> tuple[int, int]:
+    return len(rollouts), sum(one.num_bytes for one in rollouts)
 
 
 def _unique_names(names: Sequence[str | None], chosen: Sequence[DistinctRollout]) -> list[str]:
@@ -543,11 +511,7 @@ def _finish(
     report: BuildReport,
     progress: BuildProgress,
 ) -> None:
-    """Write and count what became of the problems, and name the dataset that they make.
-
-    Raises:
-        ConsensusPRError: problems have failed that are not to be left out.
-    """
+    """Write and count what became of the problems, and name the dataset that they make."""
     failed: list[str] = []
     with open_outputs(report.paths, refiner) as outputs, closing(finished):
         report.problems = outputs.counts

@@ -103,13 +103,7 @@ class SelectionSettings:
 def choose(
     problem_id: str, correct: Sequence[DistinctRollout], settings: SelectionSettings
 ) -> list[DistinctRollout]:
-    """Return the rollouts to look at.
-
-    Args:
-        problem_id: of their problem.
-        correct: distinct correct rollouts of it, in any order.
-        settings: how many, and the seed.
-    """
+    """Return the rollouts to look at, of distinct correct ones in any order."""
 
     def rank(*parts: bytes) -> bytes:
         # The parts before the last are separated, so that no two combinations look alike.

@@ -75,11 +75,7 @@ def extraction_to_row(extraction: Extraction) -> Row:
 
 
 def extraction_from_row(row: Row) -> Extraction:
-    """Return the extraction that a row describes.
-
-    Raises:
-        InputError: the row is not of this shape; the message is one clause.
-    """
+    """Return the extraction that a row describes; an InputError names its fault in one clause."""
     return Extraction(
         tuple(_parts(row, "candidates", Candidate)), tuple(_parts(row, "dropped", Dropped))
     )
@@ -123,9 +119,6 @@ def sampling_records(rollouts: Iterable[Path]) -> list[Row]:
     """Return what ``consensusbench sample`` wrote beside rollouts files, each content once.
 
     The order is one of their own, whatever that of the files.  Rollouts from elsewhere have none.
-
-    Raises:
-        DataError: a file cannot be read, is too long, or holds no object.
     """
     beside = (Path(f"{path}{PROVENANCE_SUFFIX}") for path in rollouts)
     records = [_sampling_record(path) for path in beside if path.exists()]
@@ -193,7 +186,6 @@ class SpooledRollout(NamedTuple):
     Attributes:
         name: its id, None where it has none.
         sampling: how it was sampled, as JSON text; empty where unknown.
-        response: its text.
     """
 
     name: str | None
@@ -210,7 +202,6 @@ class DistinctRollout:
             model and name come first, so that the order of rows does not matter.
         digest: of the text.
         num_bytes: of the text and what stands before it.
-        model: who wrote it, empty where unknown.
         label: its label; of a repeated text, False where one is, and None before True.
         repeats: further rollouts with the same text.
     """
@@ -224,11 +215,7 @@ class DistinctRollout:
 
 
 class RolloutSpool:
-    """Takes rollouts one by one; after :meth:`finish`, gives back those of a problem.
-
-    Args:
-        folder: where the file lies.
-    """
+    """Takes rollouts one by one; after :meth:`finish`, gives back those of a problem."""
 
     def __init__(self, folder: Path) -> None:
         self._database = _nameless_database(
@@ -244,17 +231,7 @@ class RolloutSpool:
     def add(
         self, problem: int, model: str, rollout: SpooledRollout, label: bool | None = None
     ) -> None:
-        """Take one rollout of a problem.
-
-        Args:
-            problem: number of the problem.
-            model: who wrote the rollout, empty where unknown.
-            rollout: name, sampling and text.
-            label: whether its row says that it is correct.
-
-        Raises:
-            ConsensusPRError: the disk is full.
-        """
+        """Take one rollout of a problem, and its label where it has one."""
         name, sampling, text = (None if part is None else _bytes(part) for part in rollout)
         assert sampling is not None and text is not None
         size = len(name or b"") + len(sampling) + len(text)
@@ -321,18 +298,7 @@ class Disagreements:
 
 
 class ListedProblems:
-    """The problems of a file, in its order; on disk.
-
-    Args:
-        path: a dataset or a file of problems; nodes that it has are passed over.
-        on_error: what a bad row does.
-        report: filled with the counts of rows.
-        folder: where they lie.
-        split: put into each problem, where given.
-
-    Raises:
-        DataError: the file is bad.
-    """
+    """The problems of a file, in its order; on disk.  Nodes that they have are passed over."""
 
     def __init__(
         self,
@@ -404,9 +370,6 @@ class FoundProblems:
 
     Of what rows say of one thing, the first and the last in the order of the alphabet are kept.
     They stay in memory: where there are millions of problems, list them in a file.
-
-    Args:
-        split: put into each problem, where given.
     """
 
     def __init__(self, split: Literal["train", "test"] | None = None) -> None:
@@ -521,15 +484,8 @@ class Workspace:
     def open_journal(self, extractor: Row) -> tuple[int, bool]:
         """Open the journal of an extractor; another one, or another of its settings, has its own.
 
-        Args:
-            extractor: name, version and thresholds.
-
         Returns:
             How many extractions an earlier run left, and whether there are some of others.
-
-        Raises:
-            InputError: it cannot be opened.
-            DataError: it is damaged.
         """
         path = self.folder / f"extraction-{digest(extractor)}.jsonl"
         others = any(one != path for one in self._journals())
@@ -546,8 +502,6 @@ class Workspace:
         """Keep an extraction in the journal; one that is there already stays.
 
         Args:
-            chosen: the problem.
-            extraction: what was made of it.
             durable: bring it to disk at once, because it was paid for.
         """
         assert self._journal is not None, "the journal is open"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from consensusbench.extraction.types import CorrectRollout, Dropped, Extraction
@@ -39,8 +39,6 @@ class UsedRollout:
     """A rollout that was looked at, without its text.
 
     Attributes:
-        rollout_id: its name, unique among those of its problem.
-        model: who wrote it, empty where unknown.
         sampling: how it was sampled, as far as its row says so.
     """
 
@@ -73,7 +71,7 @@ class ProblemRollouts:
     provenance: Row
 
     def to_row(self) -> Row:
-        """Return what files say of it beside the problem itself."""
+        """Return what files say of it beside the problem."""
         return {
             "correct_rollouts": self.correct,
             "rollouts": [one.to_row() for one in self.sampled],
@@ -84,13 +82,7 @@ class ProblemRollouts:
 
 @dataclass(frozen=True, slots=True)
 class ProblemTask:
-    """The work on one problem.
-
-    Attributes:
-        chosen: the problem, and which rollouts.
-        rollouts: those with their texts; empty where the extraction is given.
-        extraction: what stage 2 made of them, None where that is still to be done.
-    """
+    """The work on one problem: its rollouts with their texts, or the extraction made of them."""
 
     chosen: ProblemRollouts
     rollouts: tuple[CorrectRollout, ...] = ()
@@ -104,27 +96,16 @@ class ProblemTask:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A problem that does not come into the dataset.
-
-    Attributes:
-        problem: without nodes.
-        reason: for counting.
-        detail: one clause for a person, naming value and limit.
-        stage: where that was found.
-    """
+    """A problem that does not come into the dataset, and one clause for a person on why."""
 
     problem: Problem
     reason: ExclusionReason
     detail: str
     stage: Stage = "select"
 
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no result: a word for counting, and one clause."""
-
-    reason: Literal["time_limit", "failed"]
-    detail: str
+    def why(self) -> Row:
+        """Return what files say of it beside the problem."""
+        return {"stage": self.stage, "reason": self.reason, "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +113,17 @@ class Outcome:
     """What became of a task.
 
     Attributes:
-        chosen: the problem, and which rollouts were looked at.
         extraction: stage 2; None where it failed.
         nodes: stage 3; None where it failed or was not asked for.
         dropped: by stage 3.
-        failure: why something is missing.
         extract_s: seconds that stage 2 took, 0 where it was given.
-        refine_s: seconds that stage 3 took.
     """
 
     chosen: ProblemRollouts
     extraction: Extraction | None = None
     nodes: tuple[Node, ...] | None = None
     dropped: tuple[Dropped, ...] = ()
-    failure: Failure | None = None
+    failure: Excluded | None = None
     extract_s: float = 0.0
     refine_s: float = 0.0
 
@@ -204,19 +182,13 @@ class RolloutCounts:
     correct: int = 0
     used: int = 0
 
-    def to_json(self) -> Row:
-        """Return the counts as plain values."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class ProblemCounts:
     """What became of the problems; written and excluded ones add up to all.
 
     Attributes:
-        written: problems in the output, by data source.
-        nodes: their nodes, by data source.
-        excluded: by reason.
+        written: problems in the output, by data source; so are ``nodes``.
         examples: the first problem of each reason, with its detail.
         nodes_per_problem: how many problems have so many nodes.
         dropped: conclusions that are no node, by stage and reason.

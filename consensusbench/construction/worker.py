@@ -24,9 +24,10 @@ from typing import BinaryIO
 from consensusbench.construction.types import (
     CLOCK_FACTOR,
     DEFAULT_TIME_LIMIT_S,
-    Failure,
+    Excluded,
     Outcome,
     ProblemTask,
+    Stage,
 )
 from consensusbench.extraction.types import Candidate, Extraction, Extractor, Refiner
 from consensuspr.data import Node
@@ -73,7 +74,8 @@ def run_task(stages: Stages, task: ProblemTask) -> Outcome:
             traceback.print_exc()
         known = isinstance(error, ConsensusPRError)
         detail = str(error) if known else f"{type(error).__name__}: {error}"
-        failure = Failure("failed", detail)
+        stage: Stage = "extract" if extraction is None else "refine"
+        failure = Excluded(task.chosen.problem, "failed", detail, stage)
         return Outcome(task.chosen, extraction, failure=failure, extract_s=extract_s)
     refine_s = time.perf_counter() - start
     return Outcome(task.chosen, extraction, nodes, refined.dropped, None, extract_s, refine_s)

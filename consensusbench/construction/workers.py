@@ -40,11 +40,12 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import IO, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from consensusbench.construction.types import (
     CLOCK_FACTOR,
-    Failure,
+    Excluded,
+    ExclusionReason,
     Finished,
     Item,
     Outcome,
@@ -89,19 +90,36 @@ PART_CHARS = 4 << 20
 _COLUMN = "part"
 
 
+_Value = TypeVar("_Value")
+
+
+def batches(
+    values: Iterable[_Value], size_of: Callable[[_Value], tuple[int, int]], most: int, length: int
+) -> Iterator[list[_Value]]:
+    """Yield values in order, together until their sizes come to a number or to a length."""
+    batch: list[_Value] = []
+    number_left, length_left = most, length
+    for value in values:
+        batch.append(value)
+        number, size = size_of(value)
+        number_left, length_left = number_left - number, length_left - size
+        if number_left <= 0 or length_left <= 0:
+            yield batch
+            batch, number_left, length_left = [], most, length
+    if batch:
+        yield batch
+
+
 def in_order(
     items: Iterable[Item], submit: Callable[[ProblemTask], Future[Outcome]], window: int
 ) -> Iterator[Finished]:
-    """Yield what became of each item, in order.
+    """Yield what became of each item, in order; what is finished passes through.
 
     Args:
-        items: tasks are submitted as room comes up; what is finished passes through.
+        items: taken as room comes up.
         submit: begins the work on a task.
         window: items that may be under way, or wait for one before them, while their texts are
             within :data:`MAX_WAITING_CHARS`.
-
-    Raises:
-        Whatever a future raises.
     """
     waiting: deque[tuple[Future[Outcome] | Finished, int]] = deque()
     num_chars = 0
@@ -113,7 +131,7 @@ def in_order(
         return entry.result() if isinstance(entry, Future) else entry
 
     for item in items:
-        size = item.num_chars if isinstance(item, ProblemTask) else 0
+        size = _num_chars(item)
         while waiting and (
             len(waiting) >= window
             or num_chars + size > MAX_WAITING_CHARS
@@ -126,16 +144,16 @@ def in_order(
         yield first()
 
 
+def _num_chars(item: Item) -> int:
+    return item.num_chars if isinstance(item, ProblemTask) else 0
+
+
 def _is_done(entry: Future[Outcome] | Finished) -> bool:
     return not isinstance(entry, Future) or entry.done()
 
 
 class WorkerProcess:
-    """One worker, given one task at a time; started at the first.
-
-    Args:
-        stages: the same for all tasks.
-    """
+    """One worker, given one task at a time; started at the first."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -158,9 +176,8 @@ class WorkerProcess:
             except (OSError, EOFError, pickle.UnpicklingError):
                 code = self._end()
             if -code in _TIME_IS_UP:
-                return Outcome(task.chosen, failure=self._time_limit(-code))
-        detail = f"its worker process {_how(code)}, twice"
-        return Outcome(task.chosen, failure=Failure("failed", detail))
+                return _failed(task, "time_limit", self._time_limit(-code))
+        return _failed(task, "failed", f"its worker process {_how(code)}, twice")
 
     def kill(self) -> None:
         """End the process for good, also under a running :meth:`run` of another thread."""
@@ -175,11 +192,11 @@ class WorkerProcess:
         if self._process is not None:
             self._end()
 
-    def _time_limit(self, number: int) -> Failure:
+    def _time_limit(self, number: int) -> str:
         limit = self._stages.time_limit_s
         if number == signal.SIGPROF:
-            return Failure("time_limit", f"took more than {limit:g} s of processor time")
-        return Failure("time_limit", f"was not done after {CLOCK_FACTOR * limit:g} s")
+            return f"took more than {limit:g} s of processor time"
+        return f"was not done after {CLOCK_FACTOR * limit:g} s"
 
     def _start(self) -> subprocess.Popen[bytes]:
         # A worker sees the packages that this process sees, however they came onto the path.
@@ -227,6 +244,11 @@ class WorkerProcess:
             return process.wait()
 
 
+def _failed(task: ProblemTask, reason: ExclusionReason, detail: str) -> Outcome:
+    failure = Excluded(task.chosen.problem, reason, detail, "extract")
+    return Outcome(task.chosen, failure=failure)
+
+
 def _answer(process: subprocess.Popen[bytes], question: object) -> object:
     assert process.stdin is not None and process.stdout is not None
     pickle.dump(question, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
@@ -245,16 +267,7 @@ def _how(code: int) -> str:
 
 
 def work_here(items: Iterable[Item], stages: Stages, workers: int) -> Stream:
-    """Work on tasks in worker processes of this machine.
-
-    Args:
-        items: at most :data:`WINDOW` a worker are taken ahead.
-        stages: what is done with each.
-        workers: processes, 1 or more.
-
-    Raises:
-        ConsensusPRError: a worker cannot be started.
-    """
+    """Work on tasks in worker processes of this machine; closing it ends them."""
     everyone = [WorkerProcess(stages) for _ in range(workers)]
     idle = deque(everyone)
 
@@ -296,10 +309,6 @@ def ask_model(
             after the last.
         in_flight: problems that are extracted at once.
         keep: called with each extraction as soon as it is there.
-
-    Raises:
-        BudgetSpent: a limit leaves no further request; what is done is kept.
-        ModelNoAccess: the model takes no request at all.
     """
     extracting = _Extracting(in_flight, keep)
 
@@ -319,9 +328,6 @@ def ask_model(
             raise
         finally:
             extracting.begin(extracting.close()).result()
-
-
-_Value = TypeVar("_Value")
 
 
 class _Extracting:
@@ -379,7 +385,7 @@ class _Extracting:
                 self._over = error
                 raise
             except ConsensusPRError as error:
-                return Outcome(task.chosen, failure=Failure("failed", str(error)))
+                return _failed(task, "failed", str(error))
             self._keep(task.chosen, extraction)
             return Outcome(task.chosen, extraction, extract_s=time.perf_counter() - start)
 
@@ -393,11 +399,9 @@ def work_on_ray(items: Iterable[Item], stages: Stages, folder: Path) -> Stream:
     """Work on tasks on a Ray cluster.
 
     Connects to the cluster that ``RAY_ADDRESS`` names or that runs on this machine, and starts
-    one on this machine where there is none.
+    one on this machine where there is none.  All items are taken before the first is worked on.
 
     Args:
-        items: all are taken before the first is worked on.
-        stages: what is done with each.
         folder: of this machine, for the file of tasks.
 
     Raises:
@@ -407,9 +411,11 @@ def work_on_ray(items: Iterable[Item], stages: Stages, folder: Path) -> Stream:
     ray = require_ray()
     require_ray("ray.data")
     with tempfile.NamedTemporaryFile(prefix="tasks-", dir=folder) as tasks:
-        if not _write_parts(items, tasks):
-            return
+        for part in batches(items, lambda item: (1, _num_chars(item)), PART_PROBLEMS, PART_CHARS):
+            pickle.dump(part, tasks, protocol=pickle.HIGHEST_PROTOCOL)
         tasks.flush()
+        if not os.path.getsize(tasks.name):
+            return
         if not ray.is_initialized():
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
         # Its plans and bars are of no interest; what fails is raised.
@@ -453,23 +459,6 @@ def _finished_parts(ray: Any, path: str, stages: Stages) -> Any:
         )
 
 
-def _write_parts(items: Iterable[Item], stream: IO[bytes]) -> int:
-    """Write items in parts that are bounded in number and length; return how many parts."""
-    part: list[Item] = []
-    num_chars = parts = 0
-    for item in items:
-        part.append(item)
-        if isinstance(item, ProblemTask):
-            num_chars += item.num_chars
-        if len(part) >= PART_PROBLEMS or num_chars >= PART_CHARS:
-            pickle.dump(part, stream, protocol=pickle.HIGHEST_PROTOCOL)
-            part, num_chars, parts = [], 0, parts + 1
-    if part:
-        pickle.dump(part, stream, protocol=pickle.HIGHEST_PROTOCOL)
-        parts += 1
-    return parts
-
-
 def _read_parts(batch: Any) -> Iterator[Any]:
     with open(batch.column("path")[0].as_py(), "rb") as stream:
         while True:
@@ -481,11 +470,7 @@ def _read_parts(batch: Any) -> Iterator[Any]:
 
 
 class _RayWorker:
-    """Works on parts on one core.
-
-    Args:
-        stages: pickled, what is done with each task.
-    """
+    """Works on parts on one core."""
 
     def __init__(self, stages: bytes) -> None:
         self._worker = WorkerProcess(pickle.loads(stages))

@@ -48,7 +48,7 @@ from enum import Enum
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -119,10 +119,7 @@ REPLY_SCHEMA: dict[str, Any] = {
                 "required": ["label", "type", "expressions", "rewritten", "solutions"],
                 "properties": {
                     "label": {"type": "string"},
-                    "type": {
-                        "type": "string",
-                        "enum": ["equation", "value", "proposition", "expression"],
-                    },
+                    "type": {"type": "string", "enum": list(get_args(NodeType))},
                     "expressions": {"type": "array", "items": {"type": "string"}},
                     "rewritten": {"type": "array", "items": {"type": "string"}},
                     "solutions": {"type": "array", "items": {"type": "integer"}},
@@ -156,7 +153,17 @@ logger = logging.getLogger(__name__)
 
 
 Structured: TypeAlias = Literal["auto", "json_schema", "off"]
-_STRUCTURED = ("auto", "json_schema", "off")
+_STRUCTURED = get_args(Structured)
+_RANGES = {
+    "min_support": (1, 1_000),
+    "max_nodes": (1, 64),
+    "max_wordings": (1, 64),
+    "max_wording_chars": (8, 512),
+    "max_prompt_rollouts": (2, 64),
+    "max_prompt_chars": (1_000, 4_000_000),
+    "max_reply_chars": (1_000, 4_000_000),
+    "re_asks": (0, 10),
+}
 
 
 def _number_or_server(value: object) -> object:
@@ -203,25 +210,16 @@ class LlmSettings:
     structured: Structured = "auto"
 
     def __post_init__(self) -> None:
-        self._within("min_support", 1, 1_000)
-        self._within("max_nodes", 1, 64)
-        self._within("max_wordings", 1, 64)
-        self._within("max_wording_chars", 8, 512)
-        self._within("max_prompt_rollouts", 2, 64)
-        self._within("max_prompt_chars", 1_000, 4_000_000)
-        self._within("max_reply_chars", 1_000, 4_000_000)
-        self._within("re_asks", 0, 10)
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(f"{name} must be from {low} to {high}, got {value!r}")
         if self.temperature is not None and not 0.0 <= self.temperature <= 10.0:
             raise InputError(f"temperature must be from 0 to 10, got {self.temperature!r}")
         if self.structured not in _STRUCTURED:
             raise InputError(
                 f"structured must be one of {', '.join(_STRUCTURED)}, got {self.structured!r}"
             )
-
-    def _within(self, name: str, low: int, high: int) -> None:
-        value = getattr(self, name)
-        if not low <= value <= high:
-            raise InputError(f"{name} must be from {low} to {high}, got {value!r}")
 
     def provenance(self) -> Row:
         """Return all of it, as it is recorded in a dataset."""
@@ -232,23 +230,13 @@ class LlmSettings:
 
 
 def first_messages(quotation: str, max_nodes: int) -> list[Message]:
-    """Return the question about one problem.
-
-    Args:
-        quotation: problem and rollouts, see :func:`quoting.quote`.
-        max_nodes: nodes to ask for at most.
-    """
+    """Return the question about one problem, quoted by :func:`quote`."""
     question = Template(_text("extract")).substitute(quotation=quotation, max_nodes=max_nodes)
     return [Message("system", _text("system")), Message("user", question)]
 
 
 def again_messages(reply: str, fault: str) -> list[Message]:
-    """Return the turns that send a malformed reply back.
-
-    Args:
-        reply: as the model gave it.
-        fault: what is wrong with it, one clause.
-    """
+    """Return the turns that send a malformed reply back, with one clause on its fault."""
     echoed = clip_middle(reply, MAX_ECHOED_CHARS).encode("utf-8", "replace").decode()
     return [
         # Servers refuse an empty turn.
@@ -289,8 +277,6 @@ def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) 
     """Return the problem and the rollouts between marked lines.
 
     Args:
-        problem: whose text is quoted.
-        rollouts: to quote, all of them.
         max_chars: bound on the quoted texts together, marks not counted.
     """
     statement = clip_middle(_sendable(problem.problem).strip(), max_chars // _PROBLEM_SHARE)
@@ -397,12 +383,8 @@ class _ClaimedNodes(BaseModel):
 def read_reply(reply: Reply, max_chars: int) -> list[ClaimedNode]:
     """Return the nodes that a reply lists.
 
-    Args:
-        reply: as the server sent it.
-        max_chars: a longer text is not read.
-
     Raises:
-        MalformedReplyError: it holds no object of the form asked for.
+        MalformedReplyError: it holds no object of the form asked for, or is longer.
     """
     # Servers that split off the thinking sometimes take all of a reply for it.
     text = reply.text if reply.text.strip() else reply.reasoning or ""
@@ -557,7 +539,6 @@ class _Stated:
     """A wording that correct rollouts state.
 
     Attributes:
-        wording: what can be proved about it.
         literal: mentions of just this wording.
         reached: mentions of it and of its derived forms.
     """
@@ -572,7 +553,6 @@ class _Claim:
     """One claimed node and what became of its wordings.
 
     Attributes:
-        node: as the model lists it.
         stated: wordings that some correct rollout states.
         unseen: those that none does; good only if equal to one that is stated.
         out: the others, by fault.
@@ -626,7 +606,7 @@ def check_nodes(
 
     Args:
         claimed: as a reply lists them.
-        problem: the problem, with its ground truth for ``is_final``.
+        problem: its text supports nothing; its ground truth decides ``is_final``.
         rollouts: all correct rollouts, those included that the model was not shown.
         settings: thresholds.
     """
@@ -1020,7 +1000,6 @@ class _Turn:
     Attributes:
         problem_id: whom it is about; two problems never share a reply.
         run: how many earlier runs ended without a usable reply.
-        messages: the conversation so far.
     """
 
     problem_id: str

@@ -145,48 +145,9 @@ def gives_number(expression: str) -> bool:
     )
 
 
-def refine(
-    problem: Problem, extraction: Extraction, rollouts: int, settings: RefineSettings
-) -> Extraction:
-    """Return the nodes of a problem in order of position, and everything dropped so far.
-
-    Args:
-        problem: without nodes; its text is what a restatement restates.
-        extraction: of stage 2.
-        rollouts: correct rollouts that stage 2 looked at.
-        settings: the thresholds.
-    """
-    dropped: list[Dropped] = []
-
-    def keep(
-        candidates: Sequence[Candidate], reason: str, fault: Callable[[Candidate], str | None]
-    ) -> list[Candidate]:
-        kept = []
-        for candidate in candidates:
-            detail = fault(candidate)
-            if detail is None:
-                kept.append(candidate)
-            else:
-                dropped.append(_dropped(candidate, reason, detail))
-        return kept
-
-    left = _without_echo(problem, extraction.candidates, dropped)
-    left = keep(left, "support", lambda one: _too_rare(one, rollouts, settings))
-    left = keep(left, "trivial", _trivial)
-    left = keep(left, "not distinctive", lambda one: _too_little(one, settings.min_information))
-    ranked = sorted(left, key=lambda one: (-_worth(one, rollouts), one.position, one.label))
-    ranked = _without_pieces(ranked, dropped)
-    ranked = _few_finals(ranked, settings.max_finals, dropped)
-    for one in ranked[settings.max_nodes :]:
-        detail = f"{settings.max_nodes} others say more or are reached more often"
-        dropped.append(_dropped(one, "beyond the maximum", detail))
-    chosen = sorted(ranked[: settings.max_nodes], key=lambda one: (one.position, one.label))
-    return Extraction(tuple(chosen), (*extraction.dropped, *dropped))
-
-
 @dataclass(frozen=True, slots=True)
 class PaperRefiner:
-    """:func:`refine` as a build calls it."""
+    """Chooses the nodes of a problem by the steps of this module, in their order."""
 
     settings: RefineSettings = field(default_factory=RefineSettings)
 
@@ -198,28 +159,57 @@ class PaperRefiner:
         return self.settings.provenance()
 
     def refine(self, problem: Problem, extraction: Extraction, rollouts: int) -> Extraction:
-        return refine(problem, extraction, rollouts, self.settings)
+        """Return the nodes in order of position, and everything dropped so far."""
+        settings = self.settings
+        dropped: list[Dropped] = []
+
+        def sift(
+            candidates: Sequence[Candidate],
+            reason: str,
+            judge: Callable[[Candidate], Candidate | str],
+        ) -> list[Candidate]:
+            """Keep what the judge returns; where that is a sentence, it says why one goes."""
+            kept = []
+            for one in candidates:
+                judged = judge(one)
+                if isinstance(judged, Candidate):
+                    kept.append(judged)
+                else:
+                    of = (one.label, one.expressions, one.support)
+                    dropped.append(Dropped("refine", reason, judged, *of))
+            return kept
+
+        left = sift(
+            extraction.candidates, "restates the problem", lambda one: _without_echo(problem, one)
+        )
+        left = sift(left, "support", lambda one: _too_rare(one, rollouts, settings) or one)
+        left = sift(left, "trivial", lambda one: _trivial(one) or one)
+        left = sift(
+            left, "not distinctive", lambda one: _too_little(one, settings.min_information) or one
+        )
+        ranked = sorted(left, key=lambda one: (-_worth(one, rollouts), one.position, one.label))
+        pieces = _pieces(ranked)
+        ranked = sift(ranked, "implied", lambda one: pieces.get(id(one), one))
+        finals = [one for one in ranked if one.is_final][: settings.max_finals]
+        detail = f"{settings.max_finals} others state the final answer"
+        ranked = sift(
+            ranked,
+            "restates the answer",
+            lambda one: detail if one.is_final and one not in finals else one,
+        )
+        best = ranked[: settings.max_nodes]
+        beaten = f"{settings.max_nodes} others say more or are reached more often"
+        sift(ranked[settings.max_nodes :], "beyond the maximum", lambda one: beaten)
+        chosen = sorted(best, key=lambda one: (one.position, one.label))
+        return Extraction(tuple(chosen), (*extraction.dropped, *dropped))
 
 
-def _dropped(one: Candidate, reason: str, detail: str) -> Dropped:
-    return Dropped("refine", reason, detail, one.label, one.expressions, one.support)
-
-
-def _without_echo(
-    problem: Problem, candidates: Sequence[Candidate], dropped: list[Dropped]
-) -> list[Candidate]:
-    """Take away what the problem's own text states; a candidate keeps its other wordings."""
-    kept: list[Candidate] = []
-    for one in candidates:
-        expressions, derived = beyond(problem.problem, one.expressions, one.derived)
-        if (expressions, derived) == (one.expressions, one.derived):
-            kept.append(one)
-        elif one.label in expressions:
-            kept.append(replace(one, expressions=expressions, derived=derived))
-        else:
-            detail = "it stands in the text of the problem"
-            dropped.append(_dropped(one, "restates the problem", detail))
-    return kept
+def _without_echo(problem: Problem, one: Candidate) -> Candidate | str:
+    """Take away the wordings that the problem's own text states, or all where its label is one."""
+    expressions, derived = beyond(problem.problem, one.expressions, one.derived)
+    if one.label in expressions or (expressions, derived) == (one.expressions, one.derived):
+        return replace(one, expressions=expressions, derived=derived)
+    return "it stands in the text of the problem"
 
 
 def _too_rare(one: Candidate, rollouts: int, settings: RefineSettings) -> str | None:
@@ -241,27 +231,28 @@ def _too_little(one: Candidate, least: float) -> str | None:
     return f"information {information:g}, {least:g} are needed"
 
 
-def _without_pieces(candidates: Sequence[Candidate], dropped: list[Dropped]) -> list[Candidate]:
-    """Of two candidates one of which implies the other, keep the one that comes first.
+def _pieces(candidates: Sequence[Candidate]) -> dict[int, str]:
+    """Return why candidates go one of which implies a better one, or is implied by it.
 
     A candidate implies another that stands in all of its wordings: whoever reaches it gets both.
 
     Args:
         candidates: best first.
-        dropped: taken-away candidates are added.
+
+    Returns:
+        Sentences by ``id`` of the candidate.
     """
     implied = _implied(candidates)
     kept: list[int] = []
+    pieces: dict[int, str] = {}
     for index, one in enumerate(candidates):
-        whole = next(
-            (other for other in kept if other in implied[index] or index in implied[other]), None
-        )
+        near = (other for other in kept if other in implied[index] or index in implied[other])
+        whole = next(near, None)
         if whole is None:
             kept.append(index)
         else:
-            detail = f"implies or is implied by {candidates[whole].label!r}"
-            dropped.append(_dropped(one, "implied", detail))
-    return [candidates[index] for index in kept]
+            pieces[id(one)] = f"implies or is implied by {candidates[whole].label!r}"
+    return pieces
 
 
 def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
@@ -280,20 +271,6 @@ def _implied(candidates: Sequence[Candidate]) -> list[set[int]]:
             if count == len(candidates[index].expressions):
                 implied[index].add(part)
     return implied
-
-
-def _few_finals(ranked: Sequence[Candidate], limit: int, dropped: list[Dropped]) -> list[Candidate]:
-    """Keep the best nodes that state the final answer; the rest restate it."""
-    kept: list[Candidate] = []
-    finals = 0
-    for one in ranked:
-        finals += one.is_final
-        if one.is_final and finals > limit:
-            detail = f"{limit} others state the final answer"
-            dropped.append(_dropped(one, "restates the answer", detail))
-        else:
-            kept.append(one)
-    return kept
 
 
 def _worth(one: Candidate, rollouts: int) -> float:

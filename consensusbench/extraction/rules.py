@@ -34,11 +34,13 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from consensusbench.extraction.statements import (
     Truth,
+    cut_outside_brackets,
     forms_beyond,
+    lonely_brackets,
     normal_form,
     statement_structure,
     states_answer,
@@ -114,7 +116,6 @@ class RulesSettings:
 
 RELATIONS = "=<>≤≥≈≡"
 _SEPARATORS = ",;:"
-_PARTNER = {")": "(", "]": "[", "}": "{"}
 _RELATION = re.compile(f"[{RELATIONS}≠]")
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
@@ -125,20 +126,8 @@ _FRACTION = re.compile(r"\d{1,3}/\d")
 MAX_SIDES = 16
 
 
-class Chain(NamedTuple):
-    """``sides[0] relations[0] sides[1] ...`` as they stand in the normal form.
-
-    Attributes:
-        sides: at least two, none empty, no two neighbours alike.
-        relations: one fewer, each of :data:`RELATIONS`.
-    """
-
-    sides: tuple[str, ...]
-    relations: str
-
-
 class Link(NamedTuple):
-    """Two neighbours of a chain and what joins them: the smallest statement."""
+    """Two sides, neither empty nor alike, and one of :data:`RELATIONS` between them."""
 
     left: str
     relation: str
@@ -155,19 +144,18 @@ def prose_of(response: str) -> str:
     return _TAG.sub("\n", _FENCE.sub("\n", response))
 
 
+# The links of ``a=b=c`` are ``a=b`` and ``b=c``; at least one.
+Chain: TypeAlias = tuple[Link, ...]
+
+
 def read_chains(response: str) -> Iterator[Chain]:
     """Yield the chains of a response in order, repetitions included."""
     tokens = normalize(prose_of(response)).split()
     for index, token in enumerate(tokens):
         if _RELATION.search(token):
-            for piece in _pieces(_completed(tokens, index)):
+            run = _completed(tokens, index)
+            for piece, _ in cut_outside_brackets(run, _SEPARATORS, lonely_brackets(run)):
                 yield from _chains(piece)
-
-
-def links_of(chain: Chain) -> Iterator[Link]:
-    """Yield the neighbours of a chain."""
-    for place, relation in enumerate(chain.relations):
-        yield Link(chain.sides[place], relation, chain.sides[place + 1])
 
 
 def _completed(tokens: list[str], index: int) -> str:
@@ -180,40 +168,11 @@ def _completed(tokens: list[str], index: int) -> str:
     return token
 
 
-def _pieces(token: str) -> Iterator[str]:
-    """Yield what stands between the separators and the brackets that have no partner."""
-    cuts = _lonely_brackets(token)
-    depth = start = 0
-    for place, character in enumerate(token):
-        if place in cuts or (not depth and character in _SEPARATORS):
-            yield token[start:place]
-            start = place + 1
-        elif character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-    yield token[start:]
-
-
-def _lonely_brackets(token: str) -> set[int]:
-    opened: list[int] = []
-    lonely: set[int] = set()
-    for place, character in enumerate(token):
-        if character in "([{":
-            opened.append(place)
-        elif character in ")]}":
-            if opened and token[opened[-1]] == _PARTNER[character]:
-                opened.pop()
-            else:
-                lonely.add(place)
-    return lonely.union(opened)
-
-
 def _chains(piece: str) -> Iterator[Chain]:
     """Yield the chains of a piece: more than one where a side is missing or ``≠`` joins two."""
     sides: list[str] = []
     relations: list[str] = []
-    for side, relation in _sides(piece):
+    for side, relation in cut_outside_brackets(piece, RELATIONS + "≠"):
         side = side.strip(".?! ")
         if not side or side[0] in "*/^" or side[-1] in "+-*/^":  # an operand is missing
             yield from _chain(sides, relations)
@@ -233,21 +192,7 @@ def _chains(piece: str) -> Iterator[Chain]:
 def _chain(sides: list[str], relations: list[str]) -> Iterator[Chain]:
     if len(sides) > 1:
         # The last relation is the one that follows the last side.
-        yield Chain(tuple(sides[:MAX_SIDES]), "".join(relations[: min(len(sides), MAX_SIDES) - 1]))
-
-
-def _sides(piece: str) -> Iterator[tuple[str, str]]:
-    """Yield each side with the relation that follows it; the last one with none."""
-    depth = start = 0
-    for place, character in enumerate(piece):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif not depth and _RELATION.match(character):
-            yield piece[start:place], character
-            start = place + 1
-    yield piece[start:], ""
+        yield tuple(map(Link, sides, relations, sides[1:MAX_SIDES]))
 
 
 # Conclusions: what statements say.
@@ -265,13 +210,11 @@ class Conclusion(NamedTuple):
     """A statement of one rollout.
 
     Attributes:
-        kind: what it does with its value.
         structure: equal for statements that differ in the order of operands and sides only.
         value: what it gives, None for a formula.
         is_worded: it names a quantity by a word, as in ``total = 18``; a wording, and never a
             conclusion by itself.
         chain: number of the chain that it stands in, counted through the rollout.
-        wording: as written.
         position: of its first mention in the response, from 0 to 1.
     """
 
@@ -299,7 +242,7 @@ def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:
     """Return each link with the number of the first chain that holds it."""
     links: dict[Link, int] = {}
     for number, chain in enumerate(read_chains(response)):
-        for link in links_of(chain):
+        for link in chain:
             if sum(map(len, link)) <= settings.max_statement_chars:
                 links.setdefault(link, number)
         if len(links) >= settings.max_statements:
@@ -344,7 +287,7 @@ def _says_nothing(statement: Statement) -> bool:
     """Tell whether it is arithmetic without a result (30+40=35*2) or without a step (5=5.0)."""
     if None in [evaluate(side) for side in statement.sides]:
         return False
-    literals = sum(map(_is_literal, statement.sides))
+    literals = sum(isinstance(side, Number) for side in statement.sides)
     fractions = sum(value_in_lowest_terms(side) is not None for side in statement.sides)
     return literals == 2 or (not literals and fractions != 1)
 
@@ -354,7 +297,9 @@ def _judge(statement: Statement) -> tuple[ConclusionKind, Fraction | None]:
     if statement.relations[0] not in ("=", "≈") or statement.tail:
         return ConclusionKind.FORMULA, None
     # 10/3=3.33 gives what is written, not what it should be.
-    results = sorted(((left, right), (right, left)), key=lambda pair: not _is_literal(pair[1]))
+    results = sorted(
+        ((left, right), (right, left)), key=lambda pair: not isinstance(pair[1], Number)
+    )
     for side, result in results:
         # A number, not something to compute: "total = 12+6" does not say 18.
         value = value_in_lowest_terms(result)
@@ -363,10 +308,6 @@ def _judge(statement: Statement) -> tuple[ConclusionKind, Fraction | None]:
         if value is not None and is_constant(side):
             return ConclusionKind.COMPUTED, value
     return ConclusionKind.FORMULA, None
-
-
-def _is_literal(tree: Expression) -> bool:
-    return isinstance(tree, Number)
 
 
 def _is_name(side: Expression) -> bool:
@@ -408,13 +349,11 @@ MIN_DISTINCTIVE_WHOLE = 1000
 
 
 class Phrase(NamedTuple):
-    """A number of a response with the words that make it a quantity.
+    """A number of a response with the words that make it a quantity, or alone.
 
     Attributes:
-        value: the number.
         words: the phrase as it stands in the normal form.
         position: of its first mention, as a share of the normal form.
-        is_bare: the number stands alone.
     """
 
     value: Fraction
@@ -427,7 +366,6 @@ def read_phrases(response: str, limit: int) -> list[Phrase]:
     """Return the distinct phrases and distinctive numbers of a response.
 
     Args:
-        response: its text.
         limit: on the numbers with a word behind them, with a word before them and alone that
             are looked at, each from the beginning.
     """
@@ -515,11 +453,7 @@ class _Statement:
 
 
 def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
-    """Return the clusters of the conclusions of several rollouts, best supported first.
-
-    Args:
-        read: (n_rollouts,) what each rollout concludes.
-    """
+    """Return the clusters of what each rollout concludes, best supported first."""
     by_value: dict[Fraction, list[_Statement]] = {}
     clusters: list[Cluster] = []
     for statement in _statements(read):
@@ -535,14 +469,13 @@ def cluster(read: Sequence[Sequence[Conclusion]]) -> list[Cluster]:
 
 
 def add_phrases(clusters: Iterable[Cluster], read: Sequence[Sequence[Phrase]]) -> list[Cluster]:
-    """Give each phrase to the cluster of its value, and return clusters of what is left.
+    """Give the phrases of each rollout to the cluster of their value.
 
     Where several clusters give a value, the best supported one is the likeliest to be meant.
     A digit with a word needs two rollouts: "7 days" may be any week.
 
     Args:
         clusters: of :func:`cluster`, best supported first; changed.
-        read: (n_rollouts,) the phrases of each rollout.
 
     Returns:
         Clusters of bare numbers that no formula gives.
@@ -626,12 +559,7 @@ class RulesExtractor:
         return self.settings.provenance()
 
     def extract(self, problem: Problem, rollouts: Sequence[CorrectRollout]) -> Extraction:
-        """Return the conclusions that enough rollouts state, in order of their position.
-
-        Args:
-            problem: its text and ground truth are used.
-            rollouts: correct ones.
-        """
+        """Return the conclusions that enough rollouts state, in order of their position."""
         clusters = cluster([read_conclusions(one, self.settings) for one in rollouts])
         clusters += self._phrased(clusters, problem, rollouts)
         # What one rollout alone wrote may still be found in others by an equal form.

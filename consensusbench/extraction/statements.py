@@ -19,7 +19,7 @@ Nothing is evaluated from text: the core's parser reads it, with its limits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -75,7 +75,6 @@ class Wording:
     """One way of writing a statement, with what tells whether another says the same.
 
     Attributes:
-        text: as written.
         normal: its normal form without punctuation at the ends; empty where nothing is left.
         derived: the core's forms of it as text.
         is_chain: it has more than two sides; its derived forms then hold parts of it, which
@@ -106,6 +105,46 @@ def read_wording(text: str) -> Wording:
 def normal_form(text: str) -> str:
     """Return the normal form as a matcher searches for it."""
     return normalize(text).strip(_PUNCTUATION)
+
+
+_OPENING = {")": "(", "]": "[", "}": "{"}
+
+
+def lonely_brackets(text: str) -> set[int]:
+    """Return the places of brackets without a partner."""
+    opened: list[int] = []
+    lonely: set[int] = set()
+    for place, character in enumerate(text):
+        if character in "([{":
+            opened.append(place)
+        elif character in ")]}":
+            if opened and text[opened[-1]] == _OPENING[character]:
+                opened.pop()
+            else:
+                lonely.add(place)
+    return lonely.union(opened)
+
+
+def cut_outside_brackets(
+    text: str, signs: str, everywhere: Container[int] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield what stands between signs outside brackets, with the sign behind it.
+
+    Args:
+        text: of any kind; linear in its length.
+        signs: characters, no brackets.
+        everywhere: places that are cut within brackets too.
+    """
+    depth = start = 0
+    for place, character in enumerate(text):
+        if place in everywhere or (not depth and character in signs):
+            yield text[start:place], character
+            start = place + 1
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+    yield text[start:], ""
 
 
 def say_the_same(a: Wording, b: Wording) -> bool:
@@ -164,13 +203,8 @@ def _marks(wording: Wording) -> list[str]:
 def statement_structure(statement: Statement | None) -> str | None:
     """Return a text that is equal for statements which differ in nothing but order.
 
-    The order is that of the terms of a sum, the factors of a product, and the sides.
-
-    Args:
-        statement: as the core parses it; None for prose.
-
-    Returns:
-        None for prose, and for a number or symbol without a relation.
+    The order is that of the terms of a sum, the factors of a product, and the sides.  None for
+    prose, and for a number or symbol without a relation.
     """
     if statement is None:
         return None
@@ -234,11 +268,7 @@ class Truth(StrEnum):
 
 
 def truth_of(expression: str) -> Truth:
-    """Tell whether an expression is a true arithmetic statement.
-
-    Args:
-        expression: plain text or LaTeX, any string.
-    """
+    """Tell whether any string, plain text or LaTeX, is a true arithmetic statement."""
     expression = expression.strip(_AROUND)
     statement = parse_statement(expression)
     if statement is None or not statement.relations:
@@ -343,11 +373,7 @@ def states_answer(expression: str, ground_truth: str | None) -> bool:
     """Tell whether an expression says what the ground truth says.
 
     An equation does so if the answer is one of its sides, other text if the answer is its
-    last number or formula.
-
-    Args:
-        expression: plain text or LaTeX; read up to ``MAX_ANSWER_CHARS``.
-        ground_truth: the answer as a dataset gives it; None where unknown.
+    last number or formula.  Text is read up to ``MAX_ANSWER_CHARS``.
     """
     if ground_truth is None:
         return False

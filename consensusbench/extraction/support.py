@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from consensusbench.extraction.statements import normal_form
+from consensusbench.extraction.statements import lonely_brackets, normal_form
 from consensusbench.extraction.types import CorrectRollout
 from consensuspr.core import Hit, Matcher
 
@@ -21,8 +21,6 @@ MAX_WORDING_GROWTH = 4
 
 # Of the expressions of one matcher; the core's limit is 16 MiB of patterns.
 MAX_MATCHER_CHARS = 1 << 20
-
-_BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +41,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a node's mentions come to.
-
-    Attributes:
-        support: rollouts that state it.
-        num_models: distinct models among those.
-        position: median place of the first mention, from 0 to 1.
-    """
+    """What a node's mentions come to; the position is the median of the first ones, from 0 to 1."""
 
     support: int
     num_models: int
@@ -134,16 +126,6 @@ def _words(response: str, hit: Hit) -> str:
     """Return what stands at a hit, if it says as much by itself as the expression does."""
     expression = hit.expression.strip()
     words = response[hit.start : hit.end]
-    if len(words) > MAX_WORDING_GROWTH * max(16, len(expression)) or not _is_balanced(words):
+    if len(words) > MAX_WORDING_GROWTH * max(16, len(expression)) or lonely_brackets(words):
         return expression
     return words if normal_form(words) == normal_form(expression) else expression
-
-
-def _is_balanced(text: str) -> bool:
-    expected: list[str] = []
-    for character in text:
-        if character in "([{":
-            expected.append(character)
-        elif character in ")]}" and (not expected or expected.pop() != _BRACKETS[character]):
-            return False
-    return not expected

@@ -18,13 +18,7 @@ NodeType: TypeAlias = Literal["equation", "value", "proposition", "expression"]
 
 @dataclass(frozen=True, slots=True)
 class CorrectRollout:
-    """A rollout whose final answer was verified.
-
-    Attributes:
-        rollout_id: its name; unique among the rollouts of a problem.
-        model: who wrote it, empty where unknown.
-        response: its text.
-    """
+    """A rollout whose final answer was verified; its id is unique among those of its problem."""
 
     rollout_id: str
     model: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +394,7 @@ def test_every_rollout_is_accounted_for(tmp_path: Path) -> None:
     )
     counts = report.rollouts
     assert counts is not None
-    assert counts.to_json() == {
+    assert asdict(counts) == {
         "read": len(rollouts),
         "skipped": 0,
         "other_model": len(rollouts) - len(rows),
@@ -407,7 +407,7 @@ def test_every_rollout_is_accounted_for(tmp_path: Path) -> None:
         "correct": 10,
         "used": 10,
     }
-    total = sum(value for key, value in counts.to_json().items() if key not in ("read", "used"))
+    total = sum(value for key, value in asdict(counts).items() if key not in ("read", "used"))
     assert total == counts.read
 
 
@@ -440,7 +440,7 @@ def test_labels_are_trusted_where_asked_for(files: tuple[Path, Path], tmp_path: 
         )
     )
     assert report.rollouts is not None
-    assert report.rollouts.to_json() | {"read": 0, "used": 0} == {
+    assert asdict(report.rollouts) | {"read": 0, "used": 0} == {
         "read": 0, "skipped": 0, "other_model": 0, "unknown_problem": 0, "oversize": 0,
         "unusable_problem": 0, "repeated": 0, "incorrect": 6, "undecided": 1, "correct": 29,
         "used": 0,

@@ -8,11 +8,11 @@ import pytest
 
 from consensusbench.extraction import Candidate, Extraction
 from consensusbench.extraction.refine import (
+    PaperRefiner,
     RefineSettings,
     gives_number,
     information_of,
     is_identity,
-    refine,
 )
 from consensuspr.data import Problem
 from consensuspr.errors import InputError
@@ -92,12 +92,8 @@ def candidate(label: str, support: int = 5, position: float = 0.5, **more: objec
 
 
 def refined(*candidates: Candidate, rollouts: int = 5, **settings: float) -> Extraction:
-    return refine(
-        PROBLEM,
-        Extraction(candidates),
-        rollouts,
-        RefineSettings(**settings),  # type: ignore[arg-type]
-    )
+    refiner = PaperRefiner(RefineSettings(**settings))  # type: ignore[arg-type]
+    return refiner.refine(PROBLEM, Extraction(candidates), rollouts)
 
 
 def labels(extraction: Extraction) -> list[str]:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensusbench.extraction.rules import (
-    Chain,
     Cluster,
     ConclusionKind,
     Link,
@@ -20,7 +19,6 @@ from consensusbench.extraction.rules import (
     add_phrases,
     cluster,
     is_distinctive,
-    links_of,
     numbers_of,
     prose_of,
     read_chains,
@@ -63,19 +61,14 @@ from consensuspr.errors import InputError
     ],
 )
 def test_chains(response: str, chains: list[str]) -> None:
-    assert [written(chain) for chain in read_chains(response)] == chains
-
-
-def written(chain: Chain) -> str:
-    text = chain.sides[0]
-    for relation, side in zip(chain.relations, chain.sides[1:], strict=True):
-        text += relation + side
-    return text
+    read = list(read_chains(response))
+    texts = [chain[0].left + "".join(one.relation + one.right for one in chain) for chain in read]
+    assert texts == chains
 
 
 def test_a_chain_links_its_neighbours() -> None:
-    chain = Chain(("10*3+8*5", "30+40", "70"), "==")
-    assert list(links_of(chain)) == [Link("10*3+8*5", "=", "30+40"), Link("30+40", "=", "70")]
+    [chain] = read_chains("10*3 + 8*5 = 30 + 40 = 70")
+    assert chain == (Link("10*3+8*5", "=", "30+40"), Link("30+40", "=", "70"))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +88,7 @@ def test_code_and_tags_are_no_prose(response: str, prose: str) -> None:
 @given(st.text(alphabet="ab1=+-*/()[]{},.;:<>≤ \n`$\\", max_size=200))
 def test_any_text_has_chains_of_sound_sides(response: str) -> None:
     for chain in read_chains(response):
-        assert len(chain.relations) == len(chain.sides) - 1 >= 1
-        assert all(chain.sides)
+        assert chain and all(map(all, chain))
 
 
 # What a single rollout concludes.
