@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import Field
 
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
@@ -17,24 +16,14 @@ from consensusbench.cli.options import (
     RolloutsPaths,
 )
 from consensusbench.outputs import check_outputs
+from consensusbench.report import ReportSettings
 from consensusbench.require import require
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_progress, make_console
-from consensuspr.scoring.types import AnswerRule
 
 
-class PageSettings(FigureSettings):
-    """What stands in the page of ``report``."""
-
-    title: str = Field("", description="Its heading; where not set, made of the dataset's name.")
-    max_rollouts: int = Field(200, ge=0, description="Rollouts whose text stands in the page.")
-    max_chars: int = Field(20_000, ge=1, description="Characters of one response in the page.")
-    answer_rule: AnswerRule | None = Field(
-        None,
-        description="Rule that the rollouts were asked to follow, for format errors; auto sees "
-        "right answers anywhere. Where not set, the one the scores were made with.",
-    )
-    no_probes: bool = Field(False, description="Leave out the attacks on the dataset's nodes.")
+class PageSettings(FigureSettings, ReportSettings):
+    """What stands in the page of ``report``, and how it is made."""
 
 
 @with_settings(
@@ -74,23 +63,18 @@ def report(
     """
     require("jinja2", "writing a report")
     from consensusbench.evaluation.metrics import DIMENSIONS, check
-    from consensusbench.report.page import ReportSettings, write_report
+    from consensusbench.report.page import write_report
 
-    page = ReportSettings(
-        title=settings.title,
-        max_rollouts=settings.max_rollouts,
-        max_chars=settings.max_chars,
-        probes=not settings.no_probes,
-        answer_rule=settings.answer_rule,
-        evaluation=settings.evaluation(),
-    )
-    check(DIMENSIONS, page.evaluation)
+    figures = settings.evaluation()
+    check(DIMENSIONS, figures)
     check_outputs((output,), (*rollouts, dataset))
     scored = settings.score(rollouts, dataset, address, spans=True)
     hidden = settings.no_progress or settings.no_probes
     problems = len(scored.problems)
     with count_progress("probing", problems, "problems", hidden=hidden) as advance_to:
-        written = write_report(scored, dataset, output, page, progress=advance_to)
+        written = write_report(
+            scored, dataset, output, settings, figures=figures, progress=advance_to
+        )
     if as_json:
         print(json.dumps(written.to_json()))
         return

@@ -13,22 +13,22 @@ there are.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from sys import intern
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from consensusbench.outputs import check_outputs
-from consensusbench.quiet import quiet_readers
+from consensusbench.quiet import quiet, quiet_readers
 from consensusbench.require import require
 from consensuspr.client.files import Connection, chunks, connect
 from consensuspr.data import (
@@ -315,16 +315,13 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
             raise _Unusable(f"acc must be null under status {status}, got {acc}")
         return Score(
             status,
-            reward=_number_or_none(row.get("reward")),
             acc=None if acc is None else float(acc),
             ncr=sum(matched) / len(matched) if matched else None,
             num_nodes=len(matched),
             num_matched=sum(matched),
             matched=matched,
-            tpn=_number_or_none(row.get("tpn")),
             spans=_spans(row.get("spans"), matched, len(row["response"])),
-            answer=_text_or_none(row, "answer"),
-            answer_method=_text_or_none(row, "answer_method") or "",
+            **_carried(row),
         )
     except _Unusable as fault:
         raise DataError(path, None, f"rollout {name[:80]!r}: {fault}") from None
@@ -372,17 +369,11 @@ def _spans(
     return tuple(spans)
 
 
-def _number_or_none(value: object) -> float | None:
-    """Return a figure that is only carried through, none where it holds something else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
-
-
-def _text_or_none(row: Row, column: str) -> str | None:
-    """Return a column that is not of the format, hence none where it holds something else."""
-    value = row.get(column)
-    return value if isinstance(value, str) else None
+def _carried(row: Row) -> dict[str, Any]:
+    """Return columns that are only carried through; left out where they hold something else."""
+    numbers = [name for name in ("reward", "tpn") if type(row.get(name)) in (int, float)]
+    texts = [name for name in ("answer", "answer_method") if isinstance(row.get(name), str)]
+    return {name: float(row[name]) for name in numbers} | {name: row[name] for name in texts}
 
 
 CountTokens: TypeAlias = Callable[[Sequence[str]], list[int]]
@@ -406,7 +397,7 @@ def open_tokenizer(name: str) -> CountTokens:
     if not local and (path.suffix == ".json" or path.is_absolute() or Path(name).is_dir()):
         raise InputError(f"{path}: no such file, so there is no tokenizer to count with")
     try:
-        with _quiet_hub():
+        with quiet("huggingface_hub"):  # of every attempt, where the error says it once
             tokenizer = (
                 tokenizers.Tokenizer.from_file(str(path))
                 if local
@@ -420,33 +411,12 @@ def open_tokenizer(name: str) -> CountTokens:
     tokenizer.no_padding()
 
     def count(texts: Sequence[str]) -> list[int]:
-        encoded = tokenizer.encode_batch_fast(
-            [_encodable(text) for text in texts], add_special_tokens=False
-        )
+        # Lone surrogates, which no tokenizer takes, are replaced one for one.
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        encoded = tokenizer.encode_batch_fast(clean, add_special_tokens=False)
         return [len(one.ids) for one in encoded]
 
     return count
-
-
-@contextmanager
-def _quiet_hub() -> Iterator[None]:
-    """Keep back the hub's warnings of every attempt: the error that ends them says it once."""
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        hub.setLevel(level)
-
-
-def _encodable(text: str) -> str:
-    """Return the text with lone surrogates, which no tokenizer takes, replaced one for one."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode("utf-8")
-    return text
 
 
 def dataset_warning(scored: ScoredSet, dataset: AnyPath) -> str | None:
@@ -512,10 +482,13 @@ def score_files(
     count_tokens = None if tokenizer is None else open_tokenizer(tokenizer)
     found = ScoredSet(problems, [], files=paths, on_error=on_error, tokenizer=tokenizer)
     with ExitStack() as stack:
-        run = _Run(found, os.fspath(dataset), address, spans, count_tokens, stack, progress)
+        out: RowWriter | None = None
         if scored_output is not None:
             types = _OUTPUT_TYPES | (_SPANS_TYPE if spans else {})
-            run.out = stack.enter_context(open_writer(scored_output, types))
+            out = stack.enter_context(open_writer(scored_output, types))
+        # Not before it is needed: scored files need neither index nor server.
+        connection = cache(lambda: stack.enter_context(connect(os.fspath(dataset), address, None)))
+        run = _Run(found, connection, spans, count_tokens, out, progress)
         for file, path in enumerate(paths):
             read = ReadReport()
             row = 0
@@ -563,20 +536,21 @@ class _Run:
     """The files of one call on their way through."""
 
     found: ScoredSet
-    dataset: str
-    address: str | None
+    connection: Callable[[], Connection]
     spans: bool
     count_tokens: CountTokens | None
-    stack: ExitStack
+    out: RowWriter | None
     progress: Callable[[int], None]
-    out: RowWriter | None = None
-    connection: Connection | None = None
     told_of_listed: set[Status] = field(default_factory=set)
 
     def score_chunk(self, rows: list[Row], file: int, first_row: int) -> None:
         """Take consecutive rows of a file."""
-        names = [self._name(row, file, first_row + at) for at, row in enumerate(rows)]
-        scores = self._scores(rows, names, file)
+        path = self.found.files[file]
+        names = [
+            row.get("rollout_id") or f"{Path(path).name}:{number}"
+            for number, row in enumerate(rows, start=first_row + 1)
+        ]
+        scores = self._scores(rows, names, path)
         tokens = self._tokens(rows)
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
             facts = self.found.problems.get(row["problem_id"])
@@ -615,12 +589,7 @@ class _Run:
         if listed:
             self.told_of_listed.add(score.status)
 
-    def _name(self, row: Row, file: int, position: int) -> str:
-        name: str = row.get("rollout_id") or ""
-        return name or f"{Path(self.found.files[file]).name}:{position + 1}"
-
-    def _scores(self, rows: list[Row], names: list[str], file: int) -> list[Score]:
-        path = self.found.files[file]
+    def _scores(self, rows: list[Row], names: list[str], path: str) -> list[Score]:
         scores: dict[int, Score] = {}
         for at, row in enumerate(rows):
             if is_scored(row, self.spans):
@@ -634,32 +603,27 @@ class _Run:
         return [scores[at] for at in range(len(rows))]
 
     def _score(self, rows: list[Row]) -> Sequence[Score]:
-        connection = self.connection
-        if connection is None:  # not before: scored files need neither index nor server
-            connection = self.stack.enter_context(connect(self.dataset, self.address, None))
-            self.connection = connection
-        before = len(self.found.rollouts)
+        """Score rows; refuse scores of two kinds in one set."""
+        connection, before = self.connection(), len(self.found.rollouts)
         batch = connection.client.score(
             [rollout_from_row(row) for row in rows],
             dataset=connection.dataset,
             include_spans=self.spans,
             progress=lambda scored, of_chunk: self.progress(before + scored),
         )
-        self._check_identity(batch.identity)
+        known = self.found.identity
+        if known is not None and known != batch.identity:
+            raise ServerFault(
+                f"the server changed after {before} rollouts: these were scored under {known}, "
+                f"the next under {batch.identity}"
+            )
+        self.found.identity = batch.identity
         return batch
 
-    def _check_identity(self, identity: Identity) -> None:
-        """Refuse scores of two kinds in one set."""
-        known = self.found.identity
-        if known is not None and known != identity:
-            raise ServerFault(
-                f"the server changed after {len(self.found.rollouts)} rollouts: these were "
-                f"scored under {known}, the next under {identity}"
-            )
-        self.found.identity = identity
-
     def _tokens(self, rows: list[Row]) -> list[int | None]:
-        lengths = [_given(row.get("num_tokens")) for row in rows]
+        # A length of 0 or less does not count as given (``docs/datasets.md``).
+        given = [row.get("num_tokens") for row in rows]
+        lengths = [length if length is not None and length > 0 else None for length in given]
         if self.count_tokens is not None:
             missing = [at for at, length in enumerate(lengths) if length is None]
             counts = self.count_tokens([rows[at]["response"] for at in missing])
@@ -667,11 +631,6 @@ class _Run:
                 lengths[at] = count
             self.found.num_tokenized += len(missing)
         return lengths
-
-
-def _given(num_tokens: int | None) -> int | None:
-    """Return a length that counts as given: 0 or less does not (``docs/datasets.md``)."""
-    return num_tokens if num_tokens is not None and num_tokens > 0 else None
 
 
 def _output_row(row: Row, score: Score, num_tokens: int | None) -> Row:
@@ -720,34 +679,38 @@ class Columns:
 def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
     """Return the rollouts of a set as columns, and the problem ids by number."""
     rollouts = scored.rollouts
+    facts = [scored.facts(r) for r in rollouts]
+    without = [r.matched_without_final(of) for r, of in zip(rollouts, facts, strict=True)]
     problem_ids = tuple(sorted({rollout.problem_id for rollout in rollouts}))
     number_of = {problem_id: number for number, problem_id in enumerate(problem_ids)}
-    without = [r.matched_without_final(scored.facts(r)) for r in rollouts]
+
+    def column(kind: DTypeLike, of: Callable[[ScoredRollout], object]) -> NDArray[Any]:
+        return np.array([of(r) for r in rollouts], dtype=kind)
+
     columns = Columns(
-        problem=_ints([number_of[r.problem_id] for r in rollouts]),
-        acc=_floats([r.acc for r in rollouts]),
-        nodes=_ints([len(r.matched) for r in rollouts]),
-        hits=_ints([sum(r.matched) for r in rollouts]),
-        nodes_without_final=_ints([len(matched) for matched in without]),
-        hits_without_final=_ints([sum(matched) for matched in without]),
-        tokens=_floats([r.num_tokens for r in rollouts]),
-        chars=_ints([r.num_chars for r in rollouts]),
-        undecided=np.array([r.undecided for r in rollouts], dtype=np.bool_),
-        undecided_by_load=np.array([r.undecided_by_load for r in rollouts], dtype=np.bool_),
-        status=_texts([r.status.value for r in rollouts]),
-        model=_texts([r.model or UNKNOWN for r in rollouts]),
-        source=_texts([r.data_source or UNKNOWN for r in rollouts]),
-        difficulty=_texts([_difficulty(scored, r) for r in rollouts]),
-        file=_ints([r.file for r in rollouts]),
+        problem=column(np.int64, lambda r: number_of[r.problem_id]),
+        acc=column(np.float64, lambda r: r.acc),
+        nodes=column(np.int64, lambda r: len(r.matched)),
+        hits=column(np.int64, lambda r: sum(r.matched)),
+        nodes_without_final=np.array([len(matched) for matched in without], dtype=np.int64),
+        hits_without_final=np.array([sum(matched) for matched in without], dtype=np.int64),
+        tokens=column(np.float64, lambda r: r.num_tokens),
+        chars=column(np.int64, lambda r: r.num_chars),
+        undecided=column(np.bool_, lambda r: r.undecided),
+        undecided_by_load=column(np.bool_, lambda r: r.undecided_by_load),
+        status=column(np.object_, lambda r: r.status.value),
+        model=column(np.object_, lambda r: r.model or UNKNOWN),
+        source=column(np.object_, lambda r: r.data_source or UNKNOWN),
+        difficulty=np.array([(of and of.difficulty) or UNKNOWN for of in facts], dtype=np.object_),
+        file=column(np.int64, lambda r: r.file),
     )
     return columns, problem_ids
 
 
 def statuses_of(columns: Columns) -> dict[str, int]:
     """Return how many rollouts have which status, in the order in which statuses are told."""
-    names, counts = np.unique(columns.status, return_counts=True)
-    count_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    return {status.value: count_of[status.value] for status in Status if status.value in count_of}
+    counts = Counter(columns.status.tolist())
+    return {status.value: counts[status.value] for status in Status if status.value in counts}
 
 
 def label_order(label: str) -> tuple[int, int, str]:
@@ -775,20 +738,3 @@ def tpn_of(tokens: Floats, hits: Ints) -> Floats:
     """
     tpn: Floats = np.divide(tokens, hits, out=np.full(len(hits), np.nan), where=hits > 0)
     return tpn
-
-
-def _difficulty(scored: ScoredSet, rollout: ScoredRollout) -> str:
-    facts = scored.facts(rollout)
-    return (facts.difficulty if facts is not None else None) or UNKNOWN
-
-
-def _floats(values: Sequence[float | None]) -> Floats:
-    return np.array(values, dtype=np.float64)
-
-
-def _ints(values: Sequence[int]) -> Ints:
-    return np.array(values, dtype=np.int64)
-
-
-def _texts(values: Sequence[str]) -> Texts:
-    return np.array(values, dtype=np.object_)

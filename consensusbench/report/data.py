@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from markupsafe import Markup
 
+from consensusbench.report import ReportSettings
 from consensusbench.report.markup import element
 from consensuspr.data import Node, OnError, ReadReport, read_problems
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
@@ -521,20 +522,17 @@ def view_rollouts(
     chosen: Sequence[ScoredRollout],
     dataset: str | os.PathLike[str],
     diagnoses: Mapping[Place, Diagnosed],
-    *,
-    on_error: OnError,
-    max_chars: int,
-    max_page_chars: int,
+    settings: ReportSettings,
 ) -> list[RolloutView]:
     """Read the chosen rollouts again and cut their texts.
 
     The last ones get less where ``max_page_chars`` code points are in the page.
     """
     responses = scored.responses(chosen)
-    nodes = _nodes_of(dataset, {rollout.problem_id for rollout in chosen}, on_error)
+    nodes = _nodes_of(dataset, {rollout.problem_id for rollout in chosen}, scored.on_error)
     views = []
     used: set[str] = set()
-    left = max_page_chars
+    left = settings.max_page_chars
     for rollout in chosen:
         view = _view(
             scored,
@@ -543,7 +541,7 @@ def view_rollouts(
             nodes.get(rollout.problem_id, ()),
             diagnoses.get((rollout.file, rollout.row)),
             _unused(anchor_of(rollout), used),
-            min(max_chars, left),
+            min(settings.max_chars, left),
         )
         left -= view.embedded
         views.append(view)

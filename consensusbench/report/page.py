@@ -15,7 +15,7 @@ import os
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -65,6 +65,7 @@ from consensusbench.quality.probes import (
     density_table,
     probe_dataset,
 )
+from consensusbench.report import ReportSettings
 from consensusbench.report.charts import (
     ReportChart,
     SharePart,
@@ -98,9 +99,8 @@ from consensusbench.tables import (
     words,
 )
 from consensuspr.data import atomic_file
-from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
-from consensuspr.scoring.types import AnswerRule, Status
+from consensuspr.scoring.types import Status
 from consensuspr.version import VERSION
 
 if TYPE_CHECKING:
@@ -112,8 +112,6 @@ Rollouts: TypeAlias = "Sequence[ScoredRollout]"
 WHOLE_ROWS = 60
 # A column's name past this takes several lines in a narrow window.
 _LONG_NAME = 14
-# Code points of responses in a page, over all rollouts: what a browser opens at once.
-MAX_PAGE_CHARS = 4_000_000
 # Models that get charts of their own: those with the most rollouts.
 MAX_MODELS = 12
 # More bars than this are longer than a page that anyone scrolls through.
@@ -122,35 +120,6 @@ MAX_BARS = 60
 MAX_ROWS = 700
 # A picture of rates: its height, the width of a bar, and from bar to bar.
 _HEIGHT, _BAR, _STEP = 22.0, 9.0, 12.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReportSettings:
-    """What the page holds.
-
-    Attributes:
-        max_page_chars: code points of all responses in the page.
-        probes: probe the dataset for reward hacking, which reads the rollouts once more.
-        answer_rule: the answer rule that was asked of the rollouts, for format errors; None for
-            the one that they are scored by.
-
-    Raises:
-        InputError: a number is below its limit.
-    """
-
-    title: str = ""
-    max_rollouts: int = 200
-    max_chars: int = 20_000
-    max_page_chars: int = MAX_PAGE_CHARS
-    probes: bool = True
-    answer_rule: AnswerRule | None = None
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-
-    def __post_init__(self) -> None:
-        if self.max_rollouts < 0:
-            raise InputError(f"a page holds 0 rollouts or more, not {self.max_rollouts}")
-        if self.max_chars < 1:
-            raise InputError(f"a response has 1 character or more, not {self.max_chars}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -784,6 +753,7 @@ def write_report(
     output: str | os.PathLike[str],
     settings: ReportSettings | None = None,
     *,
+    figures: EvaluationSettings | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> WrittenReport:
     """Write the page about scored rollouts, complete or not at all.
@@ -795,7 +765,7 @@ def write_report(
     Raises:
         InputError: a file has changed since, or the output cannot be written.
     """
-    page = gather(scored, dataset, settings or ReportSettings(), progress)
+    page = gather(scored, dataset, settings or ReportSettings(), figures, progress)
     written = render(page)
     with atomic_file(output) as stream:
         stream.write(written)
@@ -808,12 +778,13 @@ def gather(
     scored: ScoredSet,
     dataset: str | os.PathLike[str],
     settings: ReportSettings,
+    figures: EvaluationSettings | None,
     progress: Callable[[int], None],
 ) -> Page:
     """Return the page about scored rollouts; the arguments are those of :func:`write_report`."""
     on_error = scored.on_error
     name = os.fspath(dataset)
-    evaluation = evaluate(scored, dataset=name, settings=settings.evaluation)
+    evaluation = evaluate(scored, dataset=name, settings=figures)
     rule = settings.answer_rule
     # Answers are read a second time only where that can matter.
     readings = None if read_leniently(scored, rule) else read_answers(scored, rule)
@@ -823,18 +794,10 @@ def gather(
         for rollout, found in zip(scored.rollouts, diagnosed.verdicts, strict=True)
     }
     chosen = choose(scored.rollouts, diagnoses, settings.max_rollouts)
-    views = view_rollouts(
-        scored,
-        chosen,
-        dataset,
-        diagnoses,
-        on_error=on_error,
-        max_chars=settings.max_chars,
-        max_page_chars=settings.max_page_chars,
-    )
+    views = view_rollouts(scored, chosen, dataset, diagnoses, settings)
     index = DatasetIndex.load(dataset, on_error=on_error)
     probe = None
-    if settings.probes:
+    if not settings.no_probes:
         probe = probe_dataset(
             dataset, scored.files, ProbeSettings(on_error=on_error), index=index, progress=progress
         )

@@ -14,7 +14,7 @@ from tests.consensusbench.conftest import scored_rollout
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
-    from consensusbench.report.page import ReportSettings, WrittenReport
+    from consensusbench.report.page import WrittenReport
 
 # Set where the page is meant to be looked at: then a missing browser, or a missing package, fails.
 BROWSER_REQUIRED = os.environ.get("CONSENSUSPR_REQUIRE_BROWSER", "0") not in ("", "0")
@@ -137,13 +137,14 @@ def write_page(
     folder: Path,
     problems: list[dict[str, Any]],
     rollouts: list[dict[str, Any]],
-    settings: ReportSettings | None = None,
+    **settings: Any,
 ) -> Written:
     """Write files and the page about them; skip where the packages for it are missing."""
     if not BROWSER_REQUIRED:
         for package in ("jinja2", "sklearn"):
             pytest.importorskip(package, reason="the extra consensusbench is not installed")
     from consensusbench.evaluation.scored import score_files
+    from consensusbench.report import ReportSettings
     from consensusbench.report.page import write_report
 
     for name, rows in (("problems.jsonl", problems), ("rollouts.jsonl", rollouts)):
@@ -152,7 +153,7 @@ def write_page(
     output = folder / "report.html"
     dataset = folder / "problems.jsonl"
     scored_set = score_files([folder / "rollouts.jsonl"], dataset, spans=True)
-    report = write_report(scored_set, dataset, output, settings)
+    report = write_report(scored_set, dataset, output, ReportSettings(**settings))
     return Written(output, report)
 
 

@@ -81,6 +81,7 @@ def test_scored_rollouts_are_taken_as_scored(
     ("more", "sentence"),
     [
         (["--max-chars", "0"], "max_chars (--max-chars)"),
+        (["--max-rollouts", "-1"], "max_rollouts (--max-rollouts)"),
         (["--k", "0"], "--k takes whole numbers"),
         (["--confidence", "2"], "the confidence must be above 0 and below 1"),
         (["--output", "/nowhere/at/all.html"], "does not exist: make it first"),

@@ -17,9 +17,8 @@ from pathlib import Path
 from consensusbench.evaluation.metrics import evaluate
 from consensusbench.evaluation.scored import ScoredSet
 from consensusbench.quality.diagnose import DEFAULT_THRESHOLDS, Diagnosis, DiagnosisReport
-from consensusbench.report.page import MAX_BARS, ReportSettings, diagnosis_section, facts_of
+from consensusbench.report.page import MAX_BARS, diagnosis_section, facts_of
 from consensuspr.console import printable
-from consensuspr.errors import InputError
 from tests.consensusbench.report.conftest import (
     HOSTILE,
     Written,
@@ -192,7 +191,7 @@ def test_statuses_are_loud(tmp_path: Path) -> None:
 def test_the_head_counts_problems_and_the_results_what_they_are_over(tmp_path: Path) -> None:
     rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text", ground_truth="7")]
     problems = [problem(number) for number in range(11, 20)]
-    page = write_page(tmp_path, problems, rollouts, ReportSettings(probes=False))
+    page = write_page(tmp_path, problems, rollouts, no_probes=True)
     for name, value in (
         ("Problems of the dataset", "9"),
         ("Problems with rollouts", "7, of them 1 without nodes"),
@@ -207,8 +206,7 @@ def test_the_head_counts_problems_and_the_results_what_they_are_over(tmp_path: P
 def test_a_rollout_without_nodes_comes_last_and_is_not_called_wrong(tmp_path: Path) -> None:
     lost = rollout(99, "lost", "\\boxed{8}", ground_truth="7")
     problems = [problem(number) for number in range(11, 17)]
-    settings = ReportSettings(probes=False)
-    page = write_page(tmp_path, problems, [lost, *ordinary_rollouts()], settings)
+    page = write_page(tmp_path, problems, [lost, *ordinary_rollouts()], no_probes=True)
     assert rollouts_of(Outline(page.html))[-1]["data-kind"] == "NO_NODES"
     told = re.sub(r"<[^>]*>", "", page.html.split('<details class="rollout"')[-1])
     assert "NO_NODES" in told.split("p99-lost")[0] and "✗ wrong" not in told
@@ -233,7 +231,7 @@ def test_without_tokens_there_is_a_line_and_no_card(tmp_path: Path, ordinary_pag
     assert 'id="chart-all-tpn"' in ordinary_page.html
     rows = [row | {"num_tokens": None} for row in ordinary_rollouts()]
     problems = [problem(number) for number in range(11, 17)]
-    page = write_page(tmp_path, problems, rollouts=rows, settings=ReportSettings(probes=False))
+    page = write_page(tmp_path, problems, rollouts=rows, no_probes=True)
     assert "TPN: mean number of tokens" not in page.html
     assert 'chart-all-tpn"' not in page.html and "TPN on a logarithmic axis" not in page.html
     line = "Tokens per node: No rollout has both a length in tokens and a matched node."
@@ -255,7 +253,7 @@ def test_models_stand_in_one_order_everywhere(tmp_path: Path) -> None:
         for number in range(11, 12 + at)
     ]
     problems = [problem(number) for number in range(11, 17)]
-    page = write_page(tmp_path, problems, rows, ReportSettings(probes=False))
+    page = write_page(tmp_path, problems, rows, no_probes=True)
     ordered = ["Beta", "alpha", "zeta", "(none)"]
     for caption in ("Results by model", "Classes by model"):
         table = page.html.split(f"<caption>{caption}</caption>")[1].split("</table>")[0]
@@ -291,8 +289,15 @@ def test_no_model_is_left_out_silently() -> None:
 def test_the_size_is_bounded_and_said(tmp_path: Path) -> None:
     long = response(11, tail="filler text " * 30_000)
     rows = [rollout(11, f"long-{at}", long) for at in range(30)]
-    settings = ReportSettings(max_rollouts=10, max_chars=5000, max_page_chars=20_000, probes=False)
-    page = write_page(tmp_path, [problem(11)], rows, settings)
+    page = write_page(
+        tmp_path,
+        [problem(11)],
+        rows,
+        max_rollouts=10,
+        max_chars=5000,
+        max_page_chars=20_000,
+        no_probes=True,
+    )
     embedded = "".join(
         re.findall(
             r'<div class="response" lang="">(.*?)<div class="aside">', page.html, flags=re.DOTALL
@@ -309,8 +314,7 @@ def test_stored_answers_are_bounded_too(tmp_path: Path) -> None:
     nodes = len(problem(11)["nodes"])
     score = {"acc": 0.0, "ncr": 0.0, "matched": [False] * nodes, "spans": [None] * nodes}
     row = rollout(11, "stored", "x") | score | {"status": "OK", "answer": "7" * 400_000}
-    settings = ReportSettings(probes=False)
-    page = write_page(tmp_path, [problem(11, ground_truth="8" * 50_000)], [row], settings)
+    page = write_page(tmp_path, [problem(11, ground_truth="8" * 50_000)], [row], no_probes=True)
     assert "7" * 999 + "…" in page.html and "7" * 1001 not in page.html
     assert "8" * 999 + "…" in page.html and "8" * 1001 not in page.html
 
@@ -323,8 +327,9 @@ def test_a_page_tells_no_folder_of_its_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_page_without_rollouts_is_a_page(tmp_path: Path) -> None:
-    settings = ReportSettings(max_rollouts=0, probes=False)
-    page = write_page(tmp_path, [problem(11)], [rollout(11, "one", response(11))], settings)
+    page = write_page(
+        tmp_path, [problem(11)], [rollout(11, "one", response(11))], max_rollouts=0, no_probes=True
+    )
     outline = Outline(page.html)
     assert outline.faults == [] and rollouts_of(outline) == []
     assert "Reward hacking" not in outline.texts["h2"]
@@ -345,14 +350,8 @@ def test_a_problem_without_nodes_and_an_empty_response_are_shown(tmp_path: Path)
         tmp_path,
         [problem(11, nodes=[]), problem(12)],
         [rollout(11, "nodeless", response(11)), rollout(12, "empty", "", num_tokens=None)],
-        ReportSettings(probes=False),
+        no_probes=True,
     )
     assert Outline(page.html).faults == []
     assert "No nodes were looked for." in page.html
     assert "NO_NODES" in page.html
-
-
-@pytest.mark.parametrize("settings", [{"max_rollouts": -1}, {"max_chars": 0}])
-def test_settings_have_limits(settings: dict[str, int]) -> None:
-    with pytest.raises(InputError):
-        ReportSettings(**settings)  # type: ignore[arg-type]
