@@ -27,7 +27,7 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from itertools import count
@@ -391,10 +391,8 @@ class ProbeReport(JsonResult):
 
     def attack(self, attack: Attack | str) -> AttackReport:
         """Return one attack's report."""
-        for report in self.attacks:
-            if report.attack == attack:
-                return report
-        raise KeyError(attack)
+        reports: dict[str, AttackReport] = {report.attack: report for report in self.attacks}
+        return reports[attack]
 
 
 def match_unrelated(
@@ -455,25 +453,19 @@ class OwnHits:
     hits: npt.NDArray[np.int64]
 
 
-@dataclass(slots=True)
-class _Density:
-    ncr: float = 0.0
-    chars: array[float] = field(default_factory=lambda: array("d"))
-    per_1000_chars: array[float] = field(default_factory=lambda: array("d"))
-    per_1000_tokens: array[float] = field(default_factory=lambda: array("d"))
-
-    def figures(self) -> DensityFigures:
-        rollouts = len(self.chars)
-        tokens = self.per_1000_tokens
-        return DensityFigures(
-            rollouts=rollouts,
-            ncr=self.ncr / rollouts,
-            median_chars=float(np.median(self.chars)),
-            median_per_1000_chars=float(np.median(self.per_1000_chars)),
-            p99_per_1000_chars=float(np.percentile(self.per_1000_chars, 99)),
-            median_per_1000_tokens=float(np.median(tokens)) if tokens else None,
-            p99_per_1000_tokens=float(np.percentile(tokens, 99)) if tokens else None,
-        )
+def _density(rollouts: array[float]) -> DensityFigures:
+    """Return the figures of a source's rollouts: NCR, characters, hits per 1,000, for each."""
+    ncr, chars, per_1000_chars, per_1000_tokens = np.array(rollouts).reshape(-1, 4).T
+    tokens = per_1000_tokens[~np.isnan(per_1000_tokens)]
+    return DensityFigures(
+        rollouts=len(ncr),
+        ncr=float(ncr.mean()),
+        median_chars=float(np.median(chars)),
+        median_per_1000_chars=float(np.median(per_1000_chars)),
+        p99_per_1000_chars=float(np.percentile(per_1000_chars, 99)),
+        median_per_1000_tokens=float(np.median(tokens)) if len(tokens) else None,
+        p99_per_1000_tokens=float(np.percentile(tokens, 99)) if len(tokens) else None,
+    )
 
 
 class RolloutSurvey:
@@ -491,13 +483,14 @@ class RolloutSurvey:
         self.unknown = 0
         self._index = index
         self._threads = threads
-        self._density: dict[str, _Density] = {}
+        # By source: NCR, characters, hits per 1,000 characters and tokens (or NaN) of each rollout.
+        self._density: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._densest: list[tuple[float, int, DenseRollout]] = []
         self._seen = 0
 
     def density(self) -> dict[str, DensityFigures]:
         """Return how densely rollouts hit their own nodes, by source."""
-        return {source: one.figures() for source, one in self._density.items()}
+        return {source: _density(rollouts) for source, rollouts in self._density.items()}
 
     def densest(self) -> tuple[DenseRollout, ...]:
         """Return the rollouts with the most hits for their length, the first the densest."""
@@ -524,22 +517,17 @@ class RolloutSurvey:
             self._count(row, entry.data_source, matched.matched(at), position)
 
     def _count(self, row: Row, source: str, hit: Bools, position: int) -> None:
-        own = self.own.get(row["problem_id"])
-        if own is None:
-            own = self.own[row["problem_id"]] = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
+        nothing = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
+        own = self.own.setdefault(row["problem_id"], nothing)
         own.rollouts += 1
         own.hits += hit
         chars = len(row["response"])
         hits = int(hit.sum())
         ncr = hits / len(hit)
-        density = self._density.setdefault(source, _Density())
-        density.ncr += ncr
-        density.chars.append(chars)
         per_1000 = 1000 * hits / chars
-        density.per_1000_chars.append(per_1000)
-        num_tokens = row.get("num_tokens")
-        if num_tokens is not None and num_tokens > 0:
-            density.per_1000_tokens.append(1000 * hits / num_tokens)
+        tokens = row.get("num_tokens")
+        per_1000_tokens = 1000 * hits / tokens if tokens and tokens > 0 else float("nan")
+        self._density[source].extend((ncr, chars, per_1000, per_1000_tokens))
         if hits and chars >= MIN_STUFFED_CHARS:
             name = row.get("rollout_id") or f"row {position}"
             dense = DenseRollout(row["problem_id"], name, source, ncr, chars, per_1000)
@@ -688,10 +676,7 @@ def _attack(
     tries = [
         (target, attack, text)
         for target in chunk
-        for attack, text in [
-            *fixed.items(),
-            *_attacks_of_text(target.text, budget),
-        ]
+        for attack, text in (*fixed.items(), *_attacks_of_text(target.text, budget))
     ]
     matched = match_batch(
         [target.entry.matcher for target, _, _ in tries],
@@ -789,7 +774,7 @@ def _figures(rows: list[tuple[float, ...]]) -> AttackFigures:
     )
 
 
-# What an attack earns, in every table of attacks.
+# What an attack earns, in every table of attacks: the fields of AttackFigures, in their order.
 _EARNED: Final = (
     number("Problems"),
     percent("NCR", decimals=2),
@@ -800,17 +785,12 @@ _EARNED: Final = (
 )
 
 
-def _earned(one: AttackFigures) -> TableRow:
-    shares = (one.ncr, one.ncr_without_final, one.share_reached)
-    return [one.problems, *shares, one.mean_chars, one.hits_per_1000_chars]
-
-
 def attacks_table(report: ProbeReport) -> Table:
     """Return what attacks earn overall, with what they are and where they earn most."""
     rows = [
         [
             Cell(one.attack.value.replace("_", " "), note=one.description),
-            *_earned(one.overall),
+            *astuple(one.overall),
             ", ".join(f"{w.problem_id} ({100 * w.ncr:.0f} %)" for w in one.worst[:3]),
         ]
         for one in report.attacks
@@ -826,7 +806,7 @@ def attacks_by_source_table(report: ProbeReport) -> Table:
         if len(sources) > 1:
             sources.append(("all", one.overall))
         rows += [
-            [one.attack.value, source or "(none)", *_earned(figures)] for source, figures in sources
+            [one.attack.value, source or "(none)", *astuple(figures)] for source, figures in sources
         ]
     columns = [words("Attack"), words("Data source"), *_EARNED]
     return Table("What attacks earn, by source", columns, [rows], sortable=True)
@@ -839,24 +819,12 @@ def density_table(report: ProbeReport) -> Table:
         number("Rollouts"),
         percent("NCR", decimals=2),
         number("Characters, median"),
-        number("Hits / 1,000 chars, median", decimals=2),
-        number("99th percentile", decimals=2),
-        number("Hits / 1,000 tokens, median", decimals=2),
-        number("99th percentile", decimals=2),
     ]
-    rows = [
-        [
-            source or "(none)",
-            one.rollouts,
-            one.ncr,
-            one.median_chars,
-            one.median_per_1000_chars,
-            one.p99_per_1000_chars,
-            one.median_per_1000_tokens,
-            one.p99_per_1000_tokens,
-        ]
-        for source, one in report.density.items()
-    ]
+    for unit in ("chars", "tokens"):
+        columns.append(number(f"Hits / 1,000 {unit}, median", decimals=2))
+        columns.append(number("99th percentile", decimals=2))
+    # The fields of the figures stand in the order of the columns.
+    rows = [[source or "(none)", *astuple(one)] for source, one in report.density.items()]
     return Table("How densely rollouts hit their own nodes", columns, [rows])
 
 

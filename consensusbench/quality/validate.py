@@ -81,43 +81,159 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """What was found, and how bad that is."""
+    """What was found, how bad that is, and what is said of it: what it is and what to do."""
 
     severity: Severity
+    message: str
 
-    def __new__(cls, value: str, severity: Severity) -> Self:
-        """Return a code with its severity."""
+    def __new__(cls, value: str, severity: Severity, message: str) -> Self:
+        """Return a code with its severity, and its message for ``str.format``."""
         code = str.__new__(cls, value)
         code._value_ = value
         code.severity = severity
+        code.message = message
         return code
 
-    SCHEMA = "schema", Severity.ERROR
-    UNMATCHABLE_NODE = "unmatchable_node", Severity.ERROR
-    SINGLE_CHARACTER = "single_character", Severity.ERROR
-    DUPLICATE_NODES = "duplicate_nodes", Severity.ERROR
-    FALSE_EQUALITY = "false_equality", Severity.ERROR
-    EMPTY_EXPRESSION = "empty_expression", Severity.WARNING
-    BARE_VALUE = "bare_value", Severity.WARNING
-    IMPLIED_NODE = "implied_node", Severity.WARNING
-    ECHO = "echo", Severity.WARNING
-    ENUMERABLE = "enumerable", Severity.WARNING
-    UNRELATED_MATCH = "unrelated_match", Severity.WARNING
-    NEVER_MATCHED = "never_matched", Severity.WARNING
-    UNMARKED_FINAL = "unmarked_final", Severity.WARNING
-    INLINE_LIMIT = "inline_limit", Severity.WARNING
-    NO_NODES = "no_nodes", Severity.WARNING
-    NO_GROUND_TRUTH = "no_ground_truth", Severity.WARNING
-    COLLISION = "collision", Severity.NOTE
-    ROUNDED_EQUALITY = "rounded_equality", Severity.NOTE
-    NO_FINAL_NODE = "no_final_node", Severity.NOTE
-    SEVERAL_FINAL_NODES = "several_final_nodes", Severity.NOTE
-    FINAL_NOT_ANSWER = "final_not_answer", Severity.NOTE
-    NODE_COUNT = "node_count", Severity.NOTE
-    LOW_SUPPORT = "low_support", Severity.NOTE
-    DERIVED_ABSENT = "derived_absent", Severity.NOTE
-    DERIVED_DIFFER = "derived_differ", Severity.NOTE
-    NO_PROBLEM_TEXT = "no_problem_text", Severity.NOTE
+    SCHEMA = "schema", Severity.ERROR, "{}; the row is not usable until this is mended"
+    UNMATCHABLE_NODE = (
+        "unmatchable_node",
+        Severity.ERROR,
+        "can never be matched, {} is empty in normal form; write it with numbers, letters or a "
+        "formula, or drop the node",
+    )
+    SINGLE_CHARACTER = (
+        "single_character",
+        Severity.ERROR,
+        "{} is one character in normal form and stands in nearly every response; use the equation "
+        "that it is the result of",
+    )
+    DUPLICATE_NODES = (
+        "duplicate_nodes",
+        Severity.ERROR,
+        "is node {!r} in other words, each is hit wherever the other is: make one node of the two",
+    )
+    FALSE_EQUALITY = (
+        "false_equality",
+        Severity.ERROR,
+        "{} is false, and a response is rewarded for it; correct or drop it",
+    )
+    EMPTY_EXPRESSION = (
+        "empty_expression",
+        Severity.WARNING,
+        "the expression {} is empty in normal form and never matches; drop it",
+    )
+    BARE_VALUE = (
+        "bare_value",
+        Severity.WARNING,
+        f"{{}} is a value of fewer than {DISTINCTIVE_DIGITS} digits alone, which is met by chance; "
+        "use the equation that it is the result of",
+    )
+    IMPLIED_NODE = (
+        "implied_node",
+        Severity.WARNING,
+        "is hit by every expression of node {!r} and counts without being reached: drop it, or "
+        "write it so that it stands apart",
+    )
+    ECHO = (
+        "echo",
+        Severity.WARNING,
+        "stands in the problem's own text: restating it earns it; drop it",
+    )
+    ENUMERABLE = (
+        "enumerable",
+        Severity.WARNING,
+        "is hit by printing {}; use the equation that its value is the result of",
+    )
+    UNRELATED_MATCH = (
+        "unrelated_match",
+        Severity.WARNING,
+        "is hit by {:.1f} % of {} rollouts of other problems, the limit is {:.1f} %: make it more "
+        "specific or drop it",
+    )
+    NEVER_MATCHED = (
+        "never_matched",
+        Severity.WARNING,
+        "is hit by none of {} rollouts of its problem: add the wordings that rollouts use, or drop "
+        "it",
+    )
+    UNMARKED_FINAL = (
+        "unmarked_final",
+        Severity.WARNING,
+        "states {} and is not marked: set is_final, or figures without final-answer nodes leak the "
+        "answer",
+    )
+    INLINE_LIMIT = (
+        "inline_limit",
+        Severity.WARNING,
+        "has {:,} {}, nodes sent with a request may have {:,}; serve the dataset instead of "
+        "exporting with --inline-nodes",
+    )
+    NO_NODES = (
+        "no_nodes",
+        Severity.WARNING,
+        "has no nodes and gives no process reward; build its nodes or leave it out",
+    )
+    NO_GROUND_TRUTH = (
+        "no_ground_truth",
+        Severity.WARNING,
+        "has no ground_truth, so that no answer can be checked; add it",
+    )
+    COLLISION = (
+        "collision",
+        Severity.NOTE,
+        "is hit by {!r} of node {!r}, not by all of that node's expressions: look whether both are "
+        "meant",
+    )
+    ROUNDED_EQUALITY = (
+        "rounded_equality",
+        Severity.NOTE,
+        "{} is rounded; a response that keeps other digits is not matched: add the exact value",
+    )
+    NO_FINAL_NODE = (
+        "no_final_node",
+        Severity.NOTE,
+        "has no node that states the final answer; its NCR is the same with and without",
+    )
+    SEVERAL_FINAL_NODES = (
+        "several_final_nodes",
+        Severity.NOTE,
+        "has {} nodes that state the final answer ({:.80}): the answer counts so many times; keep "
+        "the most specific one if that is not meant",
+    )
+    FINAL_NOT_ANSWER = (
+        "final_not_answer",
+        Severity.NOTE,
+        "is marked as the final answer and does not say {}: look whether it does",
+    )
+    NODE_COUNT = (
+        "node_count",
+        Severity.NOTE,
+        f"has {{}}, construction keeps {MIN_NODES} to {MAX_NODES}: one hit moves its NCR by "
+        "{:.2f}",
+    )
+    LOW_SUPPORT = (
+        "low_support",
+        Severity.NOTE,
+        f"has support {{}}: a consensus takes at least {LOW_SUPPORT} rollouts",
+    )
+    DERIVED_ABSENT = (
+        "derived_absent",
+        Severity.NOTE,
+        "stores no derived forms, {} are made each time the dataset is loaded: run consensuspr "
+        "derive once",
+    )
+    DERIVED_DIFFER = (
+        "derived_differ",
+        Severity.NOTE,
+        "stores {} derived forms and lacks {} that this version makes: run consensuspr derive "
+        "--again unless they were left out on purpose",
+    )
+    NO_PROBLEM_TEXT = (
+        "no_problem_text",
+        Severity.NOTE,
+        "has no text: whether its nodes restate it cannot be checked, and it cannot be exported; "
+        "add it",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +390,7 @@ def checked_problems(
             problem_id = row.get("problem_id") if isinstance(row, dict) else None
             shown = problem_id[:1024] if isinstance(problem_id, str) and problem_id else None
             for reason in faults:
-                message = f"{reason}; the row is not usable until this is mended"
-                tell(DatasetFinding(Code.SCHEMA, message, line, shown))
+                tell(DatasetFinding(Code.SCHEMA, Code.SCHEMA.message.format(reason), line, shown))
         else:
             counts.good += 1
             yield line, problem
@@ -320,8 +435,8 @@ def _faults(*parts: Row) -> list[str]:
     return faults
 
 
-# What a check says: node id (None for the problem as a whole), code, and what to do.
-Remark: TypeAlias = tuple[str | None, Code, str]
+# What a check says: node id (None for the problem as a whole), code, and values of its message.
+Remark: TypeAlias = tuple[str | None, Code, *tuple[object, ...]]
 
 # What a matcher takes off the ends of an expression; nothing left means no pattern.
 _SET_ASIDE: Final = " .,;:?"
@@ -341,8 +456,9 @@ class Examined:
         """For each node what it is matched by."""
         return [node.expressions + (node.derived or ()) for node in self.nodes]
 
-    def finding(self, node_id: str | None, code: Code, message: str) -> DatasetFinding:
+    def finding(self, node_id: str | None, code: Code, *values: object) -> DatasetFinding:
         """Return a remark about this problem as a finding."""
+        message = code.message.format(*values)
         return DatasetFinding(code, message, self.line, self.problem.problem_id, node_id)
 
 
@@ -355,40 +471,22 @@ def check_problem(one: Examined, fresh: Sequence[Node]) -> Iterator[Remark]:
     """Yield what can be said without matching; ``fresh`` nodes are derived from by this version."""
     problem, nodes = one.problem, one.nodes
     if not nodes:
-        message = "has no nodes and gives no process reward; build its nodes or leave it out"
-        yield None, Code.NO_NODES, message
+        yield None, Code.NO_NODES
     if problem.ground_truth is None:
-        message = "has no ground_truth, so that no answer can be checked; add it"
-        yield None, Code.NO_GROUND_TRUTH, message
+        yield None, Code.NO_GROUND_TRUTH
     if not problem.problem.strip():
-        yield (
-            None,
-            Code.NO_PROBLEM_TEXT,
-            "has no text: whether its nodes restate it cannot be checked, and it cannot be "
-            "exported; add it",
-        )
+        yield None, Code.NO_PROBLEM_TEXT
     if nodes and not MIN_NODES <= len(nodes) <= MAX_NODES:
-        yield (
-            None,
-            Code.NODE_COUNT,
-            f"has {len(nodes)} node{'s' * (len(nodes) > 1)}, construction keeps {MIN_NODES} to "
-            f"{MAX_NODES}: one hit moves its NCR by {1 / len(nodes):.2f}",
-        )
+        counted = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
+        yield None, Code.NODE_COUNT, counted, 1 / len(nodes)
     yield from _check_limits(nodes, DEFAULT_LIMITS)
     yield from _check_final(problem, nodes)
     for node, used, derived in zip(problem.nodes, nodes, fresh, strict=True):
-        for code, message in (
-            *_check_patterns(node, used.derived or ()),
-            *_check_arithmetic(node.expressions),
-            *_check_derived(node, derived),
-        ):
-            yield node.node_id, code, message
+        yield from _check_patterns(node, used.derived or ())
+        yield from _check_arithmetic(node)
+        yield from _check_derived(node, derived)
         if node.support is not None and node.support < LOW_SUPPORT:
-            yield (
-                node.node_id,
-                Code.LOW_SUPPORT,
-                f"has support {node.support}: a consensus takes at least {LOW_SUPPORT} rollouts",
-            )
+            yield node.node_id, Code.LOW_SUPPORT, node.support
 
 
 def _check_limits(nodes: Sequence[Node], limits: Limits) -> Iterator[Remark]:
@@ -406,12 +504,7 @@ def _check_limits(nodes: Sequence[Node], limits: Limits) -> Iterator[Remark]:
         ("bytes of expressions", sum(sizes), limits.max_inline_bytes),
     ):
         if value > limit:
-            yield (
-                None,
-                Code.INLINE_LIMIT,
-                f"has {value:,} {what}, nodes sent with a request may have {limit:,}; serve the "
-                "dataset instead of exporting with --inline-nodes",
-            )
+            yield None, Code.INLINE_LIMIT, value, what, limit
             return
 
 
@@ -424,60 +517,26 @@ def _check_final(problem: Problem, nodes: Sequence[Node]) -> Iterator[Remark]:
         answer = f"the ground truth {problem.ground_truth!r:.60}"
         if states and not node.is_final:
             unmarked = True
-            yield (
-                node.node_id,
-                Code.UNMARKED_FINAL,
-                f"states {answer} and is not marked: set is_final, or figures without "
-                "final-answer nodes leak the answer",
-            )
+            yield node.node_id, Code.UNMARKED_FINAL, answer
         elif node.is_final and not states:
-            yield (
-                node.node_id,
-                Code.FINAL_NOT_ANSWER,
-                f"is marked as the final answer and does not say {answer}: look whether it does",
-            )
+            yield node.node_id, Code.FINAL_NOT_ANSWER, answer
     if nodes and not finals and not unmarked:
-        yield (
-            None,
-            Code.NO_FINAL_NODE,
-            "has no node that states the final answer; its NCR is the same with and without",
-        )
+        yield None, Code.NO_FINAL_NODE
     if len(finals) > 1:
-        yield (
-            None,
-            Code.SEVERAL_FINAL_NODES,
-            f"has {len(finals)} nodes that state the final answer ({', '.join(finals)[:80]}): "
-            "the answer counts so many times; keep the most specific one if that is not meant",
-        )
+        yield None, Code.SEVERAL_FINAL_NODES, len(finals), ", ".join(finals)
 
 
-def _check_patterns(node: Node, derived: Sequence[str]) -> Iterator[tuple[Code, str]]:
+def _check_patterns(node: Node, derived: Sequence[str]) -> Iterator[Remark]:
     patterns = {text: pattern_of(text) for text in (*node.expressions, *derived)}
     if not any(patterns.values()):
-        yield (
-            Code.UNMATCHABLE_NODE,
-            f"can never be matched, {_quoted(node.expressions[0])} is empty in normal form; "
-            "write it with numbers, letters or a formula, or drop the node",
-        )
+        yield node.node_id, Code.UNMATCHABLE_NODE, _quoted(node.expressions[0])
         return
     if empty := [text for text in node.expressions if not patterns[text]]:
-        yield (
-            Code.EMPTY_EXPRESSION,
-            f"the expression {_quoted(empty[0])} is empty in normal form and never matches; drop "
-            "it",
-        )
+        yield node.node_id, Code.EMPTY_EXPRESSION, _quoted(empty[0])
     if single := [text for text, pattern in patterns.items() if len(pattern) == 1]:
-        yield (
-            Code.SINGLE_CHARACTER,
-            f"{_quoted(single[0])} is one character in normal form and stands in nearly every "
-            "response; use the equation that it is the result of",
-        )
+        yield node.node_id, Code.SINGLE_CHARACTER, _quoted(single[0])
     if bare := [text for text, made in patterns.items() if len(made) > 1 and _is_small(made)]:
-        yield (
-            Code.BARE_VALUE,
-            f"{_quoted(bare[0])} is a value of fewer than {DISTINCTIVE_DIGITS} digits alone, which "
-            "is met by chance; use the equation that it is the result of",
-        )
+        yield node.node_id, Code.BARE_VALUE, _quoted(bare[0])
 
 
 def _is_small(pattern: str) -> bool:
@@ -488,39 +547,23 @@ def _is_small(pattern: str) -> bool:
     return len(digits) < DISTINCTIVE_DIGITS
 
 
-def _check_arithmetic(expressions: Sequence[str]) -> Iterator[tuple[Code, str]]:
-    truths = {text: truth_of(text) for text in expressions}
+def _check_arithmetic(node: Node) -> Iterator[Remark]:
+    truths = {text: truth_of(text) for text in node.expressions}
     if false := [text for text, truth in truths.items() if truth is Truth.FALSE]:
-        yield (
-            Code.FALSE_EQUALITY,
-            f"{_quoted(false[0])} is false, and a response is rewarded for it; correct or drop it",
-        )
+        yield node.node_id, Code.FALSE_EQUALITY, _quoted(false[0])
     rounded = [text for text, truth in truths.items() if truth is Truth.ROUNDED]
     if rounded and Truth.TRUE not in truths.values():
-        yield (
-            Code.ROUNDED_EQUALITY,
-            f"{_quoted(rounded[0])} is rounded; a response that keeps other digits is not matched: "
-            "add the exact value",
-        )
+        yield node.node_id, Code.ROUNDED_EQUALITY, _quoted(rounded[0])
 
 
-def _check_derived(node: Node, fresh: Node) -> Iterator[tuple[Code, str]]:
+def _check_derived(node: Node, fresh: Node) -> Iterator[Remark]:
     """Yield whether a node lacks the equal forms that this version makes of it."""
     made = {pattern_of(text) for text in fresh.derived or ()}
     if node.derived is None:
         if made:
-            yield (
-                Code.DERIVED_ABSENT,
-                f"stores no derived forms, {len(made)} are made each time the dataset is loaded: "
-                "run consensuspr derive once",
-            )
-        return
-    if missing := made - {pattern_of(text) for text in (*node.derived, *node.expressions)}:
-        yield (
-            Code.DERIVED_DIFFER,
-            f"stores {len(node.derived)} derived forms and lacks {len(missing)} that this version "
-            "makes: run consensuspr derive --again unless they were left out on purpose",
-        )
+            yield node.node_id, Code.DERIVED_ABSENT, len(made)
+    elif missing := made - {pattern_of(text) for text in (*node.derived, *node.expressions)}:
+        yield node.node_id, Code.DERIVED_DIFFER, len(node.derived), len(missing)
 
 
 def _quoted(text: str) -> str:
@@ -559,15 +602,10 @@ def check_matches(chunk: Sequence[Examined], threads: int) -> Iterator[DatasetFi
 def _cheap(nodes: Sequence[Node], echoed: Bools, printed: Sequence[Bools]) -> Iterator[Remark]:
     for place, node in enumerate(nodes):
         if echoed[place]:
-            message = "stands in the problem's own text: restating it earns it; drop it"
-            yield node.node_id, Code.ECHO, message
+            yield node.node_id, Code.ECHO
         by = [shown for (_, shown), hit in zip(_PRINTED, printed, strict=True) if hit[place]]
         if by:
-            yield (
-                node.node_id,
-                Code.ENUMERABLE,
-                f"is hit by printing {by[0]}; use the equation that its value is the result of",
-            )
+            yield node.node_id, Code.ENUMERABLE, by[0]
 
 
 def _collisions(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark]:
@@ -588,27 +626,12 @@ def _collisions(nodes: Sequence[Node], hits: Sequence[Bools]) -> Iterator[Remark
                 continue
             if always[other, place] and always[place, other]:
                 if other < place:
-                    yield (
-                        node.node_id,
-                        Code.DUPLICATE_NODES,
-                        f"is node {text.node_id!r} in other words, each is hit wherever the "
-                        "other is: make one node of the two",
-                    )
+                    yield node.node_id, Code.DUPLICATE_NODES, text.node_id
             elif hit.all():
-                yield (
-                    node.node_id,
-                    Code.IMPLIED_NODE,
-                    f"is hit by every expression of node {text.node_id!r} and counts without "
-                    "being reached: drop it, or write it so that it stands apart",
-                )
+                yield node.node_id, Code.IMPLIED_NODE, text.node_id
             else:
                 which = text.expressions[int(hit.argmax())]
-                yield (
-                    node.node_id,
-                    Code.COLLISION,
-                    f"is hit by {which[:60]!r} of node {text.node_id!r}, not by all of that "
-                    "node's expressions: look whether both are meant",
-                )
+                yield node.node_id, Code.COLLISION, which[:60], text.node_id
 
 
 def check_rollouts(
@@ -622,23 +645,13 @@ def check_rollouts(
         if len(hits) >= MIN_UNRELATED:
             for node, rate in zip(one.nodes, hit_rates(hits).tolist(), strict=True):
                 if rate > settings.max_unrelated:
-                    yield one.finding(
-                        node.node_id,
-                        Code.UNRELATED_MATCH,
-                        f"is hit by {100 * rate:.1f} % of {len(hits)} rollouts of other problems, "
-                        f"the limit is {100 * settings.max_unrelated:.1f} %: make it more "
-                        "specific or drop it",
-                    )
+                    values = 100 * rate, len(hits), 100 * settings.max_unrelated
+                    yield one.finding(node.node_id, Code.UNRELATED_MATCH, *values)
         own = survey.own.get(one.problem.problem_id)
         if own is not None and own.rollouts >= settings.min_rollouts:
             for node, times in zip(one.nodes, own.hits, strict=True):
                 if not times:
-                    yield one.finding(
-                        node.node_id,
-                        Code.NEVER_MATCHED,
-                        f"is hit by none of {own.rollouts} rollouts of its problem: add the "
-                        "wordings that rollouts use, or drop it",
-                    )
+                    yield one.finding(node.node_id, Code.NEVER_MATCHED, own.rollouts)
 
 
 # Makes the progress of one stage: what is done, and what is counted.

@@ -51,7 +51,6 @@ from consensusbench.evaluation.tables import (
 from consensusbench.quality.diagnose import (
     Diagnosis,
     DiagnosisReport,
-    Thresholds,
     diagnose,
     read_answers,
     read_leniently,
@@ -555,29 +554,57 @@ def probe_section(report: ProbeReport) -> Section:
     )
 
 
-_HINTS = {
-    Diagnosis.ALMOST_CORRECT: "a wrong answer after nearly all of the nodes",
-    Diagnosis.FORMAT_ERROR: "a right answer that is not where or as it was asked for",
-    Diagnosis.DIRECT_ANSWER: "a right answer in a few words, without the nodes",
-    Diagnosis.REDUNDANT_THINKING: "a right answer after far more text than is usual",
-    Diagnosis.SOUND: "a right answer, none of the others",
-    Diagnosis.WRONG: "a wrong answer, none of the others",
-    Diagnosis.UNSCORED: "no score to judge by; its share is of all rollouts",
+# Of each class: what it is, and what is put into it, with its thresholds.
+_CLASSES = {
+    Diagnosis.ALMOST_CORRECT: (
+        "a wrong answer after nearly all of the nodes",
+        "a wrong answer with an NCR of {almost_ncr:g} or more and {almost_hits:g} nodes reached or "
+        "more.",
+    ),
+    Diagnosis.FORMAT_ERROR: (
+        "a right answer that is not where or as it was asked for",
+        "a right answer that is not where or as it was asked for; it shows only where the rule "
+        "asked for is stricter than auto (--answer-rule).",
+    ),
+    Diagnosis.DIRECT_ANSWER: (
+        "a right answer in a few words, without the nodes",
+        "a right answer with an NCR of {direct_ncr:g} or less, in {direct_chars:g} characters or "
+        "less, or in {direct_chars_per_node:g} or less for each node of its problem.",
+    ),
+    Diagnosis.REDUNDANT_THINKING: (
+        "a right answer after far more text than is usual",
+        "a right answer with {redundant_per_node:g} times the usual length for each node reached "
+        "and {redundant_length:g} times the usual length in all, or one that goes on for "
+        "{redundant_tail:g} times the usual length after the final answer's node.",
+    ),
+    Diagnosis.SOUND: (
+        "a right answer, none of the others",
+        "a right answer that is none of the others.",
+    ),
+    Diagnosis.WRONG: (
+        "a wrong answer, none of the others",
+        "a wrong answer that is none of the others.",
+    ),
+    Diagnosis.UNSCORED: (
+        "no score to judge by; its share is of all rollouts",
+        "no score to judge by; the share is of all rollouts.",
+    ),
 }
-
-_PARTS = {
-    Diagnosis.SOUND: SharePart("sound", "S", "c-sound"),
-    Diagnosis.REDUNDANT_THINKING: SharePart("redundant thinking", "R", "c-redundant"),
-    Diagnosis.DIRECT_ANSWER: SharePart("direct answer", "D", "c-direct"),
-    Diagnosis.FORMAT_ERROR: SharePart("format error", "F", "c-format"),
-    Diagnosis.ALMOST_CORRECT: SharePart("almost correct", "A", "c-almost"),
-    Diagnosis.WRONG: SharePart("wrong", "W", "c-wrong"),
-    Diagnosis.UNSCORED: SharePart("unscored", "U", "c-unscored"),
-}
+# The order of a bar, from what an outcome reward pays to what it does not.
+_BAR_ORDER = (
+    Diagnosis.SOUND,
+    Diagnosis.REDUNDANT_THINKING,
+    Diagnosis.DIRECT_ANSWER,
+    Diagnosis.FORMAT_ERROR,
+    Diagnosis.ALMOST_CORRECT,
+    Diagnosis.WRONG,
+    Diagnosis.UNSCORED,
+)
 
 
 def diagnosis_section(report: DiagnosisReport) -> Section:
     """Return the share and the number of each class of the paper's figure 1."""
+    limits = report.thresholds.model_dump()
     shown = [one for one in Diagnosis if one is not Diagnosis.UNSCORED or report.total[one]]
     by_model: dict[str, Counter[Diagnosis]] = {}
     for (model, _), counts in report.groups.items():
@@ -600,30 +627,10 @@ def diagnosis_section(report: DiagnosisReport) -> Section:
         scopes=(ChartScope("all", "All models", (_class_bars(rows, shown),)),),
         tables=tuple(tables),
         notes=(
-            *(_meanings(report.thresholds)[one] for one in shown),
+            *(f"{one.words.capitalize()}: {_CLASSES[one][1].format(**limits)}" for one in shown),
             "These NCRs are without final nodes, where a problem has others.",
         ),
     )
-
-
-def _meanings(limits: Thresholds) -> dict[Diagnosis, str]:
-    """Return for each class a sentence that says what is put into it, with its thresholds."""
-    return {
-        Diagnosis.ALMOST_CORRECT: "Almost correct: a wrong answer with an NCR of "
-        f"{limits.almost_ncr:g} or more and {limits.almost_hits:g} nodes reached or more.",
-        Diagnosis.FORMAT_ERROR: "Format error: a right answer that is not where or as it was asked "
-        "for; it shows only where the rule asked for is stricter than auto (--answer-rule).",
-        Diagnosis.DIRECT_ANSWER: "Direct answer: a right answer with an NCR of "
-        f"{limits.direct_ncr:g} or less, in {limits.direct_chars:g} characters or less, or in "
-        f"{limits.direct_chars_per_node:g} or less for each node of its problem.",
-        Diagnosis.REDUNDANT_THINKING: "Redundant thinking: a right answer with "
-        f"{limits.redundant_per_node:g} times the usual length for each node reached and "
-        f"{limits.redundant_length:g} times the usual length in all, or one that goes on for "
-        f"{limits.redundant_tail:g} times the usual length after the final answer's node.",
-        Diagnosis.SOUND: "Sound: a right answer that is none of the others.",
-        Diagnosis.WRONG: "Wrong: a wrong answer that is none of the others.",
-        Diagnosis.UNSCORED: "Unscored: no score to judge by; the share is of all rollouts.",
-    }
 
 
 # Labels of a row, and how many rollouts are in which class.
@@ -633,13 +640,16 @@ _ClassCounts: TypeAlias = tuple[tuple[str, ...], Counter[Diagnosis]]
 def _class_bars(groups: Sequence[_ClassCounts], shown: Sequence[Diagnosis]) -> ReportChart:
     largest = sorted(groups, key=lambda group: -group[1].total())[:MAX_BARS]
     drawn = [group for group in groups if group in largest]
-    parts = {one: part for one, part in _PARTS.items() if one in shown}
+    order = [one for one in _BAR_ORDER if one in shown]
+    parts = [
+        SharePart(one.words, one.words[0].upper(), f"c-{one.words.split()[0]}") for one in order
+    ]
     chart = share_bars(
         "diagnosis",
         "Classes by model",
         "An outcome reward pays S, R and D alike, and F, A and W nothing.",
-        tuple(parts.values()),
-        [(key[0], [counts[one] for one in parts]) for key, counts in drawn],
+        parts,
+        [(key[0], [counts[one] for one in order]) for key, counts in drawn],
     )
     if not (left_out := len(groups) - len(drawn)):
         return chart
@@ -654,7 +664,7 @@ def _classes(
     shown: Sequence[Diagnosis],
 ) -> Table:
     columns = [*map(words, names), number("Rollouts")]
-    columns += [percent(one.words.capitalize(), hint=_HINTS[one]) for one in shown]
+    columns += [percent(one.words.capitalize(), hint=_CLASSES[one][0]) for one in shown]
     rows: list[Row] = [
         [
             *key,
