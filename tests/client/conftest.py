@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,17 @@ IDENTITY = Identity(
     answer_rule=AnswerRule.AUTO,
     server_version="0",
 )
+
+
+@dataclass(frozen=True)
+class Held:
+    """Calls that wait at the server: whether one has begun, and whether they may go on.
+
+    They are over as well when the server learns that nobody waits for one of them any more.
+    """
+
+    started: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 class ScriptedServer(ScoringServiceServicer):
@@ -92,6 +103,35 @@ class ScriptedServer(ScoringServiceServicer):
         finally:
             with self._lock:
                 self._running -= 1
+
+    def fail(
+        self,
+        code: grpc.StatusCode,
+        details: str = "for a reason",
+        times: float = math.inf,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Abort all ``Score`` calls, or the first ones."""
+
+        def script(number: int, request: pb.ScoreRequest, context: Any) -> None:
+            if number < times:
+                context.set_trailing_metadata(metadata)
+                context.abort(code, details)
+
+        self.script = script
+
+    def hold(self, problem_id: str = "", times: float = math.inf) -> Held:
+        """Hold ``Score`` calls, the first ones or those that begin with a problem."""
+        held = Held()
+
+        def script(number: int, request: pb.ScoreRequest, context: Any) -> None:
+            if number < times and request.rollouts[0].problem_id.startswith(problem_id):
+                context.add_callback(held.over.set)
+                held.started.set()
+                held.over.wait(10)
+
+        self.script = script
+        return held
 
     def reply(
         self, request: pb.ScoreRequest, digest: str = "sha256:0", only: Any = None
@@ -166,16 +206,3 @@ def real_server(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield line.split()[-1]
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], bool]], None]:
-    """Wait until a condition holds; fail where it does not within ten seconds."""
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true"
-            time.sleep(0.005)
-
-    return wait

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.client import AsyncRewardClient, RetryPolicy, RewardSpec, Rollout, Score, Status
+from consensuspr.client import AsyncRewardClient, RewardSpec, Rollout, Score, Status
 from consensuspr.client.batching import Batcher, ScorePlan, encode_checked
 from consensuspr.client.interface import ScoredBatch
 from consensuspr.client.pipeline import Deadline
@@ -25,7 +24,6 @@ from consensuspr.wire.server_info import ServerInfo
 from tests.client.conftest import IDENTITY
 
 if TYPE_CHECKING:
-    from consensuspr.v1 import scoring_pb2 as pb
     from tests.client.conftest import ScriptedServer
 
 
@@ -72,27 +70,23 @@ def carry_out(plan: ScorePlan) -> tuple[list[pb.ScoreRequest], ScoredBatch]:
     return requests, plan.result()
 
 
-def test_short_rollouts_go_256_at_a_time() -> None:
-    requests = requests_of(plan_of([Rollout(str(i), "short") for i in range(600)]))
-    assert [len(request.rollouts) for request in requests] == [256, 256, 88]
+@pytest.mark.parametrize(
+    ("number", "response", "limits", "sizes"),
+    [
+        (600, "short", USUAL, [256, 256, 88]),
+        (7, "x" * 300_000, USUAL, [3, 3, 1]),  # about a mebibyte each
+        (25, "x", limits(16 * MIB, 64 * MIB, 10), [10, 10, 5]),  # what the server takes
+        (0, "", USUAL, [0]),  # brings the identity
+    ],
+)
+def test_how_a_batch_is_cut(
+    number: int, response: str, limits: ServerInfo, sizes: list[int]
+) -> None:
+    requests = requests_of(plan_of([Rollout(str(i), response) for i in range(number)], limits))
+    assert [len(request.rollouts) for request in requests] == sizes
     sent = [rollout.problem_id for request in requests for rollout in request.rollouts]
-    assert sent == [str(i) for i in range(600)]
+    assert sent == [str(i) for i in range(number)]
     assert all(request.epoch == 3 for request in requests)
-
-
-def test_long_rollouts_go_about_a_mebibyte_at_a_time() -> None:
-    requests = requests_of(plan_of([Rollout("p", "x" * 300_000) for _ in range(7)]))
-    assert [len(request.rollouts) for request in requests] == [3, 3, 1]
-
-
-def test_a_server_that_takes_fewer_rollouts_gets_fewer() -> None:
-    requests = requests_of(plan_of([Rollout("p", "x")] * 25, limits(16 * MIB, 64 * MIB, 10)))
-    assert [len(request.rollouts) for request in requests] == [10, 10, 5]
-
-
-def test_an_empty_batch_is_one_empty_request() -> None:
-    [request] = requests_of(plan_of([]))
-    assert len(request.rollouts) == 0
 
 
 @pytest.mark.parametrize(
@@ -160,9 +154,6 @@ def test_a_field_of_a_wrong_type_names_its_rollout(rollout: Any) -> None:
         requests_of(plan_of([Rollout("p", "fine"), rollout]))
 
 
-QUICK = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
-
-
 def sizes(server: ScriptedServer) -> list[int]:
     return [len(request.rollouts) for request in server.requests]
 
@@ -179,19 +170,13 @@ async def test_calls_of_one_moment_are_one_request(scripted: ScriptedServer) -> 
 async def test_calls_that_come_while_all_requests_are_out_wait_for_the_next(
     scripted: ScriptedServer,
 ) -> None:
-    release = threading.Event()
-
-    def hold(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        if number < 2:
-            release.wait(10)
-
-    scripted.script = hold
+    held = scripted.hold(times=2)
     async with AsyncRewardClient(scripted.address, max_in_flight=2) as client:
         tasks = []
         for i in range(40):
             tasks.append(asyncio.create_task(client.score_one(Rollout(str(i), "text"))))
             await asyncio.sleep(0.005)
-        release.set()
+        held.over.set()
         scores = await asyncio.gather(*tasks)
     assert [score.answer for score in scores] == [str(i) for i in range(40)]
     assert sizes(scripted)[:2] == [1, 1]
@@ -218,31 +203,21 @@ async def test_different_options_are_different_requests(scripted: ScriptedServer
 
 
 async def test_one_slow_request_does_not_hold_up_the_others(scripted: ScriptedServer) -> None:
-    release = threading.Event()
-
-    def hold_slow(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        if request.rollouts[0].problem_id == "slow":
-            release.wait(10)
-
-    scripted.script = hold_slow
+    held = scripted.hold("slow")
     async with AsyncRewardClient(scripted.address) as client:
         slow = asyncio.create_task(client.score_one(Rollout("slow", "text")))
         await asyncio.sleep(0.1)
         score = await asyncio.wait_for(client.score_one(Rollout("fast", "text")), 5)
         assert score.answer == "fast"
         assert not slow.done()
-        release.set()
+        held.over.set()
         await slow
 
 
 async def test_a_failed_request_fails_exactly_those_that_it_carried(
     scripted: ScriptedServer,
 ) -> None:
-    def fail_first(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        if number == 0:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
-
-    scripted.script = fail_first
+    scripted.fail(grpc.StatusCode.INVALID_ARGUMENT, times=1)
     async with AsyncRewardClient(scripted.address) as client:
         results = await asyncio.gather(
             *(client.score_one(Rollout(str(i), "text")) for i in range(3)), return_exceptions=True
@@ -263,48 +238,31 @@ async def test_a_rollout_of_a_wrong_type_fails_alone(scripted: ScriptedServer) -
 
 
 async def test_each_caller_has_its_own_deadline(scripted: ScriptedServer) -> None:
-    release = threading.Event()
-
-    def hold(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        release.wait(10)
-
-    scripted.script = hold
+    held = scripted.hold()
     async with AsyncRewardClient(scripted.address) as client:
         patient = asyncio.create_task(client.score_one(Rollout("p", "text"), timeout_s=10))
         start = time.monotonic()
         with pytest.raises(DeadlineExceeded, match=r"not done within timeout_s=0.3"):
             await client.score_one(Rollout("q", "text"), timeout_s=0.3)
         assert time.monotonic() - start < 2
-        release.set()
+        held.over.set()
         assert (await patient).status is Status.OK
     assert sizes(scripted) == [2]
 
 
 async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedServer) -> None:
-    started, ended = threading.Event(), threading.Event()
-
-    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        context.add_callback(ended.set)
-        started.set()
-        ended.wait(10)
-
-    scripted.script = hang
+    held = scripted.hold()
     async with AsyncRewardClient(scripted.address) as client:
         tasks = [asyncio.create_task(client.score_one(Rollout(str(i), "text"))) for i in range(3)]
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(held.started.wait, 10)
         for task in tasks:
             task.cancel()
-        assert await asyncio.to_thread(ended.wait, 10)
+        assert await asyncio.to_thread(held.over.wait, 10)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_closing_fails_whoever_waits(scripted: ScriptedServer) -> None:
-    release = threading.Event()
-
-    def hold(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        release.wait(10)
-
-    scripted.script = hold
+    scripted.hold()
     client = AsyncRewardClient(scripted.address, max_in_flight=1)
     tasks = [asyncio.create_task(client.score_one(Rollout("out", "text")))]
     await asyncio.sleep(0.2)
@@ -312,7 +270,6 @@ async def test_closing_fails_whoever_waits(scripted: ScriptedServer) -> None:
     await asyncio.sleep(0.05)
     await client.close()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    release.set()
     assert [type(result) for result in results] == [Unavailable, Unavailable]
 
 

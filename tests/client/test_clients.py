@@ -6,9 +6,10 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -20,7 +21,6 @@ from consensuspr.client import (
     RewardSpec,
     Rollout,
     ScoredBatch,
-    ServerInfo,
     Status,
 )
 from consensuspr.errors import (
@@ -43,44 +43,32 @@ QUICK = RetryPolicy(initial_backoff_s=0.01, max_backoff_s=0.05)
 Code = grpc.StatusCode
 
 
-class Client(Protocol):
-    """One call of either client, made and closed around it."""
-
-    def score(self, address: str, rollouts: Sequence[Rollout], **options: Any) -> ScoredBatch: ...
-
-    def server_info(self, address: str, timeout_s: float) -> ServerInfo: ...
+Call = Callable[..., Any]
 
 
-class Synchronous:
-    def score(self, address: str, rollouts: Sequence[Rollout], **options: Any) -> ScoredBatch:
-        with RewardClient(address, retry=QUICK, max_in_flight=4) as client:
-            return client.score(rollouts, **options)
+def ask(kind: type, address: str, method: str, *arguments: Any, **options: Any) -> Any:
+    """Make one call of a client of its own."""
 
-    def server_info(self, address: str, timeout_s: float) -> ServerInfo:
-        with RewardClient(address, retry=QUICK) as client:
-            return client.wait_until_ready(timeout_s)
+    async def asynchronously() -> Any:
+        async with AsyncRewardClient(address, retry=QUICK, max_in_flight=4) as client:
+            return await getattr(client, method)(*arguments, **options)
 
-
-class Asynchronous:
-    def score(self, address: str, rollouts: Sequence[Rollout], **options: Any) -> ScoredBatch:
-        async def call() -> ScoredBatch:
-            async with AsyncRewardClient(address, retry=QUICK, max_in_flight=4) as client:
-                return await client.score(rollouts, **options)
-
-        return asyncio.run(call())
-
-    def server_info(self, address: str, timeout_s: float) -> ServerInfo:
-        async def call() -> ServerInfo:
-            async with AsyncRewardClient(address, retry=QUICK) as client:
-                return await client.wait_until_ready(timeout_s)
-
-        return asyncio.run(call())
+    if kind is AsyncRewardClient:
+        return asyncio.run(asynchronously())
+    with RewardClient(address, retry=QUICK, max_in_flight=4) as client:
+        return getattr(client, method)(*arguments, **options)
 
 
-@pytest.fixture(params=[Synchronous, Asynchronous])
-def client(request: pytest.FixtureRequest) -> Client:
-    made: Client = request.param()
-    return made
+@pytest.fixture(params=[RewardClient, AsyncRewardClient])
+def call(request: pytest.FixtureRequest) -> Call:
+    """Call a method of either client of a server at an address."""
+    return partial(ask, request.param)
+
+
+@pytest.fixture
+def score(call: Call, scripted: ScriptedServer) -> Call:
+    """Score by the server that follows a script."""
+    return partial(call, scripted.address, "score")
 
 
 def numbered(number: int) -> list[Rollout]:
@@ -92,16 +80,14 @@ def answers(batch: ScoredBatch) -> list[str | None]:
 
 
 def test_a_large_batch_keeps_its_order_and_is_pipelined(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
     def later_requests_are_faster(number: int, request: pb.ScoreRequest, context: Any) -> None:
         time.sleep(0.2 if number == 0 else 0.02)
 
     scripted.script = later_requests_are_faster
     seen: list[tuple[int, int]] = []
-    batch = client.score(
-        scripted.address, numbered(2000), progress=lambda done, total: seen.append((done, total))
-    )
+    batch = score(numbered(2000), progress=lambda done, total: seen.append((done, total)))
     assert answers(batch) == [str(i) for i in range(2000)]
     assert len(scripted.requests) == 8
     assert 2 <= scripted.peak <= 4
@@ -111,9 +97,8 @@ def test_a_large_batch_keeps_its_order_and_is_pipelined(
     assert batch.identity.dataset_digest == "sha256:0"
 
 
-def test_what_was_asked_arrives(client: Client, scripted: ScriptedServer) -> None:
-    client.score(
-        scripted.address,
+def test_what_was_asked_arrives(score: Call, scripted: ScriptedServer) -> None:
+    score(
         [Rollout("p", "text", ground_truth="1", num_tokens=3, nodes=[["x=1"]])],
         reward=RewardSpec.curriculum(2),
         epoch=1,
@@ -138,39 +123,36 @@ def test_what_was_asked_arrives(client: Client, scripted: ScriptedServer) -> Non
     assert 0 < timeout_s < 9.5  # on the wire gRPC rounds it up a little
 
 
-def test_an_empty_batch_has_an_identity(client: Client, scripted: ScriptedServer) -> None:
-    batch = client.score(scripted.address, [])
+def test_an_empty_batch_has_an_identity(score: Call, scripted: ScriptedServer) -> None:
+    batch = score([])
     assert batch == []
     assert batch.identity.dataset == "default"
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    ("code", "times"),
+    [
+        (Code.UNAVAILABLE, 1),
+        (Code.UNAVAILABLE, 3),
+        (Code.CANCELLED, 1),  # a request that meets a server at its end
+    ],
+)
 def test_a_transient_failure_is_repeated(
-    client: Client, scripted: ScriptedServer, times: int
+    score: Call, scripted: ScriptedServer, code: grpc.StatusCode, times: int
 ) -> None:
-    def fail_first(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        if number < times:
-            context.abort(Code.UNAVAILABLE, "restarting")
-
-    scripted.script = fail_first
-    assert answers(client.score(scripted.address, numbered(2))) == ["0", "1"]
+    scripted.fail(code, times=times)
+    assert answers(score(numbered(2))) == ["0", "1"]
     assert len(scripted.requests) == times + 1
 
 
 def test_a_refusal_for_load_is_repeated_after_its_hint(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
-    arrived: list[float] = []
-
-    def refuse_first(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        arrived.append(time.monotonic())
-        if number == 0:
-            context.set_trailing_metadata((("retry-after-ms", "300"),))
-            context.abort(Code.RESOURCE_EXHAUSTED, "full")
-
-    scripted.script = refuse_first
-    assert answers(client.score(scripted.address, numbered(1))) == ["0"]
-    assert arrived[1] - arrived[0] >= 0.29
+    scripted.fail(Code.RESOURCE_EXHAUSTED, times=1, metadata=[("retry-after-ms", "300")])
+    start = time.monotonic()
+    assert answers(score(numbered(1))) == ["0"]
+    assert time.monotonic() - start >= 0.29
+    assert len(scripted.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -188,22 +170,19 @@ def test_a_refusal_for_load_is_repeated_after_its_hint(
     ],
 )
 def test_any_other_failure_ends_the_call_at_once(
-    client: Client,
+    score: Call,
     scripted: ScriptedServer,
     code: grpc.StatusCode,
     error: type[RewardServiceError],
 ) -> None:
-    def fail(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        context.abort(code, "for a reason")
-
-    scripted.script = fail
+    scripted.fail(code)
     with pytest.raises(error, match=f"Score at {scripted.address}.*: for a reason .{code.name}"):
-        client.score(scripted.address, numbered(1))
+        score(numbered(1))
     assert len(scripted.requests) == 1
 
 
 def test_one_failed_request_fails_the_call_and_stops_the_others(
-    client: Client, scripted: ScriptedServer, wait_for: Callable[[Callable[[], bool]], None]
+    score: Call, scripted: ScriptedServer, wait_for: Callable[[Callable[[], bool]], None]
 ) -> None:
     cancelled = threading.Event()
 
@@ -217,109 +196,89 @@ def test_one_failed_request_fails_the_call_and_stops_the_others(
     scripted.script = fail_second
     start = time.monotonic()
     with pytest.raises(ServerFault, match="broken"):
-        client.score(scripted.address, numbered(5000), timeout_s=20)
+        score(numbered(5000), timeout_s=20)
     assert time.monotonic() - start < 5
     wait_for(cancelled.is_set)
     assert len(scripted.requests) < 20, "not all of them were sent"
 
 
 def test_the_timeout_covers_the_call_with_all_its_attempts(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
-    def never(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        context.abort(Code.UNAVAILABLE, "gone")
-
-    scripted.script = never
+    scripted.fail(Code.UNAVAILABLE, "gone")
     start = time.monotonic()
     with pytest.raises(Unavailable, match=r"attempts, no time left of timeout_s=0.6: gone"):
-        client.score(scripted.address, numbered(1), timeout_s=0.6)
+        score(numbered(1), timeout_s=0.6)
     assert time.monotonic() - start < 2
     assert len(scripted.requests) > 3
 
 
 def test_a_server_that_does_not_answer_is_left_at_the_deadline(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
-    ended = threading.Event()
-
-    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        context.add_callback(ended.set)
-        ended.wait(10)
-
-    scripted.script = hang
+    held = scripted.hold()
     with pytest.raises(DeadlineExceeded, match=r"not done within timeout_s=0.5"):
-        client.score(scripted.address, numbered(1), timeout_s=0.5)
-    assert ended.wait(5), "the server learns that nobody waits any more"
-
-
-def test_a_request_that_meets_a_server_at_its_end_is_repeated(
-    client: Client, scripted: ScriptedServer
-) -> None:
-    def end_once(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        if number == 0:
-            context.abort(Code.CANCELLED, "")
-
-    scripted.script = end_once
-    assert len(client.score(scripted.address, numbered(3))) == 3
+        score(numbered(1), timeout_s=0.5)
+    assert held.over.wait(5), "the server learns that nobody waits any more"
 
 
 def test_closing_a_client_ends_its_call(scripted: ScriptedServer) -> None:
-    hanging = threading.Event()
-    release = threading.Event()
-
-    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        hanging.set()
-        release.wait(10)
-
-    scripted.script = hang
+    held = scripted.hold()
     client = RewardClient(scripted.address)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.score, numbered(1))
-        assert hanging.wait(10)
+        assert held.started.wait(10)
         client.close()
         with pytest.raises(Unavailable, match="the client was closed"):
             call.result(10)
-        release.set()
 
 
 async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -> None:
-    hanging = threading.Event()
-    release = threading.Event()
-
-    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        hanging.set()
-        release.wait(10)
-
-    scripted.script = hang
+    held = scripted.hold()
     client = AsyncRewardClient(scripted.address)
     call = asyncio.create_task(client.score(numbered(1)))
-    assert await asyncio.to_thread(hanging.wait, 10)
+    assert await asyncio.to_thread(held.started.wait, 10)
     await client.close()
     with pytest.raises(Unavailable, match="the client was closed"):
         await call
-    release.set()
 
 
-def test_a_reply_with_another_number_of_scores_is_a_fault(
-    client: Client, scripted: ScriptedServer
+@pytest.mark.parametrize(
+    ("bend", "error", "sentence"),
+    [
+        (lambda reply: reply.scores.pop(), ServerFault, "1 scores to 2 rollouts"),
+        (
+            lambda reply: setattr(reply.scores[0], "status", 99),  # of a newer protocol
+            IncompatibleServer,
+            r"status must be one of .*, got 99",
+        ),
+    ],
+)
+def test_a_reply_that_cannot_be_is_not_guessed_at(
+    score: Call,
+    scripted: ScriptedServer,
+    bend: Callable[[pb.ScoreResponse], object],
+    error: type[Exception],
+    sentence: str,
 ) -> None:
-    def drop_one(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
-        del request.rollouts[0]
-        return scripted.reply(request)
+    def bent(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        reply = scripted.reply(request)
+        bend(reply)
+        return reply
 
-    scripted.script = drop_one
-    with pytest.raises(ServerFault, match="1 scores to 2 rollouts"):
-        client.score(scripted.address, numbered(2))
+    scripted.script = bent
+    with pytest.raises(error, match=sentence):
+        score(numbered(2))
 
 
 def test_a_call_during_which_the_dataset_changes_is_scored_under_the_new_one(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
     def change(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         return scripted.reply(request, digest=f"sha256:{min(number, 1)}")
 
     scripted.script = change
-    batch = client.score(scripted.address, numbered(600))
+    batch = score(numbered(600))
     assert batch.identity.dataset_digest == "sha256:1"
     assert [score.answer for score in batch] == [str(number) for number in range(600)]
     first = scripted.requests[0].rollouts[0].problem_id
@@ -327,60 +286,47 @@ def test_a_call_during_which_the_dataset_changes_is_scored_under_the_new_one(
 
 
 def test_a_dataset_that_keeps_changing_during_the_call_is_a_fault(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
     def change(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         return scripted.reply(request, digest=f"sha256:{number % 2}")
 
     scripted.script = change
     with pytest.raises(ServerFault, match="the server changed during the call") as caught:
-        client.score(scripted.address, numbered(600))
+        score(numbered(600))
     assert "'sha256:0'" in str(caught.value)
     assert "'sha256:1'" in str(caught.value)
 
 
-def test_a_status_of_a_newer_protocol_is_not_guessed(
-    client: Client, scripted: ScriptedServer
-) -> None:
-    def newer(number: int, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
-        reply = scripted.reply(request)
-        reply.scores[0].status = 99  # type: ignore[assignment]
-        return reply
-
-    scripted.script = newer
-    with pytest.raises(IncompatibleServer, match=r"status must be one of .*, got 99"):
-        client.score(scripted.address, numbered(1))
-
-
 def test_a_server_of_another_protocol_version_is_named(
-    client: Client, scripted: ScriptedServer
+    score: Call, scripted: ScriptedServer
 ) -> None:
     scripted.info.protocol_version = 2
     with pytest.raises(
         IncompatibleServer, match="speaks protocol version 2, this client speaks version 1"
     ):
-        client.score(scripted.address, numbered(1))
+        score(numbered(1))
     assert scripted.requests == []
 
 
-def test_another_service_on_the_port_is_no_reward_server(client: Client) -> None:
+def test_another_service_on_the_port_is_no_reward_server(call: Call) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with pytest.raises(IncompatibleServer, match="UNIMPLEMENTED"):
-        client.score(f"127.0.0.1:{port}", numbered(1))
+        call(f"127.0.0.1:{port}", "score", numbered(1))
     server.stop(None).wait()
 
 
-def test_nobody_at_the_address_is_unavailable(client: Client) -> None:
+def test_nobody_at_the_address_is_unavailable(call: Call) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         with pytest.raises(Unavailable, match=f"ServerInfo at {address}"):
-            client.server_info(address, 0.5)
+            call(address, "wait_until_ready", 0.5)
 
 
-def test_waiting_for_a_server_that_comes_later(client: Client, scripted: ScriptedServer) -> None:
+def test_waiting_for_a_server_that_comes_later(call: Call, scripted: ScriptedServer) -> None:
     with socket.socket() as placeholder:
         placeholder.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{placeholder.getsockname()[1]}"
@@ -393,17 +339,17 @@ def test_waiting_for_a_server_that_comes_later(client: Client, scripted: Scripte
 
     timer = threading.Timer(0.5, start)
     timer.start()
-    assert client.server_info(address, 10).protocol_version == 1
+    assert call(address, "wait_until_ready", 10).protocol_version == 1
     timer.join()
     late.stop(None).wait()
 
 
-def test_the_limits_of_the_server_are_kept_to(client: Client, scripted: ScriptedServer) -> None:
+def test_the_limits_of_the_server_are_kept_to(score: Call, scripted: ScriptedServer) -> None:
     scripted.info.max_rollouts = 10
     scripted.info.max_response_bytes = 100
     rollouts = numbered(25)
     rollouts[7] = Rollout("7", "x" * 101)
-    batch = client.score(scripted.address, rollouts)
+    batch = score(rollouts)
     assert sorted(len(request.rollouts) for request in scripted.requests) == [4, 10, 10]
     assert batch[7].status is Status.OVERSIZE
     assert batch[7].reward is None
@@ -419,10 +365,10 @@ def test_the_limits_of_the_server_are_kept_to(client: Client, scripted: Scripted
     ],
 )
 def test_wrong_arguments_are_found_before_anything_is_sent(
-    client: Client, scripted: ScriptedServer, options: dict[str, Any], sentence: str
+    score: Call, scripted: ScriptedServer, options: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        client.score(scripted.address, numbered(1), **options)
+        score(numbered(1), **options)
     assert scripted.info_calls == 0
 
 
@@ -448,10 +394,7 @@ def test_limits_are_asked_once_and_again_after_a_failure(scripted: ScriptedServe
         client.score(numbered(1))
         assert scripted.info_calls == 1
 
-        def fail(number: int, request: pb.ScoreRequest, context: Any) -> None:
-            context.abort(Code.INVALID_ARGUMENT, "a request holds at most 10 rollouts")
-
-        scripted.script = fail
+        scripted.fail(Code.INVALID_ARGUMENT, "a request holds at most 10 rollouts")
         with pytest.raises(InvalidRequest):
             client.score(numbered(1))
         scripted.script = None
@@ -460,19 +403,10 @@ def test_limits_are_asked_once_and_again_after_a_failure(scripted: ScriptedServe
 
 
 def test_threads_share_a_client(scripted: ScriptedServer) -> None:
-    results: dict[int, list[str | None]] = {}
-    with RewardClient(scripted.address) as client:
-
-        def work(thread: int) -> None:
-            rollouts = [Rollout(f"{thread}-{i}", "text") for i in range(300)]
-            results[thread] = answers(client.score(rollouts))
-
-        threads = [threading.Thread(target=work, args=(thread,)) for thread in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-    assert results == {t: [f"{t}-{i}" for i in range(300)] for t in range(8)}
+    batches = [[Rollout(f"{thread}-{i}", "text") for i in range(300)] for thread in range(8)]
+    with RewardClient(scripted.address) as client, ThreadPoolExecutor(8) as pool:
+        scored = list(pool.map(client.score, batches))
+    assert [answers(batch) for batch in scored] == [[r.problem_id for r in b] for b in batches]
 
 
 def test_a_closed_client_says_so(scripted: ScriptedServer) -> None:
@@ -493,56 +427,23 @@ async def test_a_closed_async_client_says_so(scripted: ScriptedServer) -> None:
         await client.score_one(numbered(1)[0])
 
 
-def test_closing_ends_a_call_of_another_thread(scripted: ScriptedServer) -> None:
-    started, release = threading.Event(), threading.Event()
-
-    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        started.set()
-        release.wait(10)
-
-    scripted.script = hang
-    client = RewardClient(scripted.address)
-    caught: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            client.score(numbered(1))
-        except RewardServiceError as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    assert started.wait(10)
-    client.close()
-    thread.join(10)
-    release.set()
-    assert [type(error) for error in caught] == [Unavailable]
-
-
 async def test_a_cancelled_call_cancels_its_requests(scripted: ScriptedServer) -> None:
-    started, ended = threading.Event(), threading.Event()
-
-    def hang(number: int, request: pb.ScoreRequest, context: Any) -> None:
-        context.add_callback(ended.set)
-        started.set()
-        ended.wait(10)
-
-    scripted.script = hang
+    held = scripted.hold()
     async with AsyncRewardClient(scripted.address) as client:
         task = asyncio.create_task(client.score(numbered(1)))
-        await asyncio.to_thread(started.wait, 10)
+        assert await asyncio.to_thread(held.started.wait, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(ended.wait, 10)
+        assert await asyncio.to_thread(held.over.wait, 10)
 
 
 def test_an_async_client_belongs_to_its_event_loop(scripted: ScriptedServer) -> None:
     client = AsyncRewardClient(scripted.address)
-    asyncio.run(_score_and_leave_open(client))
+
+    async def score_and_leave_open() -> None:
+        await client.score(numbered(1))
+
+    asyncio.run(score_and_leave_open())
     with pytest.raises(RuntimeError, match="another event loop"):
-        asyncio.run(_score_and_leave_open(client))
-
-
-async def _score_and_leave_open(client: AsyncRewardClient) -> None:
-    await client.score(numbered(1))
+        asyncio.run(score_and_leave_open())

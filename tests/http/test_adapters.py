@@ -144,10 +144,10 @@ def test_special_tokens_at_the_end_are_dropped(response: str, expected: str) -> 
 def test_time_is_linear(hostile: str) -> None:
     def seconds(size: int) -> float:
         text = hostile * (size // len(hostile))
-        start = time.perf_counter()
+        start = time.thread_time()
         without_special_tokens(text)
         after_prompt(text, hostile * 50 + "b")
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     small = min(seconds(20_000) for _ in range(5))
     large = min(seconds(160_000) for _ in range(3))

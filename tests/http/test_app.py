@@ -17,12 +17,10 @@ import pytest
 from consensuspr.client import RewardClient
 from consensuspr.scoring import AnswerStatus, AnswerVerifier, Rollout, Score, Verdict
 from consensuspr.server.service import Draining
+from tests.http.conftest import DUCKS
 
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer, Serve
-
-
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18"
 
@@ -73,11 +71,11 @@ def test_health(server: InProcessServer) -> None:
 
 def test_both_faces_share_scorer_and_metrics(server: InProcessServer) -> None:
     assert server.post("/slime", REQUEST).body["reward"] == 0.75
-    with RewardClient(server.grpc_address) as client:
+    with RewardClient(server.address) as client:
         assert client.score([Rollout("ducks", HALF)])[0].reward == 0.75
     server.post("/slime", REQUEST | {"prompt": "hello"})
     server.post("/slime", b"no JSON")
-    assert server.scorer.pieces == [1, 1, 1]
+    assert server.sizes() == [1, 1, 1]
     assert value(server, "rollouts_total", status="OK", data_source="toy") == 2
     assert value(server, "rollouts_total", status="NO_NODES", data_source="unknown") == 1
     for code in ("OK", "UNSCORABLE", "INVALID_ARGUMENT"):
@@ -106,27 +104,29 @@ def test_overload_says_when_to_come_back(serve: Serve, wait_for: WaitFor) -> Non
     wait_for(lambda: server.post("/slime", REQUEST).code == 200)
 
 
-def test_a_body_that_is_too_large(serve: Serve) -> None:
+@pytest.mark.parametrize("chunked", [False, True])  # it need not say how large it is
+def test_a_body_that_is_too_large(serve: Serve, chunked: bool) -> None:
     server = serve(http_max_body_bytes=1000)
-    reply = server.post("/slime", REQUEST | {"response": "x" * 1000})
-    assert reply.code == 413
-    assert reply.body["error"].startswith("a body has at most 1000 bytes, this one is ")
-    assert server.post("/slime", REQUEST).code == 200
+    host, port = server.http_address.split(":")
 
-
-def test_a_body_that_does_not_say_how_large_it_is(serve: Serve) -> None:
-    server = serve(http_max_body_bytes=1000)
-    host, port = server.address.split(":")
-
-    def send(body: bytes) -> int:
+    def send(request: dict[str, str]) -> tuple[int, Any]:
+        body = json.dumps(request).encode()
         connection = http.client.HTTPConnection(host, int(port), timeout=20)
-        connection.request("POST", "/slime", iter([body[:200], body[200:]]), encode_chunked=True)
-        code = connection.getresponse().status
+        if chunked:
+            connection.request(
+                "POST", "/slime", iter([body[:200], body[200:]]), encode_chunked=True
+            )
+        else:
+            connection.request("POST", "/slime", body)
+        response = connection.getresponse()
+        code, said = response.status, json.loads(response.read())
         connection.close()
-        return code
+        return code, said
 
-    assert send(json.dumps(REQUEST).encode()) == 200
-    assert send(json.dumps(REQUEST | {"response": "x" * 1000}).encode()) == 413
+    code, said = send(REQUEST | {"response": "x" * 1000})
+    assert code == 413
+    assert said["error"].startswith("a body has at most 1000 bytes, this one is ")
+    assert send(REQUEST)[0] == 200
 
 
 def test_bodies_under_way_are_bounded_together(serve: Serve, wait_for: WaitFor) -> None:
@@ -137,7 +137,7 @@ def test_bodies_under_way_are_bounded_together(serve: Serve, wait_for: WaitFor) 
         http_max_body_bytes=50_000,
         queue_limit_bytes=50_000,
     )
-    host, port = server.address.split(":")
+    host, port = server.http_address.split(":")
     head = b"POST /slime HTTP/1.1\r\nHost: x\r\nContent-Length: 45000\r\n\r\n"
     with socket.create_connection((host, int(port))) as slow:
         slow.sendall(head + b"x" * 44_000)  # the rest never comes
@@ -154,7 +154,7 @@ def test_who_leaves_is_not_worked_for(server: InProcessServer, wait_for: WaitFor
     hold = server.scorer.hook = Hold()
     rollouts = 1000
     body = {"query": [DUCKS + HALF] * rollouts, "prompts": [DUCKS] * rollouts}
-    host, port = server.address.split(":")
+    host, port = server.http_address.split(":")
     connection = http.client.HTTPConnection(host, int(port))
     connection.request("POST", "/openrlhf", json.dumps(body).encode())
     assert hold.reached.acquire(timeout=20)
@@ -162,7 +162,7 @@ def test_who_leaves_is_not_worked_for(server: InProcessServer, wait_for: WaitFor
     wait_for(lambda: value(server, "requests_total", method="openrlhf", code="CANCELLED") == 1)
     hold.go.set()
     wait_for(lambda: value(server, "queue_requests") == 0)
-    assert server.scorer.pieces == [256], "the rest of its work is not done"
+    assert server.sizes() == [256], "the rest of its work is not done"
 
 
 def test_a_defect_is_told_by_its_id_alone(
@@ -220,7 +220,7 @@ def test_a_drain_that_takes_too_long_drops_what_is_left(serve: Serve) -> None:
 
 
 def test_a_body_that_never_comes_does_not_keep_the_server(server: InProcessServer) -> None:
-    host, port = server.address.split(":")
+    host, port = server.http_address.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as slow:
         slow.sendall(b"POST /slime HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
         time.sleep(0.2)
@@ -254,7 +254,7 @@ def test_an_answer_that_others_kept_from_being_checked_is_asked_for_again(
 
 def test_many_clients_at_once(server: InProcessServer) -> None:
     """As slime does it: a request for each rollout, many at a time, on kept connections."""
-    host, port = server.address.split(":")
+    host, port = server.http_address.split(":")
 
     def client(number: int) -> list[float]:
         connection = http.client.HTTPConnection(host, int(port), timeout=60)

@@ -115,9 +115,9 @@ def test_a_text_is_nothing_else() -> None:
 def test_time_is_linear(hostile: bytes) -> None:
     def seconds(size: int) -> float:
         body = b'{"a":"' + hostile * (size // len(hostile)) + b'"}'
-        start = time.perf_counter()
+        start = time.thread_time()
         members(body)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     small = min(seconds(200_000) for _ in range(5))
     large = min(seconds(1_600_000) for _ in range(3))

@@ -88,7 +88,7 @@ def test_many_rollouts_get_the_rewards_of_the_local_client(
     assert reply.body["rewards"] == [score.reward for score in scores]
     assert reply.body["extra_logs"]["acc"] == [score.acc for score in scores]
     assert reply.body["extra_logs"]["ncr"] == [score.ncr for score in scores]
-    assert len(server.scorer.pieces) > 1, "a large batch is scored in pieces"
+    assert len(server.sizes()) > 1, "a large batch is scored in pieces"
 
 
 def test_no_rollouts(server: InProcessServer) -> None:
@@ -141,26 +141,20 @@ CANNOT = [
 
 
 @pytest.mark.parametrize(("rollout", "status", "message"), CANNOT)
-def test_what_cannot_be_scored_is_an_error_and_no_reward(
-    server: InProcessServer, rollout: tuple[str, str, Any], status: str, message: str
-) -> None:
-    reply = server.post("/openrlhf", request_of((DUCKS, BOTH, "18"), rollout))
-    assert reply.code == 422
-    [told] = reply.body["unscorable"]
-    assert (told["index"], told["status"]) == (1, status)
-    assert message in told["message"]
-    assert "rewards" not in reply.body
-    assert reply.body["error"].startswith(
-        f"1 of 2 rollouts have no reward and the URL names none (on_unscorable);"
-        f" number 1: {status}: "
-    )
-
-
-@pytest.mark.parametrize(("rollout", "status", "message"), CANNOT)
-def test_or_the_number_that_the_url_names(
+def test_what_cannot_be_scored_is_an_error_or_the_number_that_the_url_names(
     server: InProcessServer, rollout: tuple[str, str, Any], status: str, message: str
 ) -> None:
     request = request_of((DUCKS, BOTH, "18"), rollout)
+    refused = server.post("/openrlhf", request)
+    assert refused.code == 422
+    [told] = refused.body["unscorable"]
+    assert (told["index"], told["status"]) == (1, status)
+    assert message in told["message"]
+    assert "rewards" not in refused.body
+    assert refused.body["error"].startswith(
+        f"1 of 2 rollouts have no reward and the URL names none (on_unscorable);"
+        f" number 1: {status}: "
+    )
     reply = server.post("/openrlhf?on_unscorable=-0.5", request)
     assert reply.code == 200
     assert reply.body["rewards"] == [1.0, -0.5]
@@ -247,16 +241,12 @@ def test_a_lone_surrogate_costs_nobody_a_score(server: InProcessServer) -> None:
     assert (reply.code, reply.body["rewards"]) == (200, [1.0, 0.0])
 
 
-def test_too_many_rollouts(serve: Serve) -> None:
-    server = serve(http_max_items=3)
+def test_limits_of_a_request_and_of_a_response(serve: Serve) -> None:
+    server = serve(http_max_items=3, max_response_bytes=1000)
     assert server.post("/openrlhf", request_of(*[(DUCKS, BOTH, "18")] * 3)).code == 200
     reply = server.post("/openrlhf", request_of(*[(DUCKS, BOTH, "18")] * 4))
     assert reply.code == 400
     assert reply.body["error"] == "query holds more than 3 elements, the limit of a request"
-
-
-def test_a_response_that_is_too_large_is_no_reward(serve: Serve) -> None:
-    server = serve(max_response_bytes=1000)
     reply = server.post("/openrlhf", request_of((DUCKS, "x" * 1001, "18")))
     assert (reply.code, reply.body["unscorable"][0]["status"]) == (422, "OVERSIZE")
 
@@ -286,5 +276,5 @@ def test_a_whole_step_at_once(server: InProcessServer, index: DatasetIndex) -> N
     assert reply.code == 200
     assert reply.body["rewards"] == [0.25, 1.0] * 4096
     assert time.perf_counter() - start < 60
-    assert all(pieces <= 256 for pieces in server.scorer.pieces)
-    assert math.isclose(sum(server.scorer.pieces), 8192)
+    assert all(pieces <= 256 for pieces in server.sizes())
+    assert math.isclose(sum(server.sizes()), 8192)

@@ -26,8 +26,7 @@ from consensuspr.http.problems import (
 )
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import InlineNode
-
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
+from tests.http.conftest import DUCKS
 
 TWINS = "Which of the two twins is the older one?"
 
@@ -96,32 +95,12 @@ def test_wrong_labels(written: str, sentence: str) -> None:
     [
         (DUCKS, ProblemLabel(), "ducks", ""),
         (f"<|user|>\n{DUCKS}\nThink.<|end|>", ProblemLabel(ground_truth=" 18"), "ducks", ""),
-        (
-            DUCKS,
-            ProblemLabel(problem_id="other"),
-            "other",
-            "",
-        ),  # what the label says is not doubted
+        (DUCKS, ProblemLabel(problem_id="other"), "other", ""),  # what it says is not doubted
         ("hello", ProblemLabel(), "", "the prompt holds no problem of dataset 'default'"),
-        (
-            DUCKS,
-            ProblemLabel(ground_truth="19"),
-            "",
-            "'ducks', but the label '19' is not its ground",
-        ),
+        (DUCKS, ProblemLabel(ground_truth="19"), "", "'ducks', but the label '19' is not its"),
         (TWINS, ProblemLabel(ground_truth="B"), "twin-b", ""),
-        (
-            TWINS,
-            ProblemLabel(),
-            "",
-            "the problems 'twin-a', 'twin-b', and which is meant is unknown",
-        ),
-        (
-            f"{DUCKS}\n\n{TWINS}",
-            ProblemLabel(ground_truth="A"),
-            "twin-a",
-            "",
-        ),  # a worked example first
+        (TWINS, ProblemLabel(), "", "problems 'twin-a', 'twin-b', and which is meant is unknown"),
+        (f"{DUCKS}\n\n{TWINS}", ProblemLabel(ground_truth="A"), "twin-a", ""),  # an example first
         (f"{DUCKS}\n\nWhat is two plus three?", ProblemLabel(), "", "which is meant is unknown"),
         ("x" * (2 << 20), ProblemLabel(), "", "too long"),
     ],

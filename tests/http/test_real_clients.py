@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.http.conftest import DUCKS
+
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer
-
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 PROMPT = f"<|im_start|>user\n{DUCKS}<|im_end|>\n<|im_start|>assistant\n"
 BOTH = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. Answer: 18<|im_end|>"
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 3<|im_end|>"
@@ -72,7 +72,7 @@ def test_openrlhf_that_takes_rewards_as_a_tensor(
     torch = pytest.importorskip("torch", reason="this release turns the rewards into a tensor")
     pytest.importorskip("requests", reason="OpenRLHF asks with requests")
     client = load(release, "remote_rm_utils")
-    url = f"http://{server.address}/openrlhf?reward=linear&alpha=0.5"
+    url = f"http://{server.http_address}/openrlhf?reward=linear&alpha=0.5"
     rewards = client.remote_rm_fn(url, [PROMPT + BOTH, PROMPT + HALF], [PROMPT] * 2, ["18"] * 2)
     assert torch.equal(rewards, torch.tensor([1.0, 0.25]))
 
@@ -82,7 +82,7 @@ def test_openrlhf_that_sends_a_step_at_once(
 ) -> None:
     pytest.importorskip("requests", reason="OpenRLHF asks with requests")
     client = load("0.9.0", "remote_rm_utils")
-    url = f"http://{server.address}/openrlhf"
+    url = f"http://{server.http_address}/openrlhf"
     # Two servers for one rollout: the second one gets none.
     model = client.RemoteRewardModel(SimpleNamespace(), [url, url])
     first, second = model.get_rewards([PROMPT + HALF], [PROMPT], ["18"])
@@ -102,7 +102,7 @@ def test_openrlhf_that_asks_for_each_rollout(
 ) -> None:
     pytest.importorskip("aiohttp", reason="OpenRLHF asks with aiohttp")
     client = load("0.11.2", "agent")
-    executor = client.SingleTurnAgentExecutor([f"http://{server.address}/openrlhf"])
+    executor = client.SingleTurnAgentExecutor([f"http://{server.http_address}/openrlhf"])
     output = asyncio.run(
         executor.execute(PROMPT, "18", PARAMS, 4096, Tokenizer(), Engine(response))
     )
@@ -118,7 +118,7 @@ def test_openrlhf_that_gets_no_reward(
     client = load("0.11.2", "agent")
     sleep = asyncio.sleep
     monkeypatch.setattr(client.asyncio, "sleep", lambda seconds: sleep(0))
-    executor = client.SingleTurnAgentExecutor([f"http://{server.address}/openrlhf"])
+    executor = client.SingleTurnAgentExecutor([f"http://{server.http_address}/openrlhf"])
     output = asyncio.run(executor.execute(PROMPT, "19", PARAMS, 4096, Tokenizer(), Engine(BOTH)))
     assert (output["reward"], output["scores"]) == (None, None)
 
@@ -132,7 +132,7 @@ def test_slime(server: InProcessServer) -> None:
         async with (
             aiohttp.ClientSession(connector=connector) as session,
             session.post(
-                f"http://{server.address}/slime{query}", json=payload | changes
+                f"http://{server.http_address}/slime{query}", json=payload | changes
             ) as response,
         ):
             response.raise_for_status()

@@ -17,14 +17,12 @@ import pytest
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.errors import InputError
 from consensuspr.server import load_config, run
+from tests.http.conftest import DUCKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.http.conftest import ServeReal
-
-
-DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 
 REQUEST = {
     "prompt": f"<|user|>{DUCKS}<|end|>",
@@ -40,7 +38,7 @@ def test_listens_on_both_and_leaves_nothing_behind(serve_real: ServeReal) -> Non
     assert len(server.worker_pids()) == 2
     for _ in range(8):  # on whichever worker
         assert server.post("/slime", REQUEST).body["reward"] == 0.75
-    with RewardClient(server.grpc_address) as client:
+    with RewardClient(server.address) as client:
         assert client.score([Rollout("ducks", REQUEST["response"])])[0].reward == 0.75
     assert "5 of 5 problems can be found by their text" in server.log.read_text()
     assert server.stop() == 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -36,20 +37,45 @@ class PlayedServe:
         self.server.add_generic_rpc_handlers(handlers)
 
 
-async def call(play: Play, **options: Any) -> tuple[bytes | None, RpcFailure | None]:
-    """Send one request to a front over what is played; return its reply or its failure."""
+@asynccontextmanager
+async def playing(play: Play) -> AsyncIterator[str]:
+    """Run a front over what is played; the value is its address."""
     serve = PlayedServe(play)
     add_scoring_to_server(object(), serve)
     port = serve.server.add_insecure_port("127.0.0.1:0")
     await serve.server.start()
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            try:
-                return await channel.unary_unary(METHOD, *RAW)(b"request", **options), None
-            except grpc.aio.AioRpcError as error:
-                return None, RpcFailure.of(error)
+        yield f"127.0.0.1:{port}"
     finally:
         await serve.server.stop(None)
+
+
+async def call(play: Play, **options: Any) -> tuple[bytes | None, RpcFailure | None]:
+    """Send one request to a front over what is played; return its reply or its failure."""
+    async with playing(play) as address, grpc.aio.insecure_channel(address) as channel:
+        try:
+            return await channel.unary_unary(METHOD, *RAW)(b"request", **options), None
+        except grpc.aio.AioRpcError as error:
+            return None, RpcFailure.of(error)
+
+
+def played(
+    reply: bytes = b"",
+    code: grpc.StatusCode | None = None,
+    details: str = "",
+    generation: int | None = None,
+) -> Play:
+    """Return what always ends like this; only a replica tells its generation."""
+
+    async def play(request: bytes, context: Any) -> bytes:
+        if code is not None:
+            context.set_code(code)
+            context.set_details(details)
+        if generation is not None:
+            context.set_trailing_metadata([(GENERATION_KEY, str(generation))])
+        return reply
+
+    return play
 
 
 @pytest.mark.parametrize(
@@ -65,12 +91,8 @@ async def call(play: Play, **options: Any) -> tuple[bytes | None, RpcFailure | N
 async def test_serves_own_failures_are_those_that_clients_know(
     code: grpc.StatusCode, seen: grpc.StatusCode, retried: bool
 ) -> None:
-    async def fail(request: bytes, context: Any) -> bytes:
-        context.set_code(code)
-        context.set_details("The actor died.\n  File x\n" + "traceback " * 1000)
-        return b""
-
-    _, failure = await call(fail)
+    died = "The actor died.\n  File x\n" + "traceback " * 1000
+    _, failure = await call(played(code=code, details=died))
     assert failure is not None
     assert failure.code is seen
     assert failure.is_transient is retried
@@ -80,26 +102,17 @@ async def test_serves_own_failures_are_those_that_clients_know(
 
 
 async def test_what_a_replica_says_passes_unchanged() -> None:
-    async def refuse(request: bytes, context: Any) -> bytes:
-        context.set_code(Code.NOT_FOUND)
-        context.set_details("no dataset is called 'mars'")
-        context.set_trailing_metadata([(GENERATION_KEY, "1")])
-        return b""
-
-    async def answer(request: bytes, context: Any) -> bytes:
-        context.set_trailing_metadata([(GENERATION_KEY, "1")])
-        return request + b" answered"
-
-    _, failure = await call(refuse)
-    assert failure == RpcFailure(Code.NOT_FOUND, "no dataset is called 'mars'")
-    reply, _ = await call(answer)
-    assert reply == b"request answered"
+    sentence = "no dataset is called 'mars'"
+    _, failure = await call(played(code=Code.NOT_FOUND, details=sentence, generation=1))
+    assert failure == RpcFailure(Code.NOT_FOUND, sentence)
+    assert await call(played(b"answered", generation=1)) == (b"answered", None)
 
 
 async def test_deadline_and_application_travel_to_the_replica() -> None:
     seen: dict[str, str] = {}
 
     async def look(request: bytes, context: Any) -> bytes:
+        assert request == b"request"
         seen.update(context.invocation_metadata())
         context.set_trailing_metadata([(GENERATION_KEY, "1")])
         return b""
@@ -121,13 +134,8 @@ async def test_an_older_replica_is_not_listened_to_once_a_newer_one_has_answered
         context.set_trailing_metadata([(GENERATION_KEY, str(generation))])
         return str(generation).encode()
 
-    serve = PlayedServe(roll_out)
-    add_scoring_to_server(object(), serve)
-    port = serve.server.add_insecure_port("127.0.0.1:0")
-    await serve.server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with playing(roll_out) as address, grpc.aio.insecure_channel(address) as channel:
         replies = [await channel.unary_unary(METHOD, *RAW)(b"") for _ in range(3)]
-    await serve.server.stop(None)
     assert replies == [b"5", b"7", b"7"]
     assert wanted == ["0", "5", "7", "7", "7"]
 
@@ -139,31 +147,19 @@ async def test_only_older_replicas_are_a_failure_at_the_deadline() -> None:
         context.set_trailing_metadata([(GENERATION_KEY, str(next(answering, 5)))])
         return b""
 
-    serve = PlayedServe(go_back)
-    add_scoring_to_server(object(), serve)
-    port = serve.server.add_insecure_port("127.0.0.1:0")
-    await serve.server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with playing(go_back) as address, grpc.aio.insecure_channel(address) as channel:
         await channel.unary_unary(METHOD, *RAW)(b"")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary(METHOD, *RAW)(b"", timeout=0.3)
-    await serve.server.stop(None)
     assert caught.value.code() is Code.DEADLINE_EXCEEDED
 
 
 async def test_a_client_waits_for_an_application_that_is_not_there() -> None:
-    async def not_there(request: bytes, context: Any) -> bytes:
-        context.set_code(Code.NOT_FOUND)
-        context.set_details("Application 'consensuspr' not found.")
-        return b""
-
-    serve = PlayedServe(not_there)
-    add_scoring_to_server(object(), serve)
-    port = serve.server.add_insecure_port("127.0.0.1:0")
-    await serve.server.start()
-    async with AsyncRewardClient(
-        f"127.0.0.1:{port}", timeout_s=0.5, retry=RetryPolicy(0.01, 0.05)
-    ) as client:
+    not_there = played(code=Code.NOT_FOUND, details="Application 'consensuspr' not found.")
+    retry = RetryPolicy(0.01, 0.05)
+    async with (
+        playing(not_there) as address,
+        AsyncRewardClient(address, timeout_s=0.5, retry=retry) as client,
+    ):
         with pytest.raises(Unavailable, match="no replica answered: Application"):
             await client.server_info()
-    await serve.server.stop(None)

@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pytest
@@ -115,21 +114,24 @@ class InProcessServer:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(service, "Scorer", held)
-            self._built = service.build_service(config, datasets, self.metrics)
+            self.built = service.build_service(config, datasets, self.metrics)
         [self.scorer] = scorers
-        self._server = GrpcServer(self._built.service, int(config.max_message_bytes))
+        self._server = GrpcServer(self.built.service, int(config.max_message_bytes))
         self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"
 
     def start_draining(self, how: Draining) -> Any:
         """Begin to drain; return the future of how many requests were dropped."""
         self._stopped = True
-        return asyncio.run_coroutine_threadsafe(self._server.drain(how), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._drain(how), self._loop)
+
+    async def _drain(self, how: Draining) -> int:
+        return await self._server.drain(how)
 
     def close(self) -> None:
         self.channel.close()
         if not self._stopped:
             self.start_draining(Draining(0, 0)).result(30)
-        self._built.close()
+        self.built.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -178,43 +180,33 @@ scorer.Scorer.score = slow_score
 
 
 class ServeProcess:
-    """``run()`` in a process of its own.
+    """A server in a process of its own.
 
     Attributes:
         address: where it listens, once it does.
         log: its standard error.
+        scratch: its folder of temporary files.
     """
 
-    def __init__(
-        self, log: Path, settings: dict[str, Any], prelude: str = "", slow: bool = False
-    ) -> None:
-        program = (
-            "import json, sys\n"
-            "from consensuspr.errors import ConsensusPRError, InputError\n"
-            "from consensuspr.server import load_config, run\n"
-            f"{prelude}\n"
-            "try: sys.exit(run(load_config(overrides=json.loads(sys.argv[1]))))\n"
-            "except InputError as error: print(error, file=sys.stderr); sys.exit(2)\n"
-            "except ConsensusPRError as error: print(error, file=sys.stderr); sys.exit(1)\n"
-        )
-        self.log = log
+    def __init__(self, folder: Path, arguments: Sequence[str], slow: bool = False) -> None:
+        self.log = folder / "log"
         self.address = ""
-        self.scratch = log.parent / "tmp"
-        self.scratch.mkdir()
+        self.scratch = folder / "tmp"
+        self.scratch.mkdir(parents=True)
         environment = {**os.environ, "TMPDIR": str(self.scratch)}
         if slow:
-            (log.parent / "sitecustomize.py").write_text(SLOW_SCORING)
-            environment["PYTHONPATH"] = str(log.parent)
-        with log.open("w") as stderr:
+            (folder / "sitecustomize.py").write_text(SLOW_SCORING)
+            environment["PYTHONPATH"] = str(folder)
+        with self.log.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program, json.dumps(settings)],
+                [sys.executable, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 env=environment,
             )
 
-    def wait_until_listening(self) -> ServeProcess:
+    def wait_until_listening(self) -> Self:
         """Read the one line; fail with the log where there is none."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -241,6 +233,20 @@ class ServeProcess:
         return self.process.wait(30)
 
 
+def run_with(settings: dict[str, Any], prelude: str = "") -> list[str]:
+    """Return the arguments of an interpreter that calls ``run()`` after a prelude."""
+    program = (
+        "import json, sys\n"
+        "from consensuspr.errors import ConsensusPRError, InputError\n"
+        "from consensuspr.server import load_config, run\n"
+        f"{prelude}\n"
+        "try: sys.exit(run(load_config(overrides=json.loads(sys.argv[1]))))\n"
+        "except InputError as error: print(error, file=sys.stderr); sys.exit(2)\n"
+        "except ConsensusPRError as error: print(error, file=sys.stderr); sys.exit(1)\n"
+    )
+    return ["-c", program, json.dumps(settings)]
+
+
 ServeReal = Callable[..., ServeProcess]
 
 
@@ -250,14 +256,13 @@ def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
     processes: list[ServeProcess] = []
 
     def start(prelude: str = "", slow: bool = False, **settings: Any) -> ServeProcess:
-        folder = tmp_path / f"server{len(processes)}"
-        folder.mkdir()
         defaults = {
             "datasets": {"default": str(dataset_file)},
             "address": "127.0.0.1:0",
             "workers": 1,
         }
-        processes.append(ServeProcess(folder / "log", {**defaults, **settings}, prelude, slow))
+        folder = tmp_path / f"server{len(processes)}"
+        processes.append(ServeProcess(folder, run_with({**defaults, **settings}, prelude), slow))
         return processes[-1]
 
     yield start
@@ -269,16 +274,3 @@ def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
 def request_for() -> Callable[..., pb.ScoreRequest]:
     """Build a scoring request."""
     return request_of
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], bool]], None]:
-    """Wait until a condition holds; fail where it does not within twenty seconds."""
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true"
-            time.sleep(0.01)
-
-    return wait

@@ -22,7 +22,7 @@ from consensuspr.client import RewardClient, Rollout, Status
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
-from tests.server.conftest import ServeProcess
+from tests.server.conftest import ServeProcess, run_with
 
 if TYPE_CHECKING:
     from tests.server.conftest import ServeReal
@@ -64,14 +64,16 @@ def shared(dataset_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MALLOC_TOP_PAD_", "4096")
         server = ServeProcess(
-            tmp_path_factory.mktemp("shared") / "log",
-            {
-                "datasets": {"a": str(dataset_file), "b": str(dataset_file)},
-                "address": "127.0.0.1:0",
-                "metrics_address": "127.0.0.1:0",
-                "workers": 2,
-                "log_format": "json",
-            },
+            tmp_path_factory.mktemp("shared"),
+            run_with(
+                {
+                    "datasets": {"a": str(dataset_file), "b": str(dataset_file)},
+                    "address": "127.0.0.1:0",
+                    "metrics_address": "127.0.0.1:0",
+                    "workers": 2,
+                    "log_format": "json",
+                }
+            ),
         )
     yield server.wait_until_listening()
     server.close()

@@ -124,19 +124,12 @@ def test_while_the_server_is_away_samples_are_scored_here(
 
 def test_a_server_that_comes_back_is_used_again(scripted: Any, dataset: Path) -> None:
     add_dataset(scripted, digest=digest_of(dataset))
-    away = True
-
-    def script(number: int, request: Any, context: Any) -> None:
-        if away:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-
-    scripted.script = script
+    scripted.fail(grpc.StatusCode.UNAVAILABLE)
     settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
 
     async def work(source: RewardSource) -> list[str]:
-        nonlocal away
         seen = [(await source.score(RIGHT, 0)).scored_by]
-        away = False
+        scripted.script = None
         while seen[-1] == "local" and len(seen) < 1000:
             await asyncio.sleep(0.01)
             seen.append((await source.score(RIGHT, 0)).scored_by)
@@ -174,9 +167,7 @@ def test_data_that_are_not_the_servers_are_not_used(
 def test_a_dataset_that_cannot_be_read_is_waited_out(scripted: Any, tmp_path: Path) -> None:
     add_dataset(scripted)
     (tmp_path / "broken.jsonl").write_text("{")
-    scripted.script = lambda number, request, context: (
-        context.abort(grpc.StatusCode.UNAVAILABLE, "away") if number < 8 else None
-    )
+    scripted.fail(grpc.StatusCode.UNAVAILABLE, times=8)
     settings = RewardSettings(
         address=scripted.address, dataset_path=tmp_path / "broken.jsonl", timeout_s=0.3
     )
@@ -213,19 +204,12 @@ def test_data_that_turn_out_not_to_be_the_servers_are_reported(
 ) -> None:
     """No server was met when the first samples were scored here."""
     add_dataset(scripted, digest="sha256:another")
-    met = False
-
-    def away(context: Any) -> None:
-        if not met:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-
-    scripted.info_script = away
+    scripted.info_script = lambda context: context.abort(grpc.StatusCode.UNAVAILABLE, "away")
     settings = RewardSettings(address=scripted.address, dataset_path=dataset, timeout_s=0.3)
 
     async def work(source: RewardSource) -> None:
-        nonlocal met
         assert (await source.score(RIGHT, 0)).scored_by == "local"
-        met = True
+        scripted.info_script = None
         while not any("which is not the server's" in r.message for r in caplog.records):
             await asyncio.sleep(0.01)
 
@@ -235,11 +219,7 @@ def test_data_that_turn_out_not_to_be_the_servers_are_reported(
 def test_without_a_dataset_it_waits_for_the_server(scripted: Any) -> None:
     add_dataset(scripted)
 
-    def script(number: int, request: Any, context: Any) -> None:
-        if number < 6:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-
-    scripted.script = script
+    scripted.fail(grpc.StatusCode.UNAVAILABLE, times=6)
     settings = RewardSettings(address=scripted.address, timeout_s=0.2)
     assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
 
@@ -259,9 +239,7 @@ def test_it_gives_up_when_the_settings_say_so(settings: dict[str, Any], least_s:
 @pytest.mark.parametrize("fallback", [False, True])
 def test_a_refusal_is_not_waited_out(scripted: Any, dataset: Path, fallback: bool) -> None:
     add_dataset(scripted)
-    scripted.script = lambda number, request, context: context.abort(
-        grpc.StatusCode.INVALID_ARGUMENT, "no"
-    )
+    scripted.fail(grpc.StatusCode.INVALID_ARGUMENT)
     settings = RewardSettings(address=scripted.address, dataset_path=dataset if fallback else None)
     with pytest.raises(InvalidRequest):
         run(settings, lambda source: source.score(RIGHT, 0))
@@ -288,12 +266,9 @@ def test_an_answer_that_a_busy_machine_left_undecided_is_asked_again(scripted: A
     add_dataset(scripted)
     busy = Score(Status.ANSWER_UNDECIDED, reward=0.5, acc=0.0, ncr=1.0, answer_method="load")
 
-    def script(number: int, request: Any, context: Any) -> Any:
-        if number < 2:
-            return scripted.reply(request, only=busy)
-        return None
-
-    scripted.script = script
+    scripted.script = lambda number, request, context: (
+        scripted.reply(request, only=busy) if number < 2 else None
+    )
     settings = RewardSettings(address=scripted.address)
     sample = run(settings, lambda source: source.score(RIGHT, 0))
     assert (sample.score.status, len(scripted.requests)) == (Status.OK, 3)
