@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from consensuspr.client.training import RewardSettings
-from consensuspr.client.trl import TrainerEpochs
+from consensuspr.client.training import EpochClock, RewardSettings
+from consensuspr.client.trl import consensus_reward, epoch_in
 from consensuspr.errors import InputError
 
 
@@ -37,30 +37,31 @@ CURRICULUM = RewardSettings(reward="curriculum")
     ],
 )
 def test_which_epoch(settings: dict[str, int], state: State | None, epoch: int) -> None:
-    clock = TrainerEpochs(RewardSettings(reward="curriculum", **settings))
-    assert clock.epoch_of(state) == epoch
+    clock = EpochClock(RewardSettings(reward="curriculum", **settings))
+    assert epoch_in(state, clock) == epoch
 
 
 def test_the_state_of_a_trainer_at_every_step_of_its_epochs() -> None:
     """``epoch + steps done / steps`` never rounds up to the next epoch, nor stays below."""
-    clock = TrainerEpochs(CURRICULUM)
+    clock = EpochClock(CURRICULUM)
     for steps in (1, 3, 7, 49, 999, 10_007):
         for epoch in (0, 1, 9, 1000):
             for done in {0, 1, steps // 2, steps - 1} - {steps}:
-                assert clock.epoch_of(State(epoch + done / steps)) == epoch
+                assert epoch_in(State(epoch + done / steps), clock) == epoch
 
 
-def test_a_curriculum_never_guesses() -> None:
+async def test_a_curriculum_never_guesses() -> None:
+    reward = consensus_reward(reward="curriculum")
     with pytest.raises(InputError, match="reward=curriculum needs the epoch, and this trainer"):
-        TrainerEpochs(CURRICULUM).epoch_of(None)
-    assert TrainerEpochs(RewardSettings(reward="linear")).epoch_of(None) == 0
+        await reward(prompts=["Q"], completions=["A"], problem_id=["p"])
+    assert epoch_in(None, EpochClock(RewardSettings(reward="linear"))) == 0
 
 
 def test_the_switch_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    clock = TrainerEpochs(CURRICULUM)
+    clock = EpochClock(CURRICULUM)
     for epoch in (0.0, 0.5, 1.0, 1.5, 0.9):
-        clock.epoch_of(State(epoch, int(10 * epoch)))
+        epoch_in(State(epoch, int(10 * epoch)), clock)
     assert [record.getMessage() for record in caplog.records] == [
-        "curriculum: NCR is rewarded from here on (epoch 0, after step 0, switch_epoch 1)",
-        "curriculum: Acc is rewarded from here on (epoch 1, after step 10, switch_epoch 1)",
+        "curriculum: NCR is rewarded from here on (epoch 0, step 1, switch_epoch 1)",
+        "curriculum: Acc is rewarded from here on (epoch 1, step 11, switch_epoch 1)",
     ]

@@ -31,11 +31,11 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from consensuspr.client.training import (
+    EpochClock,
     ProblemIds,
     RewardSettings,
     ScoredSample,
     ScoreLog,
-    StageAnnouncer,
     UnscorableSample,
     ground_truth_text,
     inline_nodes,
@@ -53,55 +53,6 @@ METRICS = "consensuspr"
 
 # What a message's thoughts are called by the response templates of various model families.
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-
-
-class TrainerEpochs:
-    """Reads epochs from the trainer's state, and says so when the curriculum switches.
-
-    The state tells the epoch as a fraction: 1.25 is a quarter into the second epoch.  It is
-    brought up to date after each step, so that while rollouts of an epoch are generated it lies
-    in [epoch, epoch + 1), and exactly at the epoch for its first ones.
-
-    Args:
-        settings: a fixed ``epoch`` goes before the state, ``steps_per_epoch`` before its epoch.
-    """
-
-    def __init__(self, settings: RewardSettings) -> None:
-        self._settings = settings
-        self._stages = StageAnnouncer(settings)
-
-    def epoch_of(self, state: Any) -> int:
-        """Return the epoch, from 0, of the step that is being made.
-
-        Args:
-            state: a ``transformers.TrainerState``, of which ``epoch`` (None before training) and
-                ``global_step`` (steps done) are read; None where the trainer passes none.
-
-        Raises:
-            InputError: the reward is a curriculum, and there is neither a state nor a setting.
-        """
-        epoch = self._known(state)
-        needed = self._settings.reward == "curriculum"
-        if epoch is None:
-            if needed:
-                raise InputError(
-                    "reward=curriculum needs the epoch, and this trainer passes no trainer_state"
-                    " to reward functions; set a fixed epoch, one run per stage"
-                )
-            return 0
-        if needed:
-            step = "unknown" if state is None else state.global_step
-            self._stages.announce(epoch, f"after step {step}")
-        return epoch
-
-    def _known(self, state: Any) -> int | None:
-        if self._settings.epoch is not None:
-            return self._settings.epoch
-        if state is None:
-            return None
-        if self._settings.steps_per_epoch is not None:
-            return int(state.global_step) // self._settings.steps_per_epoch
-        return 0 if state.epoch is None else int(state.epoch)
 
 
 def consensus_reward(
@@ -169,14 +120,16 @@ class _Batches:
         self.ids = ProblemIds(settings.problem_id_format)
         self._settings = settings
         self._leave_out = leave_out
-        self._epochs = TrainerEpochs(settings)
+        self._clock = EpochClock(
+            settings, missing="this trainer passes no trainer_state to reward functions"
+        )
         self._log = ScoreLog(settings.score_log) if settings.score_log is not None else None
 
     async def score(
         self, rollouts: Sequence[Rollout], columns: dict[str, Any], state: Any
     ) -> list[ScoredSample | UnscorableSample]:
         """Score a batch; the first failure ends it, and the rest of its work."""
-        epoch = self._epochs.epoch_of(state)
+        epoch = epoch_in(state, self._clock)
         splits = [row.get("split") for row in rows_of(columns, len(rollouts))]
         try:
             async with asyncio.TaskGroup() as group:
@@ -214,6 +167,23 @@ class _Batches:
                 continue
             step = None if state is None else state.global_step + 1
             self._log.write(one.log_row(rollout, step, row.get("split")))
+
+
+def epoch_in(state: Any, clock: EpochClock) -> int:
+    """Return the epoch, from 0, of the step that a trainer is making.
+
+    The state tells the epoch as a fraction: 1.25 is a quarter into the second epoch.  It is
+    brought up to date after each step, so that while rollouts of an epoch are generated it lies
+    in [epoch, epoch + 1), and exactly at the epoch for its first ones.
+
+    Args:
+        state: a ``transformers.TrainerState``, of which ``epoch`` (None before training) and
+            ``global_step`` (steps done) are read; None where the trainer passes none.
+        clock: whose settings go before the state.
+    """
+    if state is None:
+        return clock.epoch_of(None)
+    return clock.epoch_of(int(state.global_step) + 1, int(state.epoch or 0))
 
 
 def _means(scored: Sequence[ScoredSample | UnscorableSample]) -> dict[str, float]:

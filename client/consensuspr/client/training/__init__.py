@@ -19,7 +19,7 @@ from consensuspr.client.training.rows import (
     prompt_digest,
 )
 from consensuspr.client.training.score_log import ScoreLog
-from consensuspr.client.training.settings import EpochClock, RewardSettings, StageAnnouncer
+from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (
     VALIDATION_SPLITS,
     RewardSource,
@@ -36,7 +36,6 @@ __all__ = [
     "RewardSource",
     "ScoreLog",
     "ScoredSample",
-    "StageAnnouncer",
     "UnscorableSample",
     "ground_truth_text",
     "inline_nodes",
