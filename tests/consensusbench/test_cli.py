@@ -1,4 +1,4 @@
-"""The command as a person types it: codes, sentences, help."""
+"""The command as a person types it: exports, codes, and what is wrong in a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from consensusbench.cli import main
 from tests.consensusbench.conftest import problem
 
 if TYPE_CHECKING:
-    from tests.consensusbench.conftest import WriteDataset
+    from tests.consensusbench.conftest import Run, WriteDataset
 
 
 def test_an_export_says_what_it_wrote(
@@ -40,6 +40,11 @@ def test_an_export_says_it_as_json(
     assert (said["format"], said["rows"]) == ("verl", {"train": 1, "val": 0})
 
 
+# Files that are not there: what is wrong with the options is told before they are read.
+FILES = ["r", "--dataset", "d"]
+PAGE = ["--output", "report.html"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -58,21 +63,56 @@ def test_an_export_says_it_as_json(
             "at least 0 and below 1, got 1.0",
         ),
         (["bake"], "No such command 'bake'"),
+        (["evaluate", "none.jsonl", "--dataset", "d"], "none.jsonl: no such file"),
+        (["evaluate", *FILES, "--k", "0"], "--k takes whole numbers of 1 to"),
+        (["evaluate", *FILES, "--k", "1,,2"], "got '1,,2'"),
+        (["evaluate", *FILES, "--k", "9999999"], "of 1 to 100000"),
+        (["evaluate", *FILES, "--k", "1" * 5000], "of 1 to 100000"),
+        (["evaluate", *FILES, "--k", "٣"], "got '٣'"),
+        (["evaluate", *FILES, "--by", "shoe"], "not by 'shoe'"),
+        (["evaluate", *FILES, "--confidence", "1"], "below 1, got 1.0"),
+        (["evaluate", "r"], "Missing option '--dataset'"),
+        (
+            ["compare", *FILES],
+            "give two files, or name two models with --baseline and --candidate; got 1 file",
+        ),
+        (["compare", *FILES, "--baseline", "A", "--candidate", "A"], "are both 'A'"),
+        (["compare", *FILES, "--baseline", "A"], "--baseline and --candidate go together"),
+        (["compare", "q", *FILES, "--by", "model"], "not by 'model'"),
+        (["agreement", "none.jsonl", "none.jsonl"], "none.jsonl: no such file"),
+        (["validate"], "Missing argument 'DATASET'"),
+        (["validate", "none.jsonl"], "none.jsonl: no such file"),
+        (["validate", "none.jsonl", "--max-unrelated", "2"], "should be less than or equal to 1"),
+        (["stats"], "Missing argument 'DATASET...'"),
+        (["stats", "none.jsonl"], "none.jsonl: no such file"),
+        (
+            ["diagnose", *FILES, "--almost-ncr", "2"],
+            "almost_ncr (--almost-ncr): Input should be less than or equal",
+        ),
+        (["diagnose", *FILES, "--answer-rule", "loose"], "'loose' is not one of"),
+        (["report", *FILES, *PAGE, "--max-chars", "0"], "max_chars (--max-chars)"),
+        (["report", *FILES, *PAGE, "--max-rollouts", "-1"], "max_rollouts (--max-rollouts)"),
+        (["report", *FILES, *PAGE, "--k", "0"], "--k takes whole numbers"),
+        (["report", *FILES, *PAGE, "--confidence", "2"], "the confidence must be above 0 and"),
+        (["report", *FILES, "--output", "/nowhere/at/all.html"], "does not exist: make it first"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    run: Run,
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert main(arguments) == 2
+    if arguments[0] == "report":
+        pytest.importorskip("jinja2", reason="the extra consensusbench is not installed")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
     # What stands before it is the progress bar.
-    [*_, error] = capsys.readouterr().err.splitlines()
+    [*_, error] = err.splitlines()
     assert error.startswith("consensusbench: error: ") and sentence in error
-
-
-def test_help_teaches_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "consensusbench export dataset.jsonl --format verl --output data/" in shown
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from consensusbench.evaluation.estimates import MAX_NAMED, ONE_PROBLEM
 from consensusbench.evaluation.tables import agreement_notes
 from consensuspr.data import Node, Problem
 from consensuspr.errors import InputError
+from tests.consensusbench.conftest import write_jsonl
 
 
 def node(*expressions: str, node_id: str = "n", derived: tuple[str, ...] | None = None) -> Node:
@@ -83,8 +84,7 @@ def write(path: Path, nodes_of: dict[str, list[str]]) -> Path:
         {"problem_id": name, "nodes": [{"expressions": [e], "derived": []} for e in expressions]}
         for name, expressions in nodes_of.items()
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 def test_the_figures_by_hand(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,7 @@ import pytest
 
 from consensusbench.cli import main
 from tests.cli.conftest import logging_as_it_was
-
-Run = Callable[..., tuple[int, str, str]]
-SENTENCE = "consensusbench: error: "
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command and return code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def invoke(*arguments: object) -> tuple[int, str, str]:
-        with logging_as_it_was():
-            code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return invoke
+from tests.consensusbench.conftest import Run, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +18,7 @@ def sample(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """The sample's dataset, and its rollouts with their scores."""
     folder = repository / "examples/sample"
     scored = tmp_path_factory.mktemp("sample") / "scored.jsonl"
-    rollouts, dataset = folder / "rollouts.jsonl", folder / "problems.jsonl"
+    rollouts, dataset = folder / "rollouts.jsonl", folder / "dataset.jsonl"
     with logging_as_it_was():
         code = main(
             ["evaluate", str(rollouts), "--dataset", str(dataset), "--scored-output", str(scored)]
@@ -112,9 +94,11 @@ def test_two_models_of_one_file_are_compared(run: Run, sample: tuple[Path, Path]
 
 
 def test_two_files_are_compared(run: Run, tmp_path: Path) -> None:
-    dataset = rows(tmp_path / "d.jsonl", [problem("p1"), problem("p2"), problem("p3")])
-    before = rows(tmp_path / "before.jsonl", [answer("p1", 4), answer("p2", 4), answer("p3", 5)])
-    after = rows(tmp_path / "after.jsonl", [answer("p1", 5), answer("p2", 5)])
+    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1"), problem("p2"), problem("p3")])
+    before = write_jsonl(
+        tmp_path / "before.jsonl", [answer("p1", 4), answer("p2", 4), answer("p3", 5)]
+    )
+    after = write_jsonl(tmp_path / "after.jsonl", [answer("p1", 5), answer("p2", 5)])
     code, out, _ = run("compare", before, after, "--dataset", dataset, "--json")
     said = json.loads(out)
     assert code == 0
@@ -131,7 +115,7 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
     kept = [json.loads(line) for line in dataset.read_text(encoding="utf-8").splitlines()[:4]]
     for row in kept:
         row["nodes"] = [*row["nodes"][:1], {"expressions": ["e^{i\\pi}=-1"], "label": "Euler"}]
-    human = rows(tmp_path / "human.jsonl", kept)
+    human = write_jsonl(tmp_path / "human.jsonl", kept)
     code, out, _ = run("agreement", dataset, human)
     assert code == 0
     assert "Recall" in out and "50.0" in out
@@ -142,9 +126,9 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
 
 
 def test_a_hostile_name_does_not_reach_the_terminal(run: Run, tmp_path: Path) -> None:
-    dataset = rows(tmp_path / "d.jsonl", [problem("p1")])
+    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
     named = answer("p1", 5) | {"model": "\x1b[2Jevil", "data_source": "\x1b]0;x\x07"}
-    rollouts = rows(tmp_path / "r.jsonl", [named, answer("p1", 4)])
+    rollouts = write_jsonl(tmp_path / "r.jsonl", [named, answer("p1", 4)])
     _, out, _ = run("evaluate", rollouts, "--dataset", dataset)
     assert "\x1b" not in out and r"\x1b[2Jevil" in out
 
@@ -158,48 +142,9 @@ def answer(problem_id: str, value: int) -> dict[str, Any]:
     return {"problem_id": problem_id, "response": f"2+3=5\nAnswer: {value}"}
 
 
-def rows(path: Path, values: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["evaluate", "none.jsonl", "--dataset", "d"], "none.jsonl: no such file"),
-        (["evaluate", "r", "--dataset", "d", "--k", "0"], "--k takes whole numbers of 1 to"),
-        (["evaluate", "r", "--dataset", "d", "--k", "1,,2"], "got '1,,2'"),
-        (["evaluate", "r", "--dataset", "d", "--k", "9999999"], "of 1 to 100000"),
-        (["evaluate", "r", "--dataset", "d", "--k", "1" * 5000], "of 1 to 100000"),
-        (["evaluate", "r", "--dataset", "d", "--k", "٣"], "got '٣'"),
-        (["evaluate", "r", "--dataset", "d", "--by", "shoe"], "not by 'shoe'"),
-        (["evaluate", "r", "--dataset", "d", "--confidence", "1"], "below 1, got 1.0"),
-        (["evaluate", "r"], "Missing option '--dataset'"),
-        (
-            ["compare", "r", "--dataset", "d"],
-            "give two files, or name two models with --baseline and --candidate; got 1 file",
-        ),
-        (
-            ["compare", "r", "--dataset", "d", "--baseline", "A", "--candidate", "A"],
-            "--baseline and --candidate are both 'A'",
-        ),
-        (["compare", "r", "--dataset", "d", "--baseline", "A"], "go together"),
-        (["compare", "r", "q", "--dataset", "d", "--by", "model"], "not by 'model'"),
-        (["agreement", "none.jsonl", "none.jsonl"], "none.jsonl: no such file"),
-    ],
-)
-def test_bad_usage_is_one_sentence_and_code_2(
-    run: Run, arguments: list[str], sentence: str
-) -> None:
-    code, out, err = run(*arguments)
-    assert (code, out) == (2, "")
-    [error] = err.splitlines()
-    assert error.startswith(SENTENCE) and sentence in error
-
-
 def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:
-    dataset = rows(tmp_path / "d.jsonl", [problem("p1")])
-    rollouts = rows(tmp_path / "r.jsonl", [answer("q1", 5), answer("q2", 5)])
+    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer("q1", 5), answer("q2", 5)])
     code, out, err = run("evaluate", rollouts, "--dataset", dataset, "--json", "--no-progress")
     acc = json.loads(out)["overall"]["acc"]
     assert (code, acc["value"], acc["no_interval"]) == (0, None, "no rollout has a value")
@@ -223,9 +168,9 @@ def test_a_dataset_without_the_nodes_is_told_first(
     run: Run, tmp_path: Path, command: str, with_nodes: int, said: str | None
 ) -> None:
     listed = [problem(f"p{n}") | ({} if n < with_nodes else {"nodes": []}) for n in range(3)]
-    dataset = rows(tmp_path / "d.jsonl", listed)
+    dataset = write_jsonl(tmp_path / "d.jsonl", listed)
     answers = [answer(name, 5) for name in ("q9", "p0", "p1", "p2")]
-    rollouts = rows(
+    rollouts = write_jsonl(
         tmp_path / "r.jsonl",
         [one | {"ground_truth": "5", "model": model} for one in answers for model in ("m0", "m1")],
     )
@@ -247,8 +192,8 @@ def test_a_dataset_without_the_nodes_is_told_first(
 
 
 def test_what_acc_and_ncr_are_over_stands_beside_them(run: Run, tmp_path: Path) -> None:
-    dataset = rows(tmp_path / "d.jsonl", [problem("p1"), problem("p2") | {"nodes": []}])
-    rollouts = rows(tmp_path / "r.jsonl", [answer(f"p{n}", 5) for n in (1, 1, 2)])
+    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1"), problem("p2") | {"nodes": []}])
+    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer(f"p{n}", 5) for n in (1, 1, 2)])
     _, out, _ = run("evaluate", rollouts, "--dataset", dataset, "--by", "none", "--no-progress")
     heading, everything = out.splitlines()[1:3]
     assert heading.split()[:7] == ["Group", "Rollouts", "Problems", "With", "Acc", "With", "NCR"]
@@ -267,25 +212,19 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are(
 
 
 def test_an_unknown_model_is_named_before_a_server_is_asked(run: Run, tmp_path: Path) -> None:
-    dataset = rows(tmp_path / "d.jsonl", [problem("p1")])
-    rollouts = rows(tmp_path / "r.jsonl", [answer("p1", 5) | {"model": "A"}])
+    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer("p1", 5) | {"model": "A"}])
     arguments = ["compare", rollouts, "--dataset", dataset, "--address", "127.0.0.1:9"]
     code, _, err = run(*arguments, "--baseline", "A", "--candidate", "B")
     assert code == 2 and "no rollout is of model 'B'; there are A" in err
 
 
 def test_a_bad_row_stops_before_anything_is_written(run: Run, tmp_path: Path) -> None:
-    dataset = rows(tmp_path / "d.jsonl", [problem("p1")])
-    rollouts = rows(tmp_path / "r.jsonl", [answer("p1", 5), {"problem_id": "p1"}])
+    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer("p1", 5), {"problem_id": "p1"}])
     output = tmp_path / "scored.jsonl"
     code, _, err = run("evaluate", rollouts, "--dataset", dataset, "--scored-output", output)
     assert code == 2 and "r.jsonl:2: response is missing" in err and not output.exists()
     arguments = ["evaluate", rollouts, "--dataset", dataset, "--on-error", "skip"]
     code, out, _ = run(*arguments, "--scored-output", output)
     assert code == 0 and "1 bad rows skipped" in out and output.exists()
-
-
-@pytest.mark.parametrize("command", ["evaluate", "compare", "agreement"])
-def test_help_teaches(run: Run, command: str) -> None:
-    code, out, _ = run(command, "--help")
-    assert code == 0 and f"consensusbench {command} " in out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +26,7 @@ from consensuspr.data import read_problem_rows, read_rollouts
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring.types import Status
 from tests.cli.conftest import RunningServer
-
-WriteRows = Callable[..., Path]
+from tests.consensusbench.conftest import WriteDataset, write_jsonl
 
 PROBLEMS: list[dict[str, Any]] = [
     {
@@ -61,27 +59,15 @@ ROLLOUTS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> WriteRows:
-    """Write rows as JSONL and return where."""
-
-    def write(rows: list[dict[str, Any]], name: str) -> Path:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write
-
-
-@pytest.fixture
-def dataset(write: WriteRows) -> Path:
+def dataset(write_dataset: WriteDataset) -> Path:
     """Three problems, one without nodes and one without a ground truth."""
-    return write(PROBLEMS, "problems.jsonl")
+    return write_dataset(*PROBLEMS, name="problems.jsonl")
 
 
 @pytest.fixture
-def rollouts(write: WriteRows) -> Path:
+def rollouts(write_dataset: WriteDataset) -> Path:
     """Six rollouts, two of a problem that the dataset does not have."""
-    return write(ROLLOUTS, "rollouts.jsonl")
+    return write_dataset(*ROLLOUTS, name="rollouts.jsonl")
 
 
 def without_place(scored: ScoredSet) -> list[Any]:
@@ -156,13 +142,13 @@ def test_what_was_scored_once_is_not_scored_again(
 
 
 def test_scored_and_unscored_rows_mix_in_order(
-    dataset: Path, rollouts: Path, write: WriteRows, tmp_path: Path
+    dataset: Path, rollouts: Path, write_dataset: WriteDataset, tmp_path: Path
 ) -> None:
     output = tmp_path / "scored.jsonl"
     whole = score_files([rollouts], dataset, scored_output=output)
     stored = list(read_rollouts(output))
     mixed = [stored[at] if at % 2 else ROLLOUTS[at] for at in range(6)]
-    scored = score_files([write(mixed, "rollouts_.jsonl")], dataset)
+    scored = score_files([write_dataset(*mixed, name="rollouts_.jsonl")], dataset)
     assert scored.num_stored == 3
     assert [r.acc for r in scored.rollouts] == [r.acc for r in whole.rollouts]
     assert [r.matched for r in scored.rollouts] == [r.matched for r in whole.rollouts]
@@ -229,15 +215,15 @@ SCORED = {
     ],
 )
 def test_scores_of_another_dataset_are_refused(
-    dataset: Path, write: WriteRows, changes: dict[str, Any], sentence: str
+    dataset: Path, write_dataset: WriteDataset, changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        score_files([write([SCORED | changes], "old.jsonl")], dataset)
+        score_files([write_dataset(SCORED | changes, name="old.jsonl")], dataset)
     assert "old.jsonl: rollout 'r'" in str(caught.value) and sentence in str(caught.value)
 
 
 def test_stored_statuses_are_kept_and_no_failure_becomes_a_zero(
-    dataset: Path, write: WriteRows
+    dataset: Path, write_dataset: WriteDataset
 ) -> None:
     nothing: dict[str, Any] = {"acc": None, "ncr": None, "matched": []}
     rows = [
@@ -247,7 +233,7 @@ def test_stored_statuses_are_kept_and_no_failure_becomes_a_zero(
         SCORED | {"status": "ANSWER_UNDECIDED", "acc": 0.0, "answer_method": "load"},
         SCORED | {"status": "NO_GROUND_TRUTH", "acc": None},
     ]
-    scored = score_files([write(rows, "scored.jsonl")], dataset)
+    scored = score_files([write_dataset(*rows, name="scored.jsonl")], dataset)
     assert [r.acc for r in scored.rollouts] == [None, None, 0.0, 0.0, None]
     assert [r.ncr for r in scored.rollouts] == [None, None, 0.5, 0.5, 0.5]
     assert [r.undecided for r in scored.rollouts] == [False, False, True, True, False]
@@ -278,9 +264,9 @@ def test_what_a_busy_machine_left_open_is_known_to_be(
 
 
 def test_a_server_that_changes_in_between_ends_the_run(
-    dataset: Path, rollouts: Path, write: WriteRows, monkeypatch: pytest.MonkeyPatch
+    dataset: Path, rollouts: Path, write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    second = write(ROLLOUTS[:1], "second.jsonl")
+    second = write_dataset(*ROLLOUTS[:1], name="second.jsonl")
     with LocalClient(dataset) as client:
         real = client.score
 
@@ -297,9 +283,9 @@ def test_a_server_that_changes_in_between_ends_the_run(
 
 
 def test_responses_are_read_again_in_one_pass(
-    dataset: Path, rollouts: Path, write: WriteRows
+    dataset: Path, rollouts: Path, write_dataset: WriteDataset
 ) -> None:
-    second = write(ROLLOUTS[:2], "second.jsonl")
+    second = write_dataset(*ROLLOUTS[:2], name="second.jsonl")
     scored = score_files([rollouts, second], dataset)
     wanted = [scored.rollouts[7], scored.rollouts[0], scored.rollouts[3]]
     found = scored.responses(wanted)
@@ -314,7 +300,7 @@ def test_responses_are_read_again_in_one_pass(
 def test_responses_of_a_changed_file_are_refused(dataset: Path, rollouts: Path) -> None:
     scored = score_files([rollouts], dataset)
     for rows in (ROLLOUTS[:2], [ROLLOUTS[1], *ROLLOUTS]):
-        rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_jsonl(rollouts, rows)
         with pytest.raises(DataError, match="has changed since its rollouts were scored"):
             scored.responses([scored.rollouts[2]])
 
@@ -415,7 +401,7 @@ def test_a_tokenizer_counts_where_rollouts_do_not_say(tokenizer: Path, tmp_path:
     node = {"expressions": ["x=15"], "derived": []}
     dataset.write_text(json.dumps({"problem_id": "p", "ground_truth": "15", "nodes": [node]}))
     rows = [{"problem_id": "p", "response": "so x=15", "num_tokens": n} for n in (9, None, 0)]
-    rollouts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(rollouts, rows)
     scored = score_files([rollouts], dataset, tokenizer=str(tokenizer), scored_output=output)
     assert [r.num_tokens for r in scored.rollouts] == [9, 4, 4]
     assert (scored.tokenizer, scored.num_tokenized) == (str(tokenizer), 2)

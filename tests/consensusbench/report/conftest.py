@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.consensusbench.conftest import scored_rollout
+from tests.consensusbench.conftest import scored_rollout, write_jsonl
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
@@ -112,18 +110,6 @@ def hostile_problem() -> dict[str, Any]:
     return row
 
 
-@pytest.fixture
-def write_rows(tmp_path: Path) -> Callable[[str, list[dict[str, Any]]], Path]:
-    """Write rows as JSONL and return the file's path."""
-
-    def write(name: str, rows: list[dict[str, Any]]) -> Path:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write
-
-
 class Written:
     """A page on disk, what it was made of and what was said about it."""
 
@@ -147,12 +133,10 @@ def write_page(
     from consensusbench.report import ReportSettings
     from consensusbench.report.page import write_report
 
-    for name, rows in (("problems.jsonl", problems), ("rollouts.jsonl", rollouts)):
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / name).write_text(lines, encoding="utf-8")
+    dataset = write_jsonl(folder / "problems.jsonl", problems)
     output = folder / "report.html"
-    dataset = folder / "problems.jsonl"
-    scored_set = score_files([folder / "rollouts.jsonl"], dataset, spans=True)
+    answers = write_jsonl(folder / "rollouts.jsonl", rollouts)
+    scored_set = score_files([answers], dataset, spans=True)
     report = write_report(scored_set, dataset, output, ReportSettings(**settings))
     return Written(output, report)
 
