@@ -111,62 +111,25 @@ BAD_PROBLEMS = [
     ({"nodes": [NODE, None]}, "nodes[1] must be an object, got null"),
     ({"nodes": [{}]}, "nodes[0] has no expressions"),
     ({"nodes": [NODE, {"expressions": []}]}, "nodes[1] has no expressions"),
-    (
-        {"nodes": [{"expressions": "x=5"}]},
-        "nodes[0].expressions must be a list of strings, got 'x=5'",
-    ),
-    (
-        {"nodes": [{"expressions": ""}]},
-        "nodes[0].expressions must be a list of strings, got ''",
-    ),
-    (
-        {"nodes": [{"expressions": ["a", 5]}]},
-        "nodes[0].expressions[1] must be a string, got 5",
-    ),
-    (
-        {"nodes": [{"expressions": ["a", "b" * 65537]}]},
-        "nodes[0].expressions[1] has 65537 characters, the limit is 65536",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"] * 4097}]},
-        "nodes[0].expressions holds 4097 expressions, the limit is 4096",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "derived": "b"}]},
-        "nodes[0].derived must be a list of strings, got 'b'",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "derived": [None]}]},
-        "nodes[0].derived[0] must be a string, got null",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "type": "lemma"}]},
-        "nodes[0].type must be equation, value, proposition or expression, got 'lemma'",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "support": -1}]},
-        "nodes[0].support must be a whole number of 0 or more, got -1",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "support": math.inf}]},
-        "nodes[0].support must be a whole number of 0 or more, got inf",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "is_final": "yes"}]},
-        "nodes[0].is_final must be true or false, got 'yes'",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "node_id": 3}]},
-        "nodes[0].node_id must be a string, got 3",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "node_id": "k"}] * 2},
-        "nodes[1] repeats node_id 'k' of nodes[0]",
-    ),
-    (
-        {"nodes": [{"expressions": ["a"], "node_id": "n2"}, {"expressions": ["a"]}]},
-        "nodes[1] repeats node_id 'n2' of nodes[0]",
-    ),
+    ({"nodes": [{**NODE, "node_id": "k"}] * 2}, "nodes[1] repeats node_id 'k' of nodes[0]"),
+    ({"nodes": [{**NODE, "node_id": "n2"}, NODE]}, "nodes[1] repeats node_id 'n2' of nodes[0]"),
+    *[
+        ({"nodes": [{**NODE, key: value}]}, f"nodes[0].{key}{reason}")
+        for key, value, reason in [
+            ("expressions", "x=5", " must be a list of strings, got 'x=5'"),
+            ("expressions", "", " must be a list of strings, got ''"),
+            ("expressions", ["a", 5], "[1] must be a string, got 5"),
+            ("expressions", ["a", "b" * 65537], "[1] has 65537 characters, the limit is 65536"),
+            ("expressions", ["a"] * 4097, " holds 4097 expressions, the limit is 4096"),
+            ("derived", "b", " must be a list of strings, got 'b'"),
+            ("derived", [None], "[0] must be a string, got null"),
+            ("type", "lemma", " must be equation, value, proposition or expression, got 'lemma'"),
+            ("support", -1, " must be a whole number of 0 or more, got -1"),
+            ("support", math.inf, " must be a whole number of 0 or more, got inf"),
+            ("is_final", "yes", " must be true or false, got 'yes'"),
+            ("node_id", 3, " must be a string, got 3"),
+        ]
+    ],
 ]
 
 
@@ -180,50 +143,35 @@ def test_a_bad_problem_is_refused_in_one_clause(changes: dict[str, object], reas
 
 
 BAD_ROLLOUTS = [
-    ({"response": "r"}, "problem_id is missing"),
-    ({"problem_id": "p"}, "response is missing"),
-    ({"problem_id": "p", "response": None}, "response is missing"),
-    ({"problem_id": "p", "response": 5}, "response must be a string, got 5"),
+    ({"problem_id": None}, "problem_id is missing"),
+    ({"response": None}, "response is missing"),
     *[
-        (
-            {"problem_id": "p", "response": "r", key: "n" * 1025},
-            f"{key} has 1025 characters, the limit is 1024",
-        )
-        for key in ("rollout_id", "data_source", "model")
+        ({key: value}, f"{key} {reason}")
+        for key, value, reason in [
+            ("response", 5, "must be a string, got 5"),
+            ("rollout_id", "n" * 1025, "has 1025 characters, the limit is 1024"),
+            ("data_source", "n" * 1025, "has 1025 characters, the limit is 1024"),
+            ("model", "n" * 1025, "has 1025 characters, the limit is 1024"),
+            ("rollout_id", 5, "must be a string, got 5"),
+            ("ground_truth", 18, "must be a string, got 18"),
+            ("num_tokens", "9", "must be a whole number, got '9'"),
+            ("num_tokens", 9.5, "must be a whole number, got 9.5"),
+            ("num_tokens", math.nan, "must be a whole number, got nan"),
+            ("num_tokens", True, "must be a whole number, got true"),
+            ("correct", 1, "must be true or false, got 1"),
+        ]
     ],
-    (
-        {"problem_id": "p", "response": "r", "rollout_id": 5},
-        "rollout_id must be a string, got 5",
-    ),
-    (
-        {"problem_id": "p", "response": "r", "ground_truth": 18},
-        "ground_truth must be a string, got 18",
-    ),
-    (
-        {"problem_id": "p", "response": "r", "num_tokens": "9"},
-        "num_tokens must be a whole number, got '9'",
-    ),
-    (
-        {"problem_id": "p", "response": "r", "num_tokens": 9.5},
-        "num_tokens must be a whole number, got 9.5",
-    ),
-    (
-        {"problem_id": "p", "response": "r", "num_tokens": math.nan},
-        "num_tokens must be a whole number, got nan",
-    ),
-    (
-        {"problem_id": "p", "response": "r", "num_tokens": True},
-        "num_tokens must be a whole number, got true",
-    ),
-    (
-        {"problem_id": "p", "response": "r", "correct": 1},
-        "correct must be true or false, got 1",
-    ),
 ]
 
 
-@pytest.mark.parametrize(("row", "reason"), BAD_ROLLOUTS, ids=[r for _, r in BAD_ROLLOUTS])
-def test_a_bad_rollout_is_refused_in_one_clause(row: dict[str, object], reason: str) -> None:
+@pytest.mark.parametrize("missing", ["left out", "null"])
+@pytest.mark.parametrize(("changes", "reason"), BAD_ROLLOUTS, ids=[r for _, r in BAD_ROLLOUTS])
+def test_a_bad_rollout_is_refused_in_one_clause(
+    changes: dict[str, object], reason: str, missing: str
+) -> None:
+    row = {"problem_id": "p", "response": "r", **changes}
+    if missing == "left out":
+        row = {key: value for key, value in row.items() if value is not None}
     with pytest.raises(DataError) as caught:
         check_rollout(row, "rollouts.jsonl", 3)
     assert str(caught.value) == f"rollouts.jsonl:3: {reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,17 @@ class ScriptedVerifier(AnswerVerifier):
         return [self.verify(truth, response, rule) for truth, response in pairs]
 
 
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    """Write rows in the format of the path's name, and return the path."""
+    with open_writer(path) as out:
+        for row in rows:
+            out.write(row)
+    return path
+
+
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> DatasetIndex:
-    path: Path = tmp_path_factory.mktemp("dataset") / "set.jsonl"
-    with open_writer(path) as out:
-        for row in PROBLEMS:
-            out.write(row)
-    return DatasetIndex.load(path)
+    return DatasetIndex.load(write_rows(tmp_path_factory.mktemp("dataset") / "set.jsonl", PROBLEMS))
 
 
 @pytest.fixture

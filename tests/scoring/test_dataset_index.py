@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher, derive_forms
-from consensuspr.data import NODE_TYPES, Node, Problem, ReadReport, open_writer, read_problems
+from consensuspr.data import NODE_TYPES, Node, Problem, ReadReport, read_problems
 from consensuspr.errors import DataError, InputError
-from consensuspr.scoring import AnswerRule, DatasetIndex, MatcherCache
+from consensuspr.scoring import AnswerRule, DatasetIndex, Entry, IndexInfo, MatcherCache
 from consensuspr.scoring.dataset_index import (
     is_prepared_output,
     pack,
@@ -37,6 +37,7 @@ from consensuspr.scoring.dataset_index import (
     read_patterns,
 )
 from consensuspr.scoring.derive import DeriveReport
+from tests.scoring.conftest import write_rows
 
 Rows = list[dict[str, Any]]
 
@@ -66,36 +67,28 @@ ROWS: Rows = [
 ]
 
 
-def write(path: Path, rows: Rows) -> Path:
-    with open_writer(path) as out:
-        for row in rows:
-            out.write(row)
-    return path
-
-
 def load(folder: Path, rows: Rows, name: str = "set.jsonl", **kwargs: Any) -> DatasetIndex:
     kwargs.setdefault("derive", "stored")
-    return DatasetIndex.load(write(folder / name, copy.deepcopy(rows)), **kwargs)
+    return DatasetIndex.load(write_rows(folder / name, rows), **kwargs)
+
+
+def entry_of(index: DatasetIndex, problem_id: str) -> Entry:
+    entry = index.entry(problem_id)
+    assert entry is not None
+    return entry
 
 
 def test_entries_give_what_the_rows_say(tmp_path: Path) -> None:
     index = load(tmp_path, ROWS, name="set.jsonl")
-    entry = index.entry("sum")
-    assert entry is not None
+    entry = entry_of(index, "sum")
     assert (entry.ground_truth, entry.data_source, entry.num_nodes) == ("5", "arithmetic", 2)
-    first, second = entry.nodes
-    assert (first.node_id, first.label, first.type, first.support) == (
-        "a",
-        "the sum",
-        "equation",
-        4,
+    assert entry.nodes == (
+        Node("a", ("2+3=5", "5 = 2+3"), "the sum", "equation", ("3+2=5",), 4),
+        Node("b", ("x=55",), derived=(), is_final=True),
     )
-    assert (first.expressions, first.derived) == (("2+3=5", "5 = 2+3"), ("3+2=5",))
-    assert (first.is_final, second.is_final) == (False, True)
     assert entry.matcher.match("so 3 + 2 = 5") == [True, False]
     assert entry.matcher.match("hence $x = 55$.") == [False, True]
-    other = index.entry("größe")
-    assert other is not None
+    other = entry_of(index, "größe")
     assert other.matcher.match("m = 77") == [True]
 
 
@@ -110,14 +103,14 @@ def test_unknown_ids_have_no_entry(tmp_path: Path) -> None:
 
 
 def test_counts(tmp_path: Path) -> None:
-    info = load(tmp_path, ROWS).info
-    assert info.num_problems == 4
-    assert info.num_nodes == 4
-    assert info.num_expressions == 5
-    assert info.num_derived == 1
-    assert info.num_without_nodes == 1
-    assert info.num_without_ground_truth == 1
-    assert info.num_skipped == 0
+    assert load(tmp_path, ROWS).info == IndexInfo(
+        num_problems=4,
+        num_nodes=4,
+        num_expressions=5,
+        num_derived=1,
+        num_without_nodes=1,
+        num_without_ground_truth=1,
+    )
 
 
 def test_weak_expressions_are_counted_and_reported(
@@ -136,12 +129,10 @@ def test_weak_expressions_are_counted_and_reported(
     with caplog.at_level(logging.WARNING):
         index = load(tmp_path, rows)
     info = index.info
-    assert info.num_empty_expressions == 3
-    assert info.num_single_digit_expressions == 1
+    assert (info.num_empty_expressions, info.num_single_digit_expressions) == (3, 1)
     assert info.num_unmatchable_nodes == 1
     assert "first: '$$' of node 'gone' of problem 'weak' has an empty normal form" in caplog.text
-    entry = index.entry("weak")
-    assert entry is not None
+    entry = entry_of(index, "weak")
     assert entry.matcher.match("x = 123, x = 456, $$ $$") == [False, True, True]
 
 
@@ -175,22 +166,12 @@ def test_a_dataset_may_name_its_answer_rule(tmp_path: Path) -> None:
 
 def change(at: int, **keys: Any) -> Callable[[Rows], Rows]:
     """Return a function that sets keys of one row."""
-
-    def apply(rows: Rows) -> Rows:
-        rows[at].update(keys)
-        return rows
-
-    return apply
+    return lambda rows: [row | keys if at == n else row for n, row in enumerate(rows)]
 
 
 def change_node(**keys: Any) -> Callable[[Rows], Rows]:
     """Return a function that sets keys of the first node of the first row."""
-
-    def apply(rows: Rows) -> Rows:
-        rows[0]["nodes"][0].update(keys)
-        return rows
-
-    return apply
+    return lambda rows: change(0, nodes=[rows[0]["nodes"][0] | keys, *rows[0]["nodes"][1:]])(rows)
 
 
 def reverse_keys(rows: Rows) -> Rows:
@@ -205,7 +186,8 @@ def drop_derived(rows: Rows) -> Rows:
     return rows
 
 
-SAME_DIGEST: list[tuple[str, Callable[[Rows], Rows]]] = [
+Change = Callable[[Rows], Rows]
+SAME_DIGEST: list[tuple[str, Change]] = [
     ("row order", lambda rows: rows[::-1]),
     ("key order", reverse_keys),
     ("problem text", change(0, problem="other")),
@@ -221,7 +203,7 @@ SAME_DIGEST: list[tuple[str, Callable[[Rows], Rows]]] = [
     ("blank ground truth and an absent one", change(3, ground_truth=" ")),
 ]
 
-OTHER_DIGEST: list[tuple[str, Callable[[Rows], Rows]]] = [
+OTHER_DIGEST: list[tuple[str, Change]] = [
     ("problem id", change(0, problem_id="sum2")),
     ("ground truth", change(0, ground_truth="6")),
     ("ground truth removed", change(0, ground_truth=None)),
@@ -238,16 +220,17 @@ OTHER_DIGEST: list[tuple[str, Callable[[Rows], Rows]]] = [
 ]
 
 
-@pytest.mark.parametrize("apply", [a for _, a in SAME_DIGEST], ids=[n for n, _ in SAME_DIGEST])
-def test_the_digest_ignores(tmp_path: Path, apply: Callable[[Rows], Rows]) -> None:
+@pytest.mark.parametrize(
+    ("apply", "same"),
+    [
+        pytest.param(apply, same, id=name)
+        for same, table in ((True, SAME_DIGEST), (False, OTHER_DIGEST))
+        for name, apply in table
+    ],
+)
+def test_the_digest_is_over_what_decides_a_score(tmp_path: Path, apply: Change, same: bool) -> None:
     before = load(tmp_path, ROWS).digest
-    assert load(tmp_path, apply(copy.deepcopy(ROWS))).digest == before
-
-
-@pytest.mark.parametrize("apply", [a for _, a in OTHER_DIGEST], ids=[n for n, _ in OTHER_DIGEST])
-def test_the_digest_tells_apart(tmp_path: Path, apply: Callable[[Rows], Rows]) -> None:
-    before = load(tmp_path, ROWS).digest
-    assert load(tmp_path, apply(copy.deepcopy(ROWS))).digest != before
+    assert (load(tmp_path, apply(copy.deepcopy(ROWS))).digest == before) is same
 
 
 def test_the_digest_is_that_of_the_content_in_any_format(tmp_path: Path) -> None:
@@ -295,8 +278,7 @@ def test_any_dataset_survives_shuffling_and_a_snapshot(
     assert opened.digest == index.digest
     for key, (truth, nodes) in problems.items():
         for one in (index, opened):
-            entry = one.entry(key)
-            assert entry is not None
+            entry = entry_of(one, key)
             assert entry.ground_truth == (truth if truth.strip() else None)
             found = [list(node.expressions) for node in entry.nodes]
             assert found == [node["expressions"] for node in nodes]
@@ -320,8 +302,7 @@ def test_missing_forms_are_derived_at_load_and_only_these(
         }
     ]
     with caplog.at_level(logging.INFO):
-        entry = load(tmp_path, rows, derive="missing").entry("p")
-    assert entry is not None
+        entry = entry_of(load(tmp_path, rows, derive="missing"), "p")
     derived = {node.node_id: node.derived for node in entry.nodes}
     assert derived["none"] == tuple(derive_forms("48/2=24"))
     assert "24=48/2" in (derived["none"] or ())
@@ -333,20 +314,12 @@ def test_missing_forms_are_derived_at_load_and_only_these(
 
 
 def test_the_three_policies_and_their_digests(tmp_path: Path) -> None:
-    rows = [
-        {
-            "problem_id": "p",
-            "nodes": [
-                {"node_id": "a", "expressions": ["48/2=24"]},
-                {"node_id": "b", "expressions": ["9*2=18"], "derived": ["2*9=18"]},
-            ],
-        }
-    ]
+    nodes = [{"expressions": ["48/2=24"]}, {"expressions": ["9*2=18"], "derived": ["2*9=18"]}]
+    rows = [{"problem_id": "p", "nodes": nodes}]
     found = {}
     for policy in ("missing", "stored", "off"):
         index = load(tmp_path, rows, derive=policy)
-        entry = index.entry("p")
-        assert entry is not None
+        entry = entry_of(index, "p")
         found[index.digest] = entry.matcher.match("24=48/2 and 2*9=18")
     assert list(found.values()) == [[True, True], [False, True], [False, False]]
 
@@ -370,9 +343,7 @@ def test_matchers_are_compiled_when_first_asked_for_and_shared(tmp_path: Path) -
     one = load(tmp_path, ROWS, cache=cache)
     two = load(tmp_path, ROWS, cache=cache)
     assert cache.stats().entries == 0
-    first, second = one.entry("sum"), two.entry("sum")
-    assert first is not None
-    assert second is not None
+    first, second = entry_of(one, "sum"), entry_of(two, "sum")
     assert first.matcher is second.matcher
     assert (cache.stats().misses, cache.stats().hits) == (1, 1)
 
@@ -381,8 +352,7 @@ def test_datasets_of_different_content_share_no_matcher(tmp_path: Path) -> None:
     cache = MatcherCache()
     other = change_node(expressions=["8=4+4"], derived=[])(copy.deepcopy(ROWS))
     for rows, expected in ((ROWS, [True, False]), (other, [False, False])):
-        entry = load(tmp_path, rows, cache=cache).entry("sum")
-        assert entry is not None
+        entry = entry_of(load(tmp_path, rows, cache=cache), "sum")
         assert entry.matcher.match("2+3=5") == expected
 
 
@@ -401,9 +371,7 @@ def test_a_snapshot_gives_back_the_index(tmp_path: Path, snapshot: Path) -> None
     assert (opened.name, opened.digest, opened.info) == ("other", index.digest, index.info)
     assert opened.answer_rule is AnswerRule.BOXED
     assert opened.problem_ids() == index.problem_ids()
-    one, two = opened.entry("sum"), index.entry("sum")
-    assert one is not None
-    assert two is not None
+    one, two = entry_of(opened, "sum"), entry_of(index, "sum")
     assert one.nodes == two.nodes
     assert one.matcher.match("3+2=5") == [True, False]
     opened.close()
@@ -447,17 +415,6 @@ def test_any_changed_byte_is_noticed(snapshot: Path) -> None:
         snapshot.write_bytes(changed)
         with pytest.raises(DataError, match="snapshot"):
             DatasetIndex.open(snapshot)
-
-
-def test_a_snapshot_of_another_normal_form_is_refused(
-    snapshot: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consensuspr.scoring.dataset_index.NORMAL_FORM_VERSION", "next")
-    with pytest.raises(DataError) as caught:
-        DatasetIndex.open(snapshot)
-    assert str(caught.value) == (
-        f"{snapshot}: was made for normal form {NORMAL_FORM_VERSION}, this is next; make it anew"
-    )
 
 
 def test_a_dataset_is_no_snapshot_and_a_snapshot_has_no_rows(
@@ -672,10 +629,7 @@ PREPARED_ROWS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    with open_writer(tmp_path / "set.jsonl") as out:
-        for row in PREPARED_ROWS:
-            out.write(row)
-    return tmp_path / "set.jsonl"
+    return write_rows(tmp_path / "set.jsonl", PREPARED_ROWS)
 
 
 @pytest.fixture
@@ -690,12 +644,9 @@ def test_a_prepared_dataset_loads_as_the_dataset_does(dataset: Path, prepared: P
     assert two.answer_rule == one.answer_rule
     assert two.problem_ids() == ["a", "b", "c"]
     for problem_id in two.problem_ids():
-        first, second = one.entry(problem_id), two.entry(problem_id)
-        assert first is not None
-        assert second is not None
+        first, second = entry_of(one, problem_id), entry_of(two, problem_id)
         assert first.nodes == second.nodes
-    entry = two.entry("b")
-    assert entry is not None
+    entry = entry_of(two, "b")
     assert entry.matcher.match("24 = 48 / 2") == [True]
     two.close()
 
@@ -710,8 +661,7 @@ def test_the_reports_say_what_was_done(dataset: Path, tmp_path: Path) -> None:
 
 def test_forms_are_made_anew_on_request(dataset: Path, tmp_path: Path) -> None:
     prepare_dataset(dataset, tmp_path / "set.index", again=True)
-    entry = DatasetIndex.load(tmp_path / "set.index").entry("a")
-    assert entry is not None
+    entry = entry_of(DatasetIndex.load(tmp_path / "set.index"), "a")
     assert entry.nodes[0].derived == tuple(derive_forms("9*2=18"))
 
 
@@ -724,20 +674,22 @@ def test_another_policy_than_it_was_made_with_is_refused(prepared: Path, policy:
     )
 
 
-def test_another_normal_form_is_refused(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consensuspr.scoring.dataset_index.NORMAL_FORM_VERSION", "next")
-    with pytest.raises(
-        DataError, match=f"for normal form {NORMAL_FORM_VERSION}, this is next; mak"
-    ):
-        DatasetIndex.load(prepared)
-
-
-def test_other_derived_forms_are_refused(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consensuspr.scoring.dataset_index.EXPANSION_VERSION", "next")
+@pytest.mark.parametrize("read", [DatasetIndex.load, DatasetIndex.open])
+@pytest.mark.parametrize(
+    ("name", "what", "ours"),
+    [
+        ("NORMAL_FORM_VERSION", "normal form", NORMAL_FORM_VERSION),
+        ("EXPANSION_VERSION", "derived forms", EXPANSION_VERSION),
+    ],
+)
+def test_another_normal_form_and_other_derived_forms_are_refused(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, read: Any, name: str, what: str, ours: str
+) -> None:
+    monkeypatch.setattr(f"consensuspr.scoring.dataset_index.{name}", "next")
     with pytest.raises(DataError) as caught:
-        DatasetIndex.load(prepared)
+        read(prepared)
     assert str(caught.value) == (
-        f"{prepared}: was made for derived forms {EXPANSION_VERSION}, this is next; make it anew"
+        f"{prepared}: was made for {what} {ours}, this is next; make it anew"
     )
 
 
@@ -758,13 +710,16 @@ def test_a_torn_file_is_refused(prepared: Path, keep: int) -> None:
         DatasetIndex.load(prepared)
 
 
+WRONG_BYTES = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (b"", "is empty"),
-        (b"CPR", "is a damaged prepared dataset: its first bytes are wrong; make it anew"),
-        (b"\0\0", "is a damaged prepared dataset: its first bytes are wrong; make it anew"),
-        (b"\0PRINDEX", "is a damaged prepared dataset: its first bytes are wrong; make it anew"),
+        (b"CPR", WRONG_BYTES),
+        (b"\0\0", WRONG_BYTES),
+        (b"\0PRINDEX", WRONG_BYTES),
         (b"CPRINDEX", "is a damaged snapshot: it is cut short"),
         (b"CPRINDEX\3\0\0\0", "is a damaged snapshot: it is cut short"),
     ],
@@ -859,10 +814,7 @@ def test_the_command_prepares_and_servers_take_it(dataset: Path, tmp_path: Path)
 
 
 def write_many(path: Path, count: int) -> Path:
-    with open_writer(path) as out:
-        for number in range(count):
-            out.write(row(number * 7 % count))
-    return path
+    return write_rows(path, (row(number * 7 % count) for number in range(count)))
 
 
 def row(number: int) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from consensuspr.core import derive_forms, normalize
-from consensuspr.data import open_writer
 from consensuspr.errors import DataError
 from consensuspr.scoring import DatasetIndex, derive, derive_dataset
 from consensuspr.scoring.derive import DerivePool
+from tests.scoring.conftest import write_rows
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -32,19 +32,12 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    with open_writer(path) as out:
-        for row in rows:
-            out.write(row)
-    return path
-
-
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_only_missing_forms_are_filled_in_and_all_else_stays(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", ROWS)
+    source = write_rows(tmp_path / "in.jsonl", ROWS)
     seen: list[int] = []
     report, derived = derive_dataset(source, tmp_path / "out.jsonl", progress=seen.append)
     rows = read(tmp_path / "out.jsonl")
@@ -62,14 +55,14 @@ def test_only_missing_forms_are_filled_in_and_all_else_stays(tmp_path: Path) -> 
 
 
 def test_forms_are_made_anew_on_request(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", ROWS)
+    source = write_rows(tmp_path / "in.jsonl", ROWS)
     derive_dataset(source, tmp_path / "out.jsonl", again=True)
     nodes = read(tmp_path / "out.jsonl")[0]["nodes"]
     assert nodes[1]["derived"] == derive_forms("9*2=18")
 
 
 def test_deriving_into_the_file_or_at_load_is_the_same(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", ROWS)
+    source = write_rows(tmp_path / "in.jsonl", ROWS)
     derive_dataset(source, tmp_path / "out.parquet")
     at_load = DatasetIndex.load(source, derive="missing")
     stored = DatasetIndex.load(tmp_path / "out.parquet", derive="stored")
@@ -77,7 +70,7 @@ def test_deriving_into_the_file_or_at_load_is_the_same(tmp_path: Path) -> None:
 
 
 def test_a_dataset_may_be_derived_in_place(tmp_path: Path) -> None:
-    path = write(tmp_path / "set.jsonl", ROWS)
+    path = write_rows(tmp_path / "set.jsonl", ROWS)
     derive_dataset(path, path)
     before = path.read_bytes()
     derive_dataset(path, path)
@@ -85,7 +78,7 @@ def test_a_dataset_may_be_derived_in_place(tmp_path: Path) -> None:
 
 
 def test_a_bad_row_leaves_nothing_behind(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", [*ROWS, {"problem_id": 5}])
+    source = write_rows(tmp_path / "in.jsonl", [*ROWS, {"problem_id": 5}])
     with pytest.raises(DataError, match=":5: problem_id must be a string"):
         derive_dataset(source, tmp_path / "out.jsonl")
     assert [entry.name for entry in tmp_path.iterdir()] == ["in.jsonl"]

@@ -268,9 +268,3 @@ def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
     yield start
     for server in processes:
         server.close()
-
-
-@pytest.fixture
-def request_for() -> Callable[..., pb.ScoreRequest]:
-    """Build a scoring request."""
-    return request_of

@@ -11,7 +11,7 @@ import pytest
 
 from consensuspr.scoring.types import Rollout, Score, Status
 from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics
-from consensuspr.v1 import scoring_pb2 as pb
+from tests.server.conftest import RIGHT, request_of
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serve
@@ -86,12 +86,10 @@ def test_every_metric_is_documented(repository: Path) -> None:
 
 def test_a_served_batch_shows_up(
     serve: Serve,
-    request_for: Callable[..., pb.ScoreRequest],
     wait_for: Callable[[Callable[[], bool]], None],
 ) -> None:
     server = serve()
-    right = b"16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
-    request = request_for(right, right, b"#### 1")
+    request = request_of(RIGHT, RIGHT, b"#### 1")
     request.rollouts[1].data_source = "mine"
     request.rollouts.add(problem_id="bare", response=b"#### 5")
     request.rollouts.add(problem_id="nobody" * 1000, response=b"#### 5")
@@ -109,7 +107,7 @@ def test_a_served_batch_shows_up(
     def answers_with_a_process() -> bool:
         # Only computer algebra decides it.  On a busy machine the process that brings it may
         # not be there within the answer's budget; it goes on starting, and the next one has it.
-        server.stub.Score(request_for(rb"\boxed{\int_0^6 x dx}"))
+        server.stub.Score(request_of(rb"\boxed{\int_0^6 x dx}"))
         started = value(metrics, "answer_processes_started_total")
         return started is not None and started >= 1
 

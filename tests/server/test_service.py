@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +19,21 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
+from consensuspr.scoring.answers.sandbox import SymbolicPool
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
 from consensuspr.server.service import Abort, Draining, RunningCall
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
+from tests.server.conftest import RIGHT, request_of
 
 if TYPE_CHECKING:
     from tests.server.conftest import InProcessServer, Serve
 
 
-RequestFor = Callable[..., pb.ScoreRequest]
 WaitFor = Callable[[Callable[[], bool]], None]
 Code = grpc.StatusCode
-RIGHT = b"16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
 MIB = 1 << 20
 
 
@@ -55,6 +55,13 @@ def request_count(server: InProcessServer, method: str, code: str) -> float | No
     return server.metrics.registry.get_sample_value("consensuspr_requests_total", labels)
 
 
+def queued(server: InProcessServer, what: str = "requests") -> float:
+    """Return how many requests, or bytes of them, are unfinished."""
+    value = server.metrics.registry.get_sample_value(f"consensuspr_queue_{what}")
+    assert value is not None
+    return value
+
+
 class Gate:
     """Holds every piece of work up until it is opened."""
 
@@ -68,9 +75,9 @@ class Gate:
         assert self.open.wait(20)
 
 
-def test_ok_score(serve: Serve, request_for: RequestFor) -> None:
+def test_ok_score(serve: Serve) -> None:
     server = serve()
-    reply = server.stub.Score(request_for(RIGHT, b"no idea", include_spans=True))
+    reply = server.stub.Score(request_of(RIGHT, b"no idea", include_spans=True))
     first, second = reply.scores
     assert (first.status, first.acc, first.ncr, first.reward) == (pb.STATUS_OK, 1.0, 1.0, 1.0)
     assert list(first.matched) == [True, True]
@@ -97,27 +104,47 @@ def test_ok_explain_and_server_info(serve: Serve) -> None:
     assert info.protocol_version == 1
 
 
-def test_an_unset_protocol_version_is_taken_as_the_servers(
-    serve: Serve, request_for: RequestFor
+def test_an_unset_protocol_version_is_taken_as_the_servers(serve: Serve) -> None:
+    assert len(serve().stub.Score(request_of(RIGHT, protocol_version=0)).scores) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "count", "code", "details"),
+    [
+        (
+            {},
+            {"protocol_version": 7},
+            1,
+            Code.FAILED_PRECONDITION,
+            "the client speaks protocol version 7, this server speaks version 1",
+        ),
+        (
+            {"names": ["math", "gsm8k"]},
+            {"dataset": "aime"},
+            1,
+            Code.NOT_FOUND,
+            "no dataset is called 'aime'; there is: gsm8k, math",
+        ),
+        (
+            {"max_rollouts": 3},
+            {},
+            4,
+            Code.INVALID_ARGUMENT,
+            "a request holds at most 3 rollouts, got 4",
+        ),
+    ],
+)
+def test_a_request_that_is_wrong_as_a_whole(
+    serve: Serve,
+    settings: dict[str, Any],
+    fields: dict[str, Any],
+    count: int,
+    code: grpc.StatusCode,
+    details: str,
 ) -> None:
-    assert len(serve().stub.Score(request_for(RIGHT, protocol_version=0)).scores) == 1
-
-
-def test_failed_precondition_names_both_protocol_versions(
-    serve: Serve, request_for: RequestFor
-) -> None:
-    error = failure(lambda: serve().stub.Score(request_for(RIGHT, protocol_version=7)))
-    assert error.code() is Code.FAILED_PRECONDITION
-    assert error.details() == ("the client speaks protocol version 7, this server speaks version 1")
-
-
-def test_not_found_names_the_dataset_and_those_that_there_are(
-    serve: Serve, request_for: RequestFor
-) -> None:
-    server = serve(names=["math", "gsm8k"])
-    error = failure(lambda: server.stub.Score(request_for(RIGHT, dataset="aime")))
-    assert error.code() is Code.NOT_FOUND
-    assert error.details() == "no dataset is called 'aime'; there is: gsm8k, math"
+    server = serve(**settings)
+    error = failure(lambda: server.stub.Score(request_of(*[RIGHT] * count, **fields)))
+    assert (error.code(), error.details()) == (code, details)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +161,10 @@ def test_not_found_names_the_dataset_and_those_that_there_are(
     ],
 )
 def test_invalid_argument_says_what_is_wrong_in_one_sentence(
-    serve: Serve, request_for: RequestFor, fields: dict[str, Any], sentence: str
+    serve: Serve, fields: dict[str, Any], sentence: str
 ) -> None:
     server = serve(names=["a", "b"])
-    error = failure(lambda: server.stub.Score(request_for(RIGHT, **fields)))
+    error = failure(lambda: server.stub.Score(request_of(RIGHT, **fields)))
     assert error.code() is Code.INVALID_ARGUMENT
     assert re.search(sentence, error.details())
     assert "\n" not in error.details()
@@ -146,20 +173,14 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
     assert failure(lambda: server.stub.Explain(explain)).code() is Code.INVALID_ARGUMENT
 
 
-def test_invalid_argument_for_too_many_rollouts(serve: Serve, request_for: RequestFor) -> None:
-    server = serve(max_rollouts=3)
-    assert len(server.stub.Score(request_for(*[RIGHT] * 3)).scores) == 3
-    error = failure(lambda: server.stub.Score(request_for(*[RIGHT] * 4)))
-    assert error.code() is Code.INVALID_ARGUMENT
-    assert error.details() == "a request holds at most 3 rollouts, got 4"
+def test_as_many_rollouts_as_a_request_may_hold(serve: Serve) -> None:
+    assert len(serve(max_rollouts=3).stub.Score(request_of(*[RIGHT] * 3)).scores) == 3
 
 
 def test_invalid_argument_for_explaining_nothing(serve: Serve) -> None:
     error = failure(lambda: serve().stub.Explain(pb.ExplainRequest()))
-    assert (error.code(), error.details()) == (
-        Code.INVALID_ARGUMENT,
-        "rollout is required, got none",
-    )
+    assert error.code() is Code.INVALID_ARGUMENT
+    assert error.details() == "rollout is required, got none"
 
 
 @pytest.mark.parametrize("method", ["Score", "Explain", "ServerInfo"])
@@ -181,20 +202,18 @@ def test_unimplemented_for_a_method_that_there_is_not(serve: Serve) -> None:
     assert error.code() is Code.UNIMPLEMENTED
 
 
-def test_resource_exhausted_without_a_hint_for_a_message_above_the_limit(
-    serve: Serve, request_for: RequestFor
-) -> None:
+def test_resource_exhausted_without_a_hint_for_a_message_above_the_limit(serve: Serve) -> None:
     server = serve(max_message_bytes=2 * MIB, max_response_bytes=MIB)
-    error = failure(lambda: server.stub.Score(request_for(b"x" * (2 * MIB))))
+    error = failure(lambda: server.stub.Score(request_of(b"x" * (2 * MIB))))
     assert error.code() is Code.RESOURCE_EXHAUSTED
     assert "retry-after-ms" not in dict(error.trailing_metadata())
-    [score] = server.stub.Score(request_for(b"x" * (2 * MIB - 200))).scores
+    [score] = server.stub.Score(request_of(b"x" * (2 * MIB - 200))).scores
     assert score.status == pb.STATUS_OVERSIZE, "the limit on a message is not that on a response"
 
 
-def test_oversize_is_a_status_of_one_rollout(serve: Serve, request_for: RequestFor) -> None:
+def test_oversize_is_a_status_of_one_rollout(serve: Serve) -> None:
     server = serve(max_response_bytes=1000)
-    large, right = server.stub.Score(request_for(b"x" * 1001, RIGHT)).scores
+    large, right = server.stub.Score(request_of(b"x" * 1001, RIGHT)).scores
     assert large.status == pb.STATUS_OVERSIZE
     assert large.message == "the response has 1001 bytes; the limit is 1000"
     assert not (large.HasField("acc") or large.HasField("ncr") or large.HasField("reward"))
@@ -203,7 +222,7 @@ def test_oversize_is_a_status_of_one_rollout(serve: Serve, request_for: RequestF
 
 
 def test_resource_exhausted_with_a_hint_while_the_queue_is_full(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
+    serve: Serve, wait_for: WaitFor
 ) -> None:
     server = serve(
         max_response_bytes=MIB,
@@ -212,9 +231,9 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(
         max_concurrent_requests=1,
     )
     gate = Gate(server)
-    large = request_for(b"x" * 900_000)
+    large = request_of(b"x" * 900_000)
     admitted = [server.stub.Score.future(large) for _ in range(2)]
-    wait_for(lambda: queue_bytes(server) > 1_800_000)
+    wait_for(lambda: queued(server, "bytes") > 1_800_000)
     error = failure(lambda: server.stub.Score(large))
     assert error.code() is Code.RESOURCE_EXHAUSTED
     assert f"exceed the limit of {2 * MIB} bytes of this worker" in error.details()
@@ -223,62 +242,76 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(
     assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
     gate.open.set()
     assert [len(call.result().scores) for call in admitted] == [1, 1]
-    wait_for(lambda: queue_bytes(server) == 0)
+    wait_for(lambda: queued(server, "bytes") == 0)
     assert len(server.stub.Score(large).scores) == 1
 
 
-def queue_bytes(server: InProcessServer) -> float:
-    value = server.metrics.registry.get_sample_value("consensuspr_queue_bytes")
-    assert value is not None
-    return value
-
-
-def test_a_bounded_number_of_requests_is_in_work(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
-) -> None:
-    server = serve(max_concurrent_requests=1)
-    gate = Gate(server)
-    calls = [server.stub.Score.future(request_for(RIGHT)) for _ in range(6)]
-    wait_for(lambda: queue_requests(server) == 6)
-    time.sleep(0.1)
-    assert len(server.scorer.pieces) == 1
-    gate.open.set()
-    assert all(call.result().scores[0].status == pb.STATUS_OK for call in calls)
-
-
-def test_no_more_requests_compute_than_there_are_cores(
+@pytest.mark.parametrize(("threads", "cores", "at_a_time"), [(1, 4, 1), (6, 2, 2)])
+def test_no_more_requests_compute_than_there_are_threads_and_cores(
     serve: Serve,
-    request_for: RequestFor,
     wait_for: WaitFor,
     monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    cores: int,
+    at_a_time: int,
 ) -> None:
-    monkeypatch.setattr(build, "available_cores", lambda: 2)
-    server = serve(max_concurrent_requests=6)
+    monkeypatch.setattr(build, "available_cores", lambda: cores)
+    server = serve(max_concurrent_requests=threads)
     gate = Gate(server)
-    calls = [server.stub.Score.future(request_for(RIGHT)) for _ in range(6)]
-    wait_for(lambda: len(server.scorer.pieces) == 2)
+    calls = [server.stub.Score.future(request_of(RIGHT)) for _ in range(6)]
+    wait_for(lambda: queued(server) == 6 and len(server.scorer.pieces) == at_a_time)
     time.sleep(0.1)
-    assert len(server.scorer.pieces) == 2
+    assert len(server.scorer.pieces) == at_a_time
     gate.open.set()
     assert all(call.result().scores[0].status == pb.STATUS_OK for call in calls)
+
+
+def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
+    serve: Serve, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "available_cores", lambda: 1)
+    asked = threading.Semaphore(0)
+
+    def never_free(pool: SymbolicPool, key: object, caller: object) -> Future[Any]:
+        asked.release()
+        return Future()
+
+    monkeypatch.setattr(SymbolicPool, "submit", never_free)
+    monkeypatch.setattr("consensuspr.scoring.scorer.MAX_REPEATS", 1)
+    server = serve(max_concurrent_requests=2, answer_budget_s=0.3)
+    held = server.stub.Score.future(request_of(rb"\boxed{\int_0^6 x dx}"))
+    for _ in range(2):  # the first time that it is asked for, and while it is asked for again
+        assert asked.acquire(timeout=20)
+        assert server.stub.Score(request_of(RIGHT), timeout=20).scores[0].reward == 1.0
+        assert not held.done()
+    [score] = held.result(60).scores
+    assert (score.status, score.answer_method) == (pb.STATUS_ANSWER_UNDECIDED, "load")
 
 
 # A worker that is behind from the first request on, and works on one at a time.
 FLOODED = {"max_concurrent_requests": 1, "threads": 1, "queue_burst_s": 0}
 
 
+LARGE = b" " * MIB + RIGHT
+
+
+def flood(server: InProcessServer, wait_for: WaitFor) -> tuple[Gate, list[Any]]:
+    """Fill a server with requests, one of them in work; return what holds it, and the calls."""
+    gate = Gate(server)
+    let_in: list[Any] = [server.stub.Score.future(request_of(LARGE))]
+    assert gate.entered.acquire(timeout=20)
+    let_in += [server.stub.Score.future(request_of(LARGE)) for _ in range(FLOOD_REQUESTS)]
+    wait_for(lambda: queued(server) == len(let_in))
+    return gate, let_in
+
+
 def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
+    serve: Serve, wait_for: WaitFor
 ) -> None:
     server = serve(**FLOODED)
-    gate = Gate(server)
-    large = request_for(b" " * MIB + RIGHT)
-    let_in = [server.stub.Score.future(large)]
-    assert gate.entered.acquire(timeout=20)
-    let_in += [server.stub.Score.future(large) for _ in range(FLOOD_REQUESTS)]
-    wait_for(lambda: queue_requests(server) == len(let_in))
+    gate, let_in = flood(server, wait_for)
     for _ in range(5):
-        error = failure(lambda: server.stub.Score(large, timeout=20))
+        error = failure(lambda: server.stub.Score(request_of(LARGE), timeout=20))
         assert error.code() is Code.RESOURCE_EXHAUSTED
         assert f"{FLOOD_REQUESTS} requests of" in error.details()
         assert "no more of its requests are let in until fewer do" in error.details()
@@ -287,26 +320,19 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
     assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 5
     gate.open.set()
     assert [call.result().scores[0].reward for call in let_in] == [1.0] * len(let_in)
-    wait_for(lambda: queue_requests(server) == 0)
-    assert server.stub.Score(large).scores[0].reward == 1.0, "it has caught up"
+    wait_for(lambda: queued(server) == 0)
+    assert server.stub.Score(request_of(LARGE)).scores[0].reward == 1.0, "it has caught up"
 
 
-def test_others_are_served_while_a_flood_is_refused(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
-) -> None:
+def test_others_are_served_while_a_flood_is_refused(serve: Serve, wait_for: WaitFor) -> None:
     server = serve(**{**FLOODED, "queue_burst_s": 3})
-    gate = Gate(server)
-    large = request_for(b" " * MIB + RIGHT)
-    let_in = [server.stub.Score.future(large)]
-    assert gate.entered.acquire(timeout=20)
-    let_in += [server.stub.Score.future(large) for _ in range(FLOOD_REQUESTS)]
-    wait_for(lambda: queue_requests(server) == len(let_in))
+    gate, let_in = flood(server, wait_for)
     time.sleep(3.1)
 
     def refused() -> None:
         # Also the second time, when the body is not received any more.
         for _ in range(2):
-            error = failure(lambda: server.stub.Score(large, timeout=20))
+            error = failure(lambda: server.stub.Score(request_of(LARGE), timeout=20))
             assert error.code() is Code.RESOURCE_EXHAUSTED
 
     refused()
@@ -314,13 +340,11 @@ def test_others_are_served_while_a_flood_is_refused(
     with grpc.insecure_channel(server.address) as channel:
         empty = channel.stream_unary(method, request_serializer=None, response_deserializer=None)
         error = failure(lambda: empty(iter(()), timeout=20))
-    assert (error.code(), error.details()) == (
-        Code.INVALID_ARGUMENT,
-        "the call brought no request",
-    )
+    assert error.code() is Code.INVALID_ARGUMENT
+    assert error.details() == "the call brought no request"
     with RewardClient(server.address, timeout_s=60) as other, ThreadPoolExecutor(1) as threads:
         call = threads.submit(other.score, [Rollout("ducks", RIGHT)])
-        wait_for(lambda: queue_requests(server) == len(let_in) + 1)
+        wait_for(lambda: queued(server) == len(let_in) + 1)
         refused()
         gate.open.set()
         assert call.result(60)[0].reward == 1.0
@@ -346,60 +370,48 @@ def test_a_client_of_an_overloaded_server_gets_all_its_scores(
     assert [score.reward for score in scores] == [float(at % 3 > 0) for at in range(len(texts))]
 
 
-def queue_requests(server: InProcessServer) -> float:
-    value = server.metrics.registry.get_sample_value("consensuspr_queue_requests")
-    assert value is not None
-    return value
-
-
-def test_deadline_exceeded_before_work_begins(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
-) -> None:
+def test_deadline_exceeded_before_work_begins(serve: Serve, wait_for: WaitFor) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
-    first = server.stub.Score.future(request_for(RIGHT))
+    first = server.stub.Score.future(request_of(RIGHT))
     assert gate.entered.acquire(timeout=10)
-    error = failure(lambda: server.stub.Score(request_for(b"late"), timeout=0.2))
+    error = failure(lambda: server.stub.Score(request_of(b"late"), timeout=0.2))
     assert error.code() is Code.DEADLINE_EXCEEDED
-    wait_for(lambda: queue_requests(server) == 1)
+    wait_for(lambda: queued(server) == 1)
     gate.open.set()
     assert first.result().scores[0].status == pb.STATUS_OK
     assert server.scorer.pieces == [["ducks"]], "the late request was never worked on"
 
 
-def test_deadline_exceeded_between_pieces_stops_the_work(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
-) -> None:
+def test_deadline_exceeded_between_pieces_stops_the_work(serve: Serve, wait_for: WaitFor) -> None:
     server = serve()
     server.scorer.hook = lambda rollouts: time.sleep(0.15)
-    request = request_for(*[b"x" * 600_000] * 20)  # twenty pieces
+    request = request_of(*[b"x" * 600_000] * 20)  # twenty pieces
     error = failure(lambda: server.stub.Score(request, timeout=0.4))
     assert error.code() is Code.DEADLINE_EXCEEDED
-    wait_for(lambda: queue_requests(server) == 0)
+    wait_for(lambda: queued(server) == 0)
     assert 1 <= len(server.scorer.pieces) <= 4
 
 
-def test_a_caller_that_leaves_stops_the_work(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
-) -> None:
+def test_a_caller_that_leaves_stops_the_work(serve: Serve, wait_for: WaitFor) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
-    running: Any = server.stub.Score.future(request_for(*[b"x" * 600_000] * 20))
+    running: Any = server.stub.Score.future(request_of(*[b"x" * 600_000] * 20))
     assert gate.entered.acquire(timeout=10)
-    queued: Any = server.stub.Score.future(request_for(b"queued"))
-    wait_for(lambda: queue_requests(server) == 2)
-    queued.cancel()
-    wait_for(lambda: queue_requests(server) == 1)
+    waiting: Any = server.stub.Score.future(request_of(b"queued"))
+    wait_for(lambda: queued(server) == 2)
+    waiting.cancel()
+    wait_for(lambda: queued(server) == 1)
     running.cancel()
     wait_for(lambda: request_count(server, "Score", "CANCELLED") == 2)
-    assert queue_requests(server) == 1, "it counts until its thread is free again"
+    assert queued(server) == 1, "it counts until its thread is free again"
     gate.open.set()
-    wait_for(lambda: queue_requests(server) == 0)
+    wait_for(lambda: queued(server) == 0)
     assert len(server.scorer.pieces) == 1
 
 
 def test_internal_has_an_id_and_no_traceback(
-    serve: Serve, request_for: RequestFor, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = serve()
 
@@ -408,7 +420,7 @@ def test_internal_has_an_id_and_no_traceback(
 
     server.scorer.hook = fail
     with caplog.at_level(logging.ERROR, logger="consensuspr.server"):
-        error = failure(lambda: server.stub.Score(request_for(RIGHT)))
+        error = failure(lambda: server.stub.Score(request_of(RIGHT)))
     assert error.code() is Code.INTERNAL
     found = re.fullmatch(
         r"the server failed on a defect of its own; its log has incident ([0-9a-f]{12})",
@@ -440,12 +452,12 @@ def test_reflection_describes_the_service(serve: Serve) -> None:
 
 
 def test_draining_refuses_new_requests_and_finishes_admitted_ones(
-    serve: Serve, request_for: RequestFor, wait_for: WaitFor
+    serve: Serve, wait_for: WaitFor
 ) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
-    admitted = [server.stub.Score.future(request_for(RIGHT)) for _ in range(3)]
-    wait_for(lambda: queue_requests(server) == 3)
+    admitted = [server.stub.Score.future(request_of(RIGHT)) for _ in range(3)]
+    wait_for(lambda: queued(server) == 3)
     health = health_pb2_grpc.HealthStub(server.channel)
     drained = server.start_draining(Draining(0, 20))
     not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -453,41 +465,38 @@ def test_draining_refuses_new_requests_and_finishes_admitted_ones(
         check = health_pb2.HealthCheckRequest(service=name)
         wait_for(lambda check=check: health.Check(check).status == not_serving)  # type: ignore[misc]
     for call in (
-        lambda: server.stub.Score(request_for(RIGHT)),
+        lambda: server.stub.Score(request_of(RIGHT)),
         lambda: server.stub.ServerInfo(pb.ServerInfoRequest()),
     ):
         error = failure(call)
-        assert (error.code(), error.details()) == (
-            Code.UNAVAILABLE,
-            "the server is shutting down",
-        )
+        assert error.code() is Code.UNAVAILABLE
+        assert error.details() == "the server is shutting down"
     gate.open.set()
     assert [call.result().scores[0].reward for call in admitted] == [1.0] * 3
     assert drained.result(10) == 0
 
 
-def test_draining_goes_on_serving_for_its_delay(serve: Serve, request_for: RequestFor) -> None:
+def test_draining_goes_on_serving_for_its_delay(serve: Serve) -> None:
     server = serve()
-    server.stub.Score(request_for(RIGHT))
+    server.stub.Score(request_of(RIGHT))
     drained = server.start_draining(Draining(delay_s=0.5, grace_s=5))
     time.sleep(0.1)
     check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
     status = health_pb2_grpc.HealthStub(server.channel).Check(check).status
     assert status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert len(server.stub.Score(request_for(RIGHT)).scores) == 1
+    assert len(server.stub.Score(request_of(RIGHT)).scores) == 1
     assert drained.result(10) == 0
 
 
 def test_draining_ends_when_its_grace_is_over(
     serve: Serve,
-    request_for: RequestFor,
     wait_for: WaitFor,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
-    calls = [server.stub.Score.future(request_for(RIGHT)) for _ in range(2)]
-    wait_for(lambda: queue_requests(server) == 2)
+    calls = [server.stub.Score.future(request_of(RIGHT)) for _ in range(2)]
+    wait_for(lambda: queued(server) == 2)
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, logger="consensuspr.server"):
         assert server.start_draining(Draining(0, 0.2)).result(10) == 2

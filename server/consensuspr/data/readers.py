@@ -287,9 +287,9 @@ def parse_rollouts(
     """Parse and check rows that were read from a file.
 
     Args:
-        rows: of one file, any part of them.
+        rows: any part of a file.
         path: the file, as messages name it.
-        on_error: what a bad row does, ``"stop"`` or ``"skip"``.
+        on_error: as for :func:`read_problems`.
         report: filled with counts and reasons.
 
     Raises:
@@ -365,36 +365,28 @@ def _parse(content: bytes | Row | DataError, path: str, line: int) -> Row | Data
 
 def _read_lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
     """Yield the lines but blank ones, without a leading byte order mark."""
-    for line, raw in _lines(stream, path):
-        if isinstance(raw, DataError):
-            yield line, raw
-            continue
-        if line == 1 and raw.startswith(_BOM):
-            raw = raw[len(_BOM) :]
-        if raw and not raw.isspace():
-            yield line, raw
-
-
-def _lines(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes | DataError]]:
     line = 0
     while True:
+        line += 1
         try:
             raw = stream.readline(MAX_LINE_BYTES + 1)
-            line += 1
             if len(raw) > MAX_LINE_BYTES:
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(1 << 20)
                 yield line, DataError(path, line, f"is longer than {MAX_LINE_BYTES} bytes")
                 continue
         except EOFError:
-            raise DataError(path, line + 1, "the gzip data ends before its end mark") from None
+            raise DataError(path, line, "the gzip data ends before its end mark") from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(path, line + 1, f"the gzip data is damaged: {error}") from None
+            raise DataError(path, line, f"the gzip data is damaged: {error}") from None
         except OSError as error:
-            raise DataError(path, line + 1, f"cannot be read: {error.strerror}") from error
+            raise DataError(path, line, f"cannot be read: {error.strerror}") from error
         if not raw:
             return
-        yield line, raw
+        if line == 1:
+            raw = raw.removeprefix(_BOM)
+        if raw and not raw.isspace():
+            yield line, raw
 
 
 def _row(raw: bytes) -> Row:

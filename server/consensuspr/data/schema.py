@@ -41,7 +41,7 @@ _NODE_KEYS = frozenset(
     ("node_id", "label", "type", "expressions", "derived", "support", "is_final")
 )
 _ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
-_ROLLOUT_TEXTS = ("rollout_id", "data_source", "problem", "ground_truth", "model")
+_ROLLOUT_TEXTS = ("problem", "ground_truth")
 
 
 @dataclass(slots=True)
@@ -179,19 +179,17 @@ def _problem(row: Row) -> Problem:
         _refuse(f"nodes holds {len(nodes)} nodes, the limit is {MAX_NODES}")
     parsed = tuple([_node(raw, position) for position, raw in enumerate(nodes)])
     _check_unique(parsed)
-    ground_truth = _text(row, "ground_truth", None)
-    data_source = _text(row, "data_source", "") or ""
-    _check_name(row, "data_source")
+    ground_truth = _text(row, "ground_truth")
     return Problem(
         problem_id=problem_id,
         ground_truth=ground_truth if ground_truth and not ground_truth.isspace() else None,
         nodes=parsed,
-        data_source=data_source,
-        problem=_text(row, "problem", "") or "",
+        data_source=_name(row, "data_source") or "",
+        problem=_text(row, "problem") or "",
         split=_choice(row, "split", SPLITS),
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
         metadata=_mapping(row, "metadata"),
-        extra={} if row.keys() <= _PROBLEM_KEYS else _others(row, _PROBLEM_KEYS),
+        extra=_others(row, _PROBLEM_KEYS),
     )
 
 
@@ -221,7 +219,7 @@ def _node(raw: object, position: int) -> Node:
         None if derived is None else tuple(derived),
         support,
         is_final or False,
-        {} if raw.keys() <= _NODE_KEYS else _others(raw, _NODE_KEYS),
+        _others(raw, _NODE_KEYS),
     )
 
 
@@ -250,9 +248,9 @@ def _refuse_node(raw: Row, position: int) -> NoReturn:
         _wrong(f"{where}support", "a whole number of 0 or more", support)
     if is_final is not None and type(is_final) is not bool:
         _wrong(f"{where}is_final", "true or false", is_final)
-    _text(raw, "node_id", None, where)
+    _text(raw, "node_id", where)
     _check_texts(expressions, f"{where}expressions")
-    _text(raw, "label", None, where)
+    _text(raw, "label", where)
     _check_texts(raw["derived"], f"{where}derived")
     raise AssertionError(f"{where[:-1]} is sound")
 
@@ -264,9 +262,9 @@ def _rollout(row: Row) -> None:
     if type(row["response"]) is not str:
         _wrong("response", "a string", row["response"])
     for key in _ROLLOUT_TEXTS:
-        _text(row, key, None)
+        _text(row, key)
     for key in _ROLLOUT_NAMES:
-        _check_name(row, key)
+        _name(row, key)
     num_tokens = row.get("num_tokens")
     if num_tokens is not None and type(num_tokens) is not int:
         if type(num_tokens) is not float or not num_tokens.is_integer():
@@ -277,29 +275,22 @@ def _rollout(row: Row) -> None:
         _wrong("correct", "true or false", correct)
 
 
-def _check_name(row: Row, key: str) -> None:
-    """Refuse a name that no table could show, and that memory holds once for each rollout."""
-    name = row.get(key)
+def _name(row: Row, key: str) -> str | None:
+    """Return a name, of which memory holds one for each rollout and a table shows all."""
+    name = _text(row, key)
     if name is not None and len(name) > MAX_ID_CHARS:
         _refuse(f"{key} has {len(name)} characters, the limit is {MAX_ID_CHARS}")
+    return name
 
 
 def _required_id(row: Row) -> str:
-    problem_id = row.get("problem_id")
-    if problem_id is None:
-        _refuse("problem_id is missing")
-    if type(problem_id) is not str:
-        _wrong("problem_id", "a string", problem_id)
+    problem_id = _name(row, "problem_id")
     if not problem_id:
-        _refuse("problem_id is empty")
-    if len(problem_id) > MAX_ID_CHARS:
-        _refuse(f"problem_id has {len(problem_id)} characters, the limit is {MAX_ID_CHARS}")
+        _refuse(f"problem_id is {'missing' if problem_id is None else 'empty'}")
     return problem_id
 
 
 def _check_unique(nodes: Sequence[Node]) -> None:
-    if len({node.node_id for node in nodes}) == len(nodes):
-        return
     seen: dict[str, int] = {}
     for position, node in enumerate(nodes):
         first = seen.setdefault(node.node_id, position)
@@ -307,11 +298,9 @@ def _check_unique(nodes: Sequence[Node]) -> None:
             _refuse(f"nodes[{position}] repeats node_id {_shown(node.node_id)} of nodes[{first}]")
 
 
-def _text(row: Row, key: str, default: str | None, where: str = "") -> str | None:
+def _text(row: Row, key: str, where: str = "") -> str | None:
     value = row.get(key)
-    if value is None:
-        return default
-    if type(value) is not str:
+    if value is not None and type(value) is not str:
         _wrong(where + key, "a string", value)
     return value
 
@@ -350,6 +339,8 @@ def _mapping(row: Row, key: str) -> Row:
 
 
 def _others(row: Row, known: frozenset[str]) -> Row:
+    if row.keys() <= known:  # nearly always
+        return {}
     return {key: value for key, value in row.items() if key not in known}
 
 

@@ -57,7 +57,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import accumulate
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, Matcher, normalize
 from consensuspr.data import (
@@ -116,11 +116,13 @@ class Entry:
 
     def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
         """Made by :meth:`DatasetIndex.entry`."""
-        head = read_head(index.image.record(position))
         self.problem_id = problem_id
-        self.ground_truth: str | None = head.ground_truth
-        self.data_source: str = head.data_source
-        self.num_nodes: int = head.num_nodes
+        self.ground_truth: str | None
+        self.data_source: str
+        self.num_nodes: int
+        self.ground_truth, self.data_source, self.num_nodes = read_head(
+            index.image.record(position)
+        )
         self._index = index
         self._position = position
 
@@ -198,9 +200,19 @@ class DatasetIndex:
         """
         if derive not in ("missing", "stored", "off"):
             raise InputError(f"derive must be 'missing', 'stored' or 'off', got {derive!r}")
-        if is_image(path):
-            return cls._open_prepared(path, name, derive, cache)
         start = time.monotonic()
+        if is_image(path):
+            index = cls.open(path, name=name, cache=cache)
+            made_with = index.image.header["derive"]
+            if made_with != derive:
+                index.close()
+                reason = f"was made with derive {made_with!r}, and {derive!r} is asked for"
+                raise DataError(os.fspath(path), None, reason)
+            _log.info(
+                "dataset %s: %d problems mapped from %s in %.2f s, digest %s",
+                name, len(index), os.fspath(path), time.monotonic() - start, index.digest,
+            )  # fmt: skip
+            return index
         image, _, derived = _build(path, derive, on_error, processes)
         index = cls(image, name, cache)
         if derived.nodes:
@@ -241,27 +253,6 @@ class DatasetIndex:
                 reason = f"was made for {what} {made_for}, this is {ours}; make it anew"
                 raise DataError(os.fspath(path), None, reason)
         return cls(image, name, cache)
-
-    @classmethod
-    def _open_prepared(
-        cls,
-        path: str | os.PathLike[str],
-        name: str,
-        derive: Derive,
-        cache: MatcherCache | None,
-    ) -> DatasetIndex:
-        start = time.monotonic()
-        index = cls.open(path, name=name, cache=cache)
-        made_with = index.image.header["derive"]
-        if made_with != derive:
-            index.close()
-            reason = f"was made with derive {made_with!r}, and {derive!r} is asked for"
-            raise DataError(os.fspath(path), None, reason)
-        _log.info(
-            "dataset %s: %d problems mapped from %s in %.2f s, digest %s",
-            name, len(index), os.fspath(path), time.monotonic() - start, index.digest,
-        )  # fmt: skip
-        return index
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a snapshot, complete or not at all; a mapped older one stays usable.
@@ -499,7 +490,7 @@ class _Builder:
         self.info = IndexInfo()
         self._path = path
         self._derive = derive
-        self._records = Records()
+        self._records = _Records()
         self._answer_rule: str | None = None
         self._example = ""
         self._started = self._spoke = time.monotonic()
@@ -572,32 +563,22 @@ class _Builder:
                 "%s: all %d problems read, putting them in order", self._path,
                 self.info.num_problems,
             )  # fmt: skip
-        self._records.end()
-        order = self._records.order()
-        ordered = self._records.records(order)
+        self._records.sort()
         header = {
-            "digest": content_digest(ordered, NORMAL_FORM_VERSION, self._answer_rule),
+            "digest": _content_digest(self._records.records(), self._answer_rule),
             "normal_form_version": NORMAL_FORM_VERSION,
             "expansion_version": EXPANSION_VERSION,
             "answer_rule": self._answer_rule,
             "derive": self._derive,
             "counts": asdict(self.info),
         }
-        return build_image(self._records, order, header)
-
-
-class Head(NamedTuple):
-    """The first line of a record."""
-
-    ground_truth: str | None
-    data_source: str
-    num_nodes: int
+        return self._records.block(header)
 
 
 def pack(problem: Problem) -> bytes:
     """Return the record of a problem; a node's missing derived forms count as none."""
     nodes = problem.nodes
-    truth = _optional(problem.ground_truth)
+    truth = "null" if problem.ground_truth is None else _string(problem.ground_truth)
     # Put together by hand: an encoder of JSON would be made anew for each line, and be asked
     # about every value of which kind it is.
     scoring = ",".join(
@@ -620,18 +601,14 @@ def pack(problem: Problem) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _optional(text: str | None) -> str:
-    return "null" if text is None else _string(text)
-
-
 def _strings(texts: Iterable[str]) -> str:
     return f"[{','.join(map(_string, texts))}]"
 
 
-def read_head(record: bytes) -> Head:
-    """Return the first line of a record."""
-    line = record[: record.index(b"\n")]
-    return Head(*json.loads(line.decode("utf-8", "surrogatepass")))
+def read_head(record: bytes) -> tuple[str | None, str, int]:
+    """Return ground truth, data source and number of nodes, the first line of a record."""
+    truth, data_source, num_nodes = json.loads(record[: record.index(b"\n")])
+    return truth, data_source, num_nodes
 
 
 def scoring_line(record: bytes) -> bytes:
@@ -641,7 +618,7 @@ def scoring_line(record: bytes) -> bytes:
 
 def read_patterns(record: bytes) -> list[list[str]]:
     """Return for each node what it is matched by: expressions, then derived forms."""
-    nodes = json.loads(scoring_line(record).decode("utf-8", "surrogatepass"))[2]
+    nodes = json.loads(scoring_line(record))[2]
     return [expressions + derived for _, expressions, derived in nodes]
 
 
@@ -664,18 +641,10 @@ def read_nodes(record: bytes) -> tuple[Node, ...]:
     )
 
 
-def content_digest(
-    records: Iterable[bytes], normal_form_version: str, answer_rule: str | None
-) -> str:
-    """Return ``sha256:…`` over the scoring lines of records in order of their ids.
-
-    Args:
-        records: sorted by the UTF-8 bytes of the problem id.
-        normal_form_version: version of the normal form that scores are made with.
-        answer_rule: the rule that the dataset names, None where it names none.
-    """
+def _content_digest(records: Iterable[bytes], answer_rule: str | None) -> str:
+    """Return ``sha256:…`` over the scoring lines of records, sorted by their ids' bytes."""
     digest = hashlib.sha256()
-    head = ("consensuspr dataset", DIGEST_VERSION, normal_form_version, answer_rule)
+    head = ("consensuspr dataset", DIGEST_VERSION, NORMAL_FORM_VERSION, answer_rule)
     digest.update(_encode(head).encode() + b"\n")
     for record in records:
         digest.update(scoring_line(record) + b"\n")
@@ -686,7 +655,7 @@ class IndexImage:
     """Read access to the block; safe to share between threads, since nothing changes."""
 
     def __init__(self, buffer: Buffer) -> None:
-        """Take a block that :func:`build_image` made."""
+        """Take a block of the layout above."""
         _, _, header_bytes = _PREFIX.unpack_from(buffer, 0)
         start = _PREFIX.size
         self.buffer = buffer
@@ -794,119 +763,79 @@ def _verify(stream: BinaryIO, name: str) -> None:
         raise DataError(name, None, "is a damaged snapshot: its checksum does not hold")
 
 
-class Records:
+class _Records:
     """Records as they come, in one growing buffer, which moves to disk where it gets large.
 
     To be closed.  Not a bytes object for each: a million of them would leave the heap in pieces,
-    twice the size of what is kept.
+    twice the size of what is kept.  Raises InputError where the temporary directory has no room.
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self._ids: list[str] = []
         self._bounds = array("Q", [0])
         self._data = tempfile.SpooledTemporaryFile(MAX_MEMORY_BYTES, prefix="consensuspr-")  # noqa: SIM115
+        self._order = array("Q")
 
     def close(self) -> None:
-        """Let go of the records."""
         discard(self._data)
 
-    @property
-    def nbytes(self) -> int:
-        """Size of all records."""
-        return self._bounds[-1]
-
     def append(self, problem_id: str, record: bytes) -> None:
-        """Add the record of a problem.
-
-        Raises:
-            InputError: the temporary directory has no room for it.
-        """
         with on_disk(_HELD):
             self._data.write(record)
         self._ids.append(problem_id)
         self._bounds.append(self._bounds[-1] + len(record))
 
-    def end(self) -> None:
-        """Bring what is buffered to its place: no more records come.
-
-        Raises:
-            InputError: the temporary directory has no room for it.
-        """
+    def sort(self) -> None:
+        """Put the records in order, of their ids' bytes, which is that of their letters."""
         with on_disk(_HELD):
             self._data.flush()
+        self._order = array("Q", sorted(range(len(self._ids)), key=self._ids.__getitem__))
 
-    def order(self) -> array[int]:
-        """Return the positions in the order of the ids' bytes, which is that of their letters."""
-        return array("Q", sorted(range(len(self._ids)), key=self._ids.__getitem__))
-
-    def ids(self, order: Iterable[int]) -> Iterator[bytes]:
-        """Yield the ids at positions."""
-        for at in order:
+    def ids(self) -> Iterator[bytes]:
+        for at in self._order:
             yield self._ids[at].encode("utf-8", "surrogatepass")
 
-    def sizes(self, order: Iterable[int]) -> Iterator[int]:
-        """Yield the sizes of the records at positions."""
-        for at in order:
+    def sizes(self) -> Iterator[int]:
+        for at in self._order:
             yield self._bounds[at + 1] - self._bounds[at]
 
-    def records(self, order: Iterable[int]) -> Iterator[bytes]:
-        """Yield the records at positions, once :meth:`end` was called.
-
-        Raises:
-            InputError: the temporary directory does not give them back.
-        """
+    def records(self) -> Iterator[bytes]:
         with on_disk(_HELD):
-            for at in order:
+            for at in self._order:
                 self._data.seek(self._bounds[at])
                 yield self._data.read(self._bounds[at + 1] - self._bounds[at])
 
+    def block(self, header: dict[str, Any]) -> Buffer:
+        """Return the block of the sorted records; the header has ``counts.num_problems`` in it."""
+        if self._bounds[-1] <= MAX_MEMORY_BYTES:
+            memory = io.BytesIO()
+            self._write_block(header, memory)
+            return memory.getvalue()
+        with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:
+            self._write_block(header, file)
+            file.flush()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
-def build_image(records: Records, order: array[int], header: dict[str, Any]) -> Buffer:
-    """Return the block for records.
+    def _write_block(self, header: dict[str, Any], stream: BinaryIO) -> None:
+        digest = hashlib.sha256()
 
-    Args:
-        records: of all problems.
-        order: what :meth:`Records.order` says of them.
-        header: what else the block's header shall say, ``counts`` with ``num_problems`` in it.
+        def write(piece: bytes) -> None:
+            digest.update(piece)
+            stream.write(piece)
 
-    Raises:
-        InputError: the temporary directory has no room for it.
-    """
-    if records.nbytes <= MAX_MEMORY_BYTES:
-        memory = io.BytesIO()
-        _write_image(records, order, header, memory)
-        return memory.getvalue()
-    with on_disk(_HELD), tempfile.TemporaryFile(prefix="consensuspr-") as file:
-        _write_image(records, order, header, file)
-        file.flush()
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _write_image(
-    records: Records, order: array[int], header: dict[str, Any], stream: BinaryIO
-) -> None:
-    id_bounds = _bounds(map(len, records.ids(order)))
-    header = {"id_bytes": id_bounds[-1], **header}
-    text = json.dumps(header, sort_keys=True).encode()
-    text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
-
-    def write(piece: bytes) -> None:
-        digest.update(piece)
-        stream.write(piece)
-
-    write(_PREFIX.pack(PREPARED_MAGIC, LAYOUT_VERSION, len(text)) + text)
-    for bounds in (id_bounds, _bounds(records.sizes(order))):
-        if sys.byteorder == "big":
-            bounds.byteswap()
-        write(bounds.tobytes())
-    for problem_id in records.ids(order):
-        write(problem_id)
-    for record in records.records(order):
-        write(record)
-    stream.write(digest.digest())
-
-
-def _bounds(sizes: Iterable[int]) -> array[int]:
-    return array("Q", accumulate(sizes, initial=0))
+        id_bounds, record_bounds = (
+            array("Q", accumulate(sizes, initial=0))
+            for sizes in (map(len, self.ids()), self.sizes())
+        )
+        text = json.dumps({"id_bytes": id_bounds[-1], **header}, sort_keys=True).encode()
+        text += b" " * (-len(text) % 8)
+        write(_PREFIX.pack(PREPARED_MAGIC, LAYOUT_VERSION, len(text)) + text)
+        for bounds in (id_bounds, record_bounds):
+            if sys.byteorder == "big":
+                bounds.byteswap()
+            write(bounds.tobytes())
+        for problem_id in self.ids():
+            write(problem_id)
+        for record in self.records():
+            write(record)
+        stream.write(digest.digest())

@@ -282,5 +282,4 @@ class MeteredScorer:
         return self._stored_source(dataset, rollout.problem_id)
 
     def _look_up_source(self, dataset: str, problem_id: str) -> str | None:
-        entry = self._scorer.datasets[dataset].entry(problem_id)
-        return None if entry is None else entry.data_source
+        return self._scorer.datasets[dataset].data_source(problem_id)
