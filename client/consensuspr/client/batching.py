@@ -78,18 +78,7 @@ def open_method(channel: Any, method: str) -> Any:
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of one client, and its settings.
-
-    Attributes:
-        address: ``HOST:PORT`` of the server.
-        timeout_s: of a call that is given none of its own.
-        retry: when failed attempts are repeated.
-        max_in_flight: requests of one call at a time.
-        limits: what the server takes, once it has told.
-
-    Raises:
-        InputError: a setting is out of range.
-    """
+    """The calls of one client, its settings, and the limits of its server once it has told."""
 
     address: str
     timeout_s: float = 30.0
@@ -204,14 +193,8 @@ class ScorePlan:
 
     A rollout that no request can carry is scored OVERSIZE here, without being sent; all
     others go out.  At least one request is made, also for an empty batch: it brings the
-    identity, and an unknown dataset is an error whatever the batch holds.
-
-    Args:
-        rollouts: the batch, in order.
-        options: how to score it.
-        limits: of the server.
-        progress: called after each reply.
-        encoded: of all rollouts, what :func:`encode_checked` returned, where that is known.
+    identity, and an unknown dataset is an error whatever the batch holds.  ``encoded`` is what
+    :func:`encode_checked` returned of all rollouts, where that is known.
 
     Attributes:
         changed: whether replies came under different identities.
@@ -378,11 +361,8 @@ class Batcher:
     company; under heavy load batches grow by themselves.  No timer, nothing to tune.
 
     Several requests may be out at a time, so that one answer that spends its whole budget
-    does not hold up everybody else.  Belongs to one event loop; not thread-safe.
-
-    Args:
-        score_batch: scores a batch; raises for the batch as a whole.
-        max_in_flight: requests at a time, for each set of options.
+    does not hold up everybody else (``max_in_flight``, for each set of options).  Belongs to one
+    event loop; not thread-safe.
     """
 
     def __init__(self, score_batch: ScoreEncoded, max_in_flight: int) -> None:

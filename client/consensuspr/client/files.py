@@ -46,13 +46,7 @@ MEASURES = ("acc", "ncr", "tpn", "reward")
 
 
 class Connection:
-    """A client, and which of its datasets to use.
-
-    Args:
-        client: in this process or to a server.
-        dataset: name of the dataset there; None where there is only one.
-        source_of: data source of a problem by its id, None where nobody here knows it.
-    """
+    """A client, which of its datasets to use, and the data sources of problems by their ids."""
 
     def __init__(
         self,
@@ -226,10 +220,10 @@ def score_file(
     out: RowWriter,
     advance_to: Callable[[int], None],
 ) -> FileScores:
-    """Score rows chunk by chunk and write them with their scores, in order.
+    """Score rows, at least one, chunk by chunk, and write them with their scores, in order.
 
     Args:
-        rows: rollouts, at least one.
+        rows: the rollouts.
         connection: what scores; its dataset goes before that of the options.
         options: how to score.
         out: takes the scored rows.

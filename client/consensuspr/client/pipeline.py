@@ -70,13 +70,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The end of a caller's patience.
-
-    Attributes:
-        at: ``clock()`` at which it ends.
-        timeout_s: how long it was when it began.
-        clock: seconds, monotonic.
-    """
+    """The end of a caller's patience: when ``clock()`` is ``at``, after ``timeout_s``."""
 
     at: float
     timeout_s: float
@@ -104,12 +98,7 @@ class Deadline:
 
 @dataclass(slots=True)
 class PendingRequest(Generic[R]):
-    """One request and what is to happen with its reply.
-
-    Attributes:
-        request: the bytes of the message to send.
-        deliver: called once, with the reply.
-    """
+    """The bytes of one request, and what is called once with its reply."""
 
     request: bytes
     deliver: Callable[[R], None]
@@ -117,12 +106,7 @@ class PendingRequest(Generic[R]):
 
 @dataclass(slots=True)
 class Attempt(Generic[R]):
-    """One sending of a request, to be carried out at once.
-
-    Attributes:
-        number: counted from 1.
-        timeout_s: what is left of the caller's timeout.
-    """
+    """One sending of a request, to be carried out at once, by its number from 1."""
 
     pending: PendingRequest[R]
     number: int
@@ -135,8 +119,6 @@ class Pipeline(Generic[R]):
     Args:
         requests: in order; drawn from one at a time.
         context: which call this is, the beginning of error messages.
-        deadline: of the call as a whole.
-        policy: of retries.
         max_in_flight: requests at a time, those that wait to be repeated included.
         uniform: draws the random part of a wait.
     """

@@ -109,12 +109,7 @@ def consensus_reward(
 
 
 class _Batches:
-    """What is kept from batch to batch.
-
-    Args:
-        settings: of the reward.
-        leave_out: whether what cannot be scored comes back as such, instead of failing.
-    """
+    """What is kept from batch to batch; ``leave_out``: what cannot be scored does not fail."""
 
     def __init__(self, settings: RewardSettings, leave_out: bool) -> None:
         self.ids = ProblemIds(settings.problem_id_format)

@@ -66,7 +66,6 @@ class RequestSettings:
     """What the URL says.
 
     Attributes:
-        options: how the batch is scored.
         on_unscorable: reward of what cannot be scored; None: the request fails.
         choices: the settings of one dialect, by name.
     """
@@ -120,11 +119,7 @@ _BELONGS_TO = {
 def read_settings(
     query: Sequence[tuple[str, str]], choices: Mapping[str, Sequence[str]]
 ) -> RequestSettings:
-    """Read the query of a URL.
-
-    Args:
-        query: names and values as given.
-        choices: values that each further setting may have, the default first.
+    """Read the query of a URL; a dialect's own settings may have so many values, default first.
 
     Raises:
         InputError: a setting is unknown, given twice, has no effect, or a value is wrong.
@@ -159,11 +154,7 @@ def read_settings(
 
 
 class Unscorable(Exception):
-    """Some rollouts have no reward, and the URL names none for them.
-
-    Attributes:
-        told: index, status and message of the first ones.
-    """
+    """Some rollouts have no reward, and the URL names none; the first ones are told."""
 
     def __init__(self, sentence: str, told: list[dict[str, object]]) -> None:
         self.told = told
@@ -172,11 +163,9 @@ class Unscorable(Exception):
 
 @dataclass(slots=True)
 class Item:
-    """One rollout of a request.
+    """One rollout of a request, None where the response cannot be told from the prompt.
 
-    Attributes:
-        rollout: None where the response cannot be told from the prompt.
-        reason: why no problem is named, or no response found; else empty.
+    The reason says why no problem is named, or no response found; else it is empty.
     """
 
     rollout: Rollout | None
@@ -208,13 +197,7 @@ class RolloutOutcome:
 
 
 class Batches:
-    """Scores what requests hold; one for all requests of a worker.
-
-    Args:
-        scorer: counts what it scores.
-        namers: of each dataset, by name.
-        max_items: of one request.
-    """
+    """Scores what requests hold; one for all requests of a worker."""
 
     def __init__(self, scorer: MeteredScorer, namers: Mapping[str, Namer], max_items: int) -> None:
         self.max_items = max_items
@@ -246,13 +229,7 @@ class Batches:
     def score(
         self, items: Iterable[Item], number: int, settings: RequestSettings, call: RunningCall
     ) -> list[RolloutOutcome]:
-        """Score the rollouts of a request.
-
-        Args:
-            items: (number,) lazily read.
-            number: of items.
-            settings: of the request.
-            call: whether anybody still waits.
+        """Score the rollouts of a request, (number,) lazily read items.
 
         Raises:
             Abort: nobody waits any more, or the answer check stayed too busy to decide.

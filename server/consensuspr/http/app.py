@@ -74,15 +74,8 @@ _log = logging.getLogger(LOGGER_NAME)
 class HttpFront:
     """Listens beside gRPC on the running event loop, and answers from the same scorer.
 
-    Args:
-        service: admission and working threads.
-        batches: scores.
-        receiver: receives bodies.
-        metrics: where outcomes are counted.
-        address: HOST:PORT with a numeric host, claimed by the supervisor.
-
-    Attributes:
-        port: where it listens, once it does.
+    The address is HOST:PORT with a numeric host, claimed by the supervisor; ``port`` is where it
+    listens, once it does.
     """
 
     def __init__(
@@ -193,12 +186,7 @@ class HttpFront:
 
 
 async def _unless(work: Coroutine[Any, Any, T], *ends: tuple[End, Exception]) -> T:
-    """Return what ``work`` returns, unless something else ends first.
-
-    Args:
-        work: is cancelled if it does not come first.
-        ends: each with what is raised then.
-    """
+    """Return what ``work`` returns; an end that comes first cancels it and raises its error."""
     task = asyncio.ensure_future(work)
     others = {asyncio.ensure_future(end()): error for end, error in ends}
     try:

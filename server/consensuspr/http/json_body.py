@@ -47,12 +47,7 @@ class BodyTooLarge(Exception):
 
 
 class Receiver:
-    """Receives bodies on one event loop.
-
-    Args:
-        max_body_bytes: of one request.
-        max_total_bytes: of all requests that are being received.
-    """
+    """Receives bodies on one event loop, within a limit of each and of all that are under way."""
 
     def __init__(self, max_body_bytes: int, max_total_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
@@ -112,12 +107,7 @@ class Bounds(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Where the values of an object stand.
-
-    Attributes:
-        values: by key; those that are not in ``lists``.
-        lists: the elements of each of the lists that were asked for.
-    """
+    """Where values of an object stand by key, and elements of the lists that were asked for."""
 
     values: dict[str, Bounds]
     lists: dict[str, list[Bounds]]
@@ -126,10 +116,7 @@ class Members(NamedTuple):
 def members(body: bytes, lists: Collection[str] = (), limit: int = 0) -> Members:
     """Return where the values of the one object that ``body`` is stand.
 
-    Args:
-        body: the JSON text.
-        lists: keys of which the values have to be lists; their elements are told.
-        limit: of the elements of one list; more are refused.
+    Those of ``lists`` have to be lists, of at most ``limit`` elements.
 
     Raises:
         InputError: it is no JSON object, has a key twice or too many, or a list is none or too

@@ -78,12 +78,7 @@ class ProblemLabel:
 
 
 def read_label(body: bytes, bounds: Bounds | None, name: str) -> ProblemLabel:
-    """Read a label.
-
-    Args:
-        body: the request.
-        bounds: where in it the label stands; None: there is none.
-        name: what a message calls it.
+    """Read the label that stands at a place of a request, if any; messages call it ``name``.
 
     Raises:
         InputError: it is neither a text, a number nor such an object.
@@ -165,12 +160,7 @@ class Naming(NamedTuple):
 
 
 class Namer:
-    """Names the problems of one dataset.
-
-    Args:
-        index: the dataset.
-        texts: of its problems.
-    """
+    """Names the problems of one dataset, by their ids and texts."""
 
     def __init__(self, index: DatasetIndex, texts: ProblemTexts) -> None:
         self._index = index
@@ -303,11 +293,7 @@ class ProblemTexts:
 
 
 def build(problems: Iterable[tuple[int, str]]) -> ProblemTexts:
-    """Return the index of texts.
-
-    Args:
-        problems: position in the dataset's index and text of each.
-    """
+    """Return the index of texts, each given with its position in the dataset's index."""
     rows: list[tuple[int, bytes, int, int, int]] = []
     for position, problem in problems:
         text = _plain(problem)

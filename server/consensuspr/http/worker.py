@@ -67,14 +67,7 @@ def make_front(config: ServerConfig, built: BuiltService, payload: dict[str, Any
 def build_front(
     config: ServerConfig, built: BuiltService, texts: dict[str, ProblemTexts], address: str
 ) -> HttpFront:
-    """Put the HTTP face of a server together; to be called with an event loop running.
-
-    Args:
-        config: settings.
-        built: the server, whose scorer, admission and metrics are used.
-        texts: of each dataset's problems, by the dataset's name.
-        address: HOST:PORT with a numeric host.
-    """
+    """Put the HTTP face of a server together; to be called with an event loop running."""
     from consensuspr.http.adapters import Batches
     from consensuspr.http.app import HttpFront
     from consensuspr.http.json_body import Receiver

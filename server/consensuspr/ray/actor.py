@@ -219,11 +219,7 @@ def _free_port(host: str) -> int:
 
 
 class _ServerKeeper:
-    """The actor: starts the server, watches it, and dies with it.
-
-    Args:
-        config: settings of the server as JSON values.
-    """
+    """The actor: starts the server of a configuration (JSON), watches it, and dies with it."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = ServerConfig.model_validate(config)

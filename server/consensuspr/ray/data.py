@@ -60,14 +60,7 @@ _COLUMN = "part"
 
 @dataclass(frozen=True, slots=True)
 class PartOptions:
-    """How every part of a file is scored.
-
-    Attributes:
-        path: the file of rollouts, as messages name it.
-        options: reward, epoch, rules.
-        on_error: what a bad row does.
-        as_lines: whether to return rows as lines of JSON instead of as objects.
-    """
+    """How every part of a file is scored, and whether rows come back as JSON or as objects."""
 
     path: str
     options: ScoreOptions
@@ -77,12 +70,7 @@ class PartOptions:
 
 @dataclass(slots=True)
 class FilePart:
-    """Some rows of a file that follow each other.
-
-    Attributes:
-        rows: as they were read.
-        damage: of the file, right behind them.
-    """
+    """Some rows of a file that follow each other, and damage of the file right behind them."""
 
     rows: list[Unparsed] = field(default_factory=list)
     damage: DataError | None = None
@@ -90,13 +78,10 @@ class FilePart:
 
 @dataclass(slots=True)
 class ScoredPart:
-    """What became of one part.
+    """What became of one part: its scored rows as lines or as objects, and the counts.
 
     Attributes:
-        lines: its rows with their scores as lines of JSON, where that was asked for.
-        rows: the same as objects, where it was not.
         counted: data source and score of each row, without what summaries do not count.
-        report: good and skipped rows.
         fault: the bad row or the damage at which the part ends early; nothing comes after it.
         identity: under which it was scored, None where no row was.
     """
@@ -110,12 +95,7 @@ class ScoredPart:
 
 
 class PartScorer:
-    """Scores parts with one dataset, in one thread.
-
-    Args:
-        index: the dataset.
-        how: the same for all parts.
-    """
+    """Scores parts with one dataset, in one thread."""
 
     def __init__(self, index: DatasetIndex, how: PartOptions) -> None:
         self._index = index
@@ -184,11 +164,7 @@ def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, 
     """Yield the scored parts of a file in order.
 
     Connects to the cluster that ``RAY_ADDRESS`` names or that runs on this machine, and
-    starts one on this machine where there is none.
-
-    Args:
-        index: the dataset.
-        how: the file, and how to score it; its path as seen from this process.
+    starts one on this machine where there is none.  The file's path is as seen from here.
 
     Raises:
         InputError: Ray is not installed.
@@ -258,14 +234,7 @@ def _read(batch: Any) -> Iterator[Any]:
 
 
 class _Score:
-    """Scores parts on one core.
-
-    Args:
-        image: reference of the dataset's snapshot in the object store.
-        name: of the dataset.
-        digest: of the dataset.
-        how: as for :func:`score_parts`.
-    """
+    """Scores parts on one core; ``image`` is a dataset's snapshot in the object store."""
 
     def __init__(self, image: Any, name: str, digest: str, how: PartOptions) -> None:
         def write(path: Path) -> None:

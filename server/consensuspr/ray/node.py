@@ -34,10 +34,7 @@ _SUFFIX = ".index"
 
 
 def require_ray(module: str = "ray") -> Any:
-    """Import Ray or a part of it.
-
-    Args:
-        module: for example ``ray.data``.
+    """Import Ray or a part of it, for example ``ray.data``.
 
     Raises:
         InputError: it is not installed.

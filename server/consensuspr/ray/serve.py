@@ -148,12 +148,7 @@ class _Reply:
 
 
 class RewardReplica:
-    """One replica; Serve calls the method that has the name of the RPC.
-
-    Args:
-        config: settings of the server as JSON values.
-        generation: of this version of the application.
-    """
+    """One replica of a generation; Serve calls the method that has the name of the RPC."""
 
     async def __init__(self, config: dict[str, Any], generation: int) -> None:  # type: ignore[misc]
         settings = ServerConfig.model_validate(config)
@@ -250,9 +245,7 @@ class _ReplicaCall:
 def add_scoring_to_server(servicer: object, server: Any) -> None:
     """Register the scoring and the health service with a proxy's server.
 
-    Args:
-        servicer: unused; Serve passes a stand-in, as for generated functions.
-        server: Serve's gRPC server.
+    ``servicer`` is a stand-in that Serve passes as for generated functions.
     """
     server.add_generic_rpc_handlers((_Front(),))
 

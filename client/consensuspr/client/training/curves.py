@@ -22,16 +22,18 @@ from consensuspr.scoring.types import Status
 _WITH_ACC = (Status.OK, Status.ANSWER_UNDECIDED, Status.NO_NODES)
 
 
+def _ratio(total: str, count: str) -> property:
+    """Return one sum of a point over another, None where there is nothing to divide by."""
+
+    def ratio(self: CurvePoint) -> float | None:
+        return self._sums[total] / self._sums[count] if self._sums[count] else None
+
+    return property(ratio)
+
+
 @dataclass(slots=True)
 class CurvePoint:
-    """Samples of consecutive steps.
-
-    Attributes:
-        first_step: of them; None where the trainer does not tell.
-        last_step: of them, included.
-        samples: how many.
-        statuses: how many of each status.
-    """
+    """Samples of consecutive steps, both ends included; None where the trainer does not tell."""
 
     first_step: int | None
     last_step: int | None
@@ -45,6 +47,7 @@ class CurvePoint:
         self.samples += 1
         self.statuses[status] += 1
         sums = self._sums
+        sums["samples"] += 1
         sums["reward"] += row["reward"]
         sums["tokens"] += row["num_tokens"]
         if status in _WITH_ACC:
@@ -67,35 +70,13 @@ class CurvePoint:
         self.statuses.update(other.statuses)
         self._sums.update(other._sums)
 
-    @property
-    def reward(self) -> float:
-        """Mean reward, penalties included."""
-        return self._sums["reward"] / self.samples
-
-    @property
-    def num_tokens(self) -> float:
-        """Mean length of a response."""
-        return self._sums["tokens"] / self.samples
-
-    @property
-    def acc(self) -> float | None:
-        """Mean Acc."""
-        return self._mean("acc", "with acc")
-
-    @property
-    def ncr(self) -> float | None:
-        """Mean NCR."""
-        return self._mean("ncr", "with ncr")
-
-    @property
-    def ncr_of_wrong(self) -> float | None:
-        """Mean NCR of samples with a wrong answer; grows where nodes are named and not reached."""
-        return self._mean("ncr of wrong", "wrong")
-
-    @property
-    def tpn(self) -> float | None:
-        """Tokens per matched node."""
-        return self._mean("tokens of matched", "matched")
+    reward = _ratio("reward", "samples")  # penalties included
+    num_tokens = _ratio("tokens", "samples")
+    acc = _ratio("acc", "with acc")
+    ncr = _ratio("ncr", "with ncr")
+    # Grows where nodes are named and not reached.
+    ncr_of_wrong = _ratio("ncr of wrong", "wrong")
+    tpn = _ratio("tokens of matched", "matched")
 
     @property
     def failed(self) -> int:
@@ -111,9 +92,6 @@ class CurvePoint:
             **{name: getattr(self, name) for name in FIGURES},
             "statuses": dict(self.statuses),
         }
-
-    def _mean(self, total: str, count: str) -> float | None:
-        return self._sums[total] / self._sums[count] if self._sums[count] else None
 
 
 FIGURES = ("reward", "acc", "ncr", "ncr_of_wrong", "tpn", "num_tokens", "failed")

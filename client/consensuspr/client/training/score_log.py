@@ -24,10 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class ScoreLog:
-    """Appends the rows of one process.
-
-    Args:
-        folder: is made where it does not exist.
+    """Appends the rows of one process, in a folder that is made where it does not exist.
 
     Raises:
         InputError: it cannot be written to.
@@ -66,10 +63,6 @@ class EventLog:
 
     Written are the 1st, 10th, 100th … event of a kind, and after that whatever comes a
     minute or more after the last line of its kind.
-
-    Args:
-        logger: where to.
-        clock: seconds, monotonic.
     """
 
     _PAUSE_S = 60.0
@@ -81,12 +74,7 @@ class EventLog:
         self.counts: Counter[str] = Counter()
 
     def report(self, kind: str, message: str) -> None:
-        """Count an event, and log it where its turn has come.
-
-        Args:
-            kind: what is counted together.
-            message: one sentence about this event.
-        """
+        """Count an event of a kind, and log its sentence where its turn has come."""
         self.counts[kind] += 1
         count, now = self.counts[kind], self._clock()
         if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:

@@ -62,11 +62,7 @@ _PATIENCE_S = 24 * 3600.0
 
 
 class UnscorableSample(ConsensusPRError):
-    """A sample has no reward, for a reason that will not go away; none was made up for it.
-
-    Attributes:
-        status: which reason.
-    """
+    """A sample has no reward, for a reason that will not go away; none was made up for it."""
 
     def __init__(self, status: Status, message: str) -> None:
         self.status = status
@@ -79,8 +75,6 @@ class ScoredSample:
 
     Attributes:
         reward: of the formula, in [0, 1]; or the user's own number (``on_unscorable``).
-        score: what the scorer said.
-        epoch: of the curriculum, from 0.
         scored_by: ``server`` or ``local``.
     """
 
@@ -213,9 +207,6 @@ class LocalFallback:
 
 class RewardSource:
     """Scores single samples, and follows the settings where that does not work.
-
-    Args:
-        settings: of the reward.
 
     Raises:
         InputError: an address or path is wrong.  Nothing is connected before the first sample.

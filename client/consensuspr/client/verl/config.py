@@ -82,12 +82,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """What a reward manager needs of verl's configuration.
-
-    Attributes:
-        settings: of the reward.
-        overlong: the penalty of long responses; None: none.
-    """
+    """What a reward manager needs of verl's configuration; ``overlong`` is None where it is off."""
 
     settings: RewardSettings
     overlong: OverlongPenalty | None
@@ -95,9 +90,6 @@ class ManagerConfig:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
         """Read the whole configuration of a verl run.
-
-        Args:
-            config: plain values or omegaconf's containers.
 
         Raises:
             InputError: a setting is unknown or wrong.

@@ -27,15 +27,11 @@ _MOST = 32
 
 @dataclass(frozen=True, slots=True)
 class VerlSample:
-    """One sample as the reward manager gets it.
+    """One sample as the reward manager gets it; None is what the trainer does not tell.
 
     Attributes:
         response_ids: the response's token ids, without padding.
-        step: training step from 1, 0 before training; None where the trainer does not tell.
-        data_source: of its row.
-        ground_truth: of its row; None where there is none.
-        extra_info: of its row.
-        prompt: chat messages or text; None where the trainer does not tell.
+        step: training step from 1, 0 before training.
     """
 
     response_ids: Any
