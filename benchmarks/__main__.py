@@ -15,9 +15,13 @@ from rich.text import Text
 
 from benchmarks import suites
 from benchmarks.harness import page, results
+from benchmarks.harness.markdown import around_block, write_block
 from benchmarks.harness.measure import REPOSITORY
 from benchmarks.harness.results import Run
 from benchmarks.harness.runner import MergeError, Settings, run_all
+
+# What ``--write`` brings up to date.
+_BLOCK = "targets"
 
 _HELP = f"""Measure consensuspr and print its targets beside the figures.
 
@@ -33,7 +37,7 @@ A few minutes:      python -m benchmarks
 All sizes:          python -m benchmarks --full
 One suite:          python -m benchmarks --only core
 One suite anew:     python -m benchmarks --only core --merge
-Another page:       python -m benchmarks --full --write FILE.md
+The docs' table:    python -m benchmarks --full --write docs/performance.md
 
 Exit codes: 0 all suites ran (a missed target is a result), 1 a suite failed, 2 bad usage.
 """
@@ -79,8 +83,9 @@ def main(
     write: Annotated[
         Path | None,
         typer.Option(
+            exists=True,
             dir_okay=False,
-            help="Write the page here too, with its plots beside it, in a folder of its own.",
+            help="Bring the block of targets in this page up to date.",
         ),
     ] = None,
 ) -> None:
@@ -99,6 +104,11 @@ def main(
             "OUTPUT/results.json",
             param_hint="--write",
         )
+    if write is not None:
+        try:
+            around_block(write, _BLOCK)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--write") from None
     names = [name for name in known if not only or name in only]
     settings = Settings(full, seed, rounds, data or _default_data())
     console = Console(stderr=True)
@@ -116,9 +126,7 @@ def main(
     page.draw(run, output)
     (output / "performance.md").write_text(page.render(run), encoding="utf-8")
     if write is not None:
-        images = f"{write.stem}-images"
-        page.draw_alone(run, write.parent / images)
-        write.write_text(page.render(run, images), encoding="utf-8")
+        write_block(write, _BLOCK, page.targets_block(run))
     out = Console()
     out.print(results.terminal(run))
     for note in results.notes(run):

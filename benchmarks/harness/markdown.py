@@ -31,15 +31,23 @@ def write_block(path: Path, name: str, text: str) -> None:
     """Replace what stands between the marks of a block in a Markdown file.
 
     Raises:
+        ValueError: as :func:`around_block`.
+    """
+    before, after = around_block(path, name)
+    path.write_text(f"{before}\n{text}\n{after}", encoding="utf-8")
+
+
+def around_block(path: Path, name: str) -> tuple[str, str]:
+    """Return what stands before and after a block in a Markdown file, its marks included.
+
+    Raises:
         ValueError: the file does not hold the block exactly once.
     """
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     page = path.read_text(encoding="utf-8")
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"{path} must hold {begin!r} and {end!r} once each")
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    return page.partition(begin)[0] + begin, end + page.partition(end)[2]
 
 
 def page_parser(program: str, description: str | None) -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +56,8 @@ GPUS = (8, 64, 512, 4_096)
 # Assumptions, which the section names as such.
 TOKENS_PER_S = (1_000, 10_000)
 BYTES_PER_TOKEN = 4
+# Of the slowest GPU and of the fastest.
+GPU_BYTES_PER_S = (TOKENS_PER_S[0] * BYTES_PER_TOKEN, TOKENS_PER_S[1] * BYTES_PER_TOKEN)
 # That of the suites' rollouts, so that figures hold for it.
 ROLLOUT_BYTES = 10_000
 GENERATING_SHARE = 0.6
@@ -77,22 +79,21 @@ _REQUEST_ROLLOUTS = 256
 MISSING = "not measured in this run"
 
 
-def render(run: Run, images: str = ".") -> str:
-    """Return the page's Markdown for ``run``; ``images`` is the folder of its plots, from there."""
+def render(run: Run) -> str:
+    """Return the page's Markdown for ``run``; its plots are beside it, see :func:`draw`."""
     parts = [
         "# Performance",
         f"Written by `{run.command}`. "
         "`make bench` prints the table below for your machine, `make bench-full` measures all "
         "sizes.",
         "## Targets and figures",
-        _targets(run),
-        "\n".join(f"- {note}" for note in results.notes(run)),
+        targets_block(run),
         "## Ratios",
         _ratios(run),
         _CAVEATS,
-        _machine(run),
+        f"## Suites\n\n{_states(run)}",
     ]
-    parts += [_suite(run, suite, images) for suite in run.suites]
+    parts += [_suite(run, suite) for suite in run.suites]
     parts += [
         f"## {name}\n\nThis suite failed in this run: {cell(reason)}."
         for name, reason in run.failures.items()
@@ -101,14 +102,29 @@ def render(run: Run, images: str = ".") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _targets(run: Run) -> str:
-    return table(
-        ["what", "at least", "aim", "figure", "verdict"],
-        [
-            [row.what, row.at_least, row.aim, row.figure, _bold(row.verdict)]
-            for row in results.rows(run)
-        ],
-    )
+def targets_block(run: Run) -> str:
+    """Return the table of targets, what is to be said of its figures, and what was measured on."""
+    judged = [
+        [row.what, row.at_least, row.aim, row.figure, _bold(row.verdict)]
+        for row in results.rows(run)
+    ]
+    about = run.machine
+    lines = [
+        f"{about.cpu}, {about.cores} cores, {about.memory_bytes / 2**30:.1f} GiB of memory, "
+        f"{about.kernel}",
+        f"{about.python}; core: {about.backend}, {about.compiler}, normal form {about.normal_form}",
+        ", ".join(f"{name} {version}" for name, version in about.libraries.items()),
+        f"commit {about.commit}{' with changes' if about.dirty else ''}, {run.started}, seed "
+        f"{run.seed}, {run.rounds} rounds",
+        *(f"**Warning**: {warning}" for warning in run.warnings),
+    ]
+    parts = [
+        table(["what", "at least", "aim", "figure", "verdict"], judged),
+        "\n".join(f"- {note}" for note in results.notes(run)),
+        "Measured on:",
+        "\n".join(f"- {line}" for line in lines),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _ratios(run: Run) -> str:
@@ -123,19 +139,8 @@ def _ratios(run: Run) -> str:
     return table(["suite", "what", "of", "ratio", "note"], found)
 
 
-def _machine(run: Run) -> str:
-    about = run.machine
-    lines = [
-        f"- {about.cpu}, {about.cores} cores, {about.memory_bytes / 2**30:.1f} GiB of memory, "
-        f"{about.kernel}",
-        f"- {about.python}; core: {about.backend}, {about.compiler}, normal form "
-        f"{about.normal_form}",
-        "- " + ", ".join(f"{name} {version}" for name, version in about.libraries.items()),
-        f"- commit {about.commit}{' with changes' if about.dirty else ''}, {run.started}, seed "
-        f"{run.seed}, {run.rounds} rounds",
-    ]
-    lines += [f"- **Warning**: {warning}" for warning in run.warnings]
-    states = table(
+def _states(run: Run) -> str:
+    return table(
         ["suite", "begun", "commit", "seconds", "load before", "load after", "others' share"],
         [
             [
@@ -150,29 +155,22 @@ def _machine(run: Run) -> str:
             for name, state in run.states.items()
         ],
     )
-    return "## Machine\n\n" + "\n".join(lines) + f"\n\n{states}"
 
 
-def _suite(run: Run, suite: SuiteResult, images: str) -> str:
+def _suite(run: Run, suite: SuiteResult) -> str:
     command = f"python -m benchmarks{' --full' if run.full else ''} --only {suite.suite}"
     parts = [f"## {suite.title}", f"Measured by `{command}`."]
     if suite.skipped is not None:
         parts.append(f"Not measured in this run: {suite.skipped}.")
     if suite.notes:
         parts.append("\n".join(f"- {note}" for note in suite.notes))
-    parts += [
-        f"![{series.name}]({images}/{file_name(suite.suite, series)})" for series in suite.series
-    ]
-    parts += [_figure_table(group) for group in _groups(suite.figures)]
-    return "\n\n".join(parts)
-
-
-def _groups(figures: Iterable[Figure]) -> list[list[Figure]]:
-    """Put figures of the same parameters together: each group is one table."""
+    parts += [f"![{series.name}](./{file_name(suite.suite, series)})" for series in suite.series]
+    # Figures of the same parameters stand together: each group is one table.
     groups: dict[tuple[str, ...], list[Figure]] = {}
-    for figure in figures:
+    for figure in suite.figures:
         groups.setdefault(tuple(figure.parameters), []).append(figure)
-    return list(groups.values())
+    parts += [_figure_table(group) for group in groups.values()]
+    return "\n\n".join(parts)
 
 
 def _figure_table(group: Sequence[Figure]) -> str:
@@ -223,12 +221,6 @@ def draw(run: Run, folder: Path) -> list[Path]:
             _draw(series, path)
             files.append(path)
     return files
-
-
-def draw_alone(run: Run, folder: Path) -> None:
-    """Draw into a folder that is a page's own: SVGs of earlier runs are removed from it."""
-    for old in set(folder.glob("*.svg")).difference(draw(run, folder)):
-        old.unlink()
 
 
 def _draw(series: Series, path: Path) -> None:
@@ -310,140 +302,152 @@ class Constants:
     serve_rate: float | None
     reply_bytes: float | None
 
+    @property
+    def gpus_per_core(self) -> tuple[float, float] | None:
+        """How many of the fastest and of the slowest GPUs one core keeps up with."""
+        if self.core_bytes_per_s is None:
+            return None
+        return self.core_bytes_per_s / GPU_BYTES_PER_S[1], self.core_bytes_per_s / GPU_BYTES_PER_S[
+            0
+        ]
 
-@dataclass(frozen=True)
-class Row:
-    """What so many GPUs need; two numbers are those of the slowest and the fastest GPU.
 
-    ``cores`` is for batches, ``single_cores`` for samples that are sent one by one.
-    """
+def constants(run: Run) -> Constants:
+    """Look up what the sentences and tables are computed from."""
+    values = {check.target: check.value for suite in run.suites for check in suite.checks}
+    figures = {suite.suite: suite.figures for suite in run.suites}
 
-    gpus: int
-    text_bytes_per_s: tuple[float, float]
-    rollouts_per_s: tuple[float, float]
-    cores: tuple[int, int] | None
-    single_cores: tuple[int, int] | None
+    def service(name: str, cores: str) -> float | None:
+        """Return the figure of this name for one batch; those with a note are others'."""
+        for figure in figures.get("service", ()):
+            where = figure.parameters.get("rollouts"), figure.parameters.get("cores")
+            if figure.name == name and where == (_ROLLOUTS, cores) and not figure.note:
+                return figure.value
+        return None
+
+    def ray_calls(name: str, in_one_request: bool) -> list[tuple[int, float]]:
+        """Return the figures of this name, by rollouts of a batch."""
+        found = (
+            (int(figure.parameters["rollouts"]), figure.value)
+            for figure in figures.get("ray_calls", ())
+            if figure.name == name
+        )
+        return sorted(each for each in found if (each[0] <= _REQUEST_ROLLOUTS) is in_one_request)
+
+    microseconds = service(_BATCHES, "1")
+    singles, batches = service(_SINGLES, "all"), service(_BATCHES, "all")
+    slower = ray_calls(_SERVE_RATIO, in_one_request=False)
+    return Constants(
+        core_bytes_per_s=microseconds and ROLLOUT_BYTES / microseconds * 1e6,
+        singles=singles and batches and singles / batches,
+        second_core=values.get("second_core"),
+        problem_bytes=values.get("million_resident_bytes"),
+        serve_hops=tuple(ray_calls(_SERVE_ADDS, in_one_request=True)),
+        serve_rate=1 / slower[0][1] if slower else None,
+        reply_bytes=service(_REPLY, "1"),
+    )
 
 
 def scale_section(run: Run) -> str:
     """Return the part of the page about scale, as Markdown with its heading."""
     found = constants(run)
+    headings = ["GPUs", "text", "rollouts/s", "link", "cores, batches", "cores, single samples"]
     parts = [
         "## Scale, on paper",
         "Computed from the figures of this run; nothing below was measured on a cluster.",
-        _assumptions(),
+        "Assumed, and not measured:",
+        f"- a GPU writes {TOKENS_PER_S[0]:,} to {TOKENS_PER_S[1]:,} tokens a second while it "
+        f"generates, a token is {BYTES_PER_TOKEN} bytes of text, a rollout {ROLLOUT_BYTES:,} bytes "
+        f"({ROLLOUT_BYTES // BYTES_PER_TOKEN:,} tokens);\n"
+        f"- GPUs generate for {GENERATING_SHARE:.0%} of a step and train in the rest;\n"
+        f"- a machine has {MACHINE_CORES} cores for the server and a link of "
+        f"{LINK_BITS_PER_S / 1e9:g} Gbit/s.",
         "\n".join(f"- {sentence}" for sentence in _sentences(found)),
-        _cluster_table([row(gpus, found) for gpus in GPUS]),
-        _memory_table(found),
+        table(headings, [cluster_row(gpus, found) for gpus in GPUS], 0),
     ]
+    if found.problem_bytes is None:
+        parts.append(f"Memory of large datasets: {MISSING} (suite `problems`, with `--full`).")
+    else:
+        sizes = [[f"{count:,}", _bytes(count * found.problem_bytes)] for count in DATASETS]
+        parts += [
+            f"Memory of a dataset, at {found.problem_bytes:,.0f} resident bytes a problem, "
+            f"measured with {MEASURED_PROBLEMS:,}, which is the most that any format takes (suite "
+            "`problems`); the rows of other sizes are this times their number. A prepared file is "
+            "mapped, and all workers of a machine share it:",
+            table(["problems", "resident"], sizes, 0),
+        ]
     return "\n\n".join(parts)
 
 
-def constants(run: Run) -> Constants:
-    """Look up what the sentences and tables are computed from."""
-    checks = {
-        check.target: check.value
-        for suite in run.suites
-        for check in suite.checks
-        if check.value is not None
-    }
-    microseconds = _service(run, _BATCHES, "1")
-    return Constants(
-        core_bytes_per_s=None if microseconds is None else ROLLOUT_BYTES / microseconds * 1e6,
-        singles=_over(_service(run, _SINGLES, "all"), _service(run, _BATCHES, "all")),
-        second_core=checks.get("second_core"),
-        problem_bytes=checks.get("million_resident_bytes"),
-        serve_hops=tuple(
-            (rollouts, milliseconds)
-            for rollouts, milliseconds in _by_rollouts(run, _SERVE_ADDS)
-            if rollouts <= _REQUEST_ROLLOUTS
-        ),
-        serve_rate=next(
-            (
-                1 / ratio
-                for rollouts, ratio in _by_rollouts(run, _SERVE_RATIO)
-                if rollouts > _REQUEST_ROLLOUTS
-            ),
-            None,
-        ),
-        reply_bytes=_service(run, _REPLY, "1"),
-    )
-
-
-def row(gpus: int, found: Constants) -> Row:
-    """Return what ``gpus`` GPUs need of the server."""
-    slow, fast = (gpus * tokens * BYTES_PER_TOKEN for tokens in TOKENS_PER_S)
-
-    def cores(rate: float | None) -> tuple[int, int] | None:
-        return None if rate is None else (math.ceil(slow / rate), math.ceil(fast / rate))
-
-    return Row(
-        gpus,
-        (slow, fast),
-        (slow / ROLLOUT_BYTES, fast / ROLLOUT_BYTES),
-        cores(found.core_bytes_per_s),
-        cores(_over(found.core_bytes_per_s, found.singles)),
-    )
-
-
-def gpus_per_core(found: Constants) -> tuple[float, float] | None:
-    """Return how many of the fastest and of the slowest GPUs one core keeps up with."""
-    if found.core_bytes_per_s is None:
-        return None
-    slow, fast = (tokens * BYTES_PER_TOKEN for tokens in TOKENS_PER_S)
-    return found.core_bytes_per_s / fast, found.core_bytes_per_s / slow
-
-
-def _service(run: Run, name: str, cores: str) -> float | None:
-    """Return the service's figure of this name for one batch; those with a note are others'."""
-    for figure in _figures(run, "service"):
-        where = figure.parameters.get("rollouts"), figure.parameters.get("cores")
-        if figure.name == name and where == (_ROLLOUTS, cores) and not figure.note:
-            return figure.value
-    return None
-
-
-def _by_rollouts(run: Run, name: str) -> list[tuple[int, float]]:
-    """Return what Ray's suite found under this name, by rollouts of a batch."""
-    return sorted(
-        (int(figure.parameters["rollouts"]), figure.value)
-        for figure in _figures(run, "ray_calls")
-        if figure.name == name
-    )
-
-
-def _over(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one / other
-
-
-def _figures(run: Run, suite: str) -> Iterator[Figure]:
-    for result in run.suites:
-        if result.suite == suite:
-            yield from result.figures
-
-
-def _assumptions() -> str:
-    slow, fast = TOKENS_PER_S
-    return "\n".join(
-        [
-            "Assumed, and not measured:",
-            "",
-            f"- a GPU writes {slow:,} to {fast:,} tokens a second while it generates, a token is "
-            f"{BYTES_PER_TOKEN} bytes of text, a rollout {ROLLOUT_BYTES:,} bytes "
-            f"({ROLLOUT_BYTES // BYTES_PER_TOKEN:,} tokens);",
-            f"- GPUs generate for {GENERATING_SHARE:.0%} of a step and train in the rest;",
-            f"- a machine has {MACHINE_CORES} cores for the server and a link of "
-            f"{LINK_BITS_PER_S / 1e9:g} Gbit/s.",
-        ]
-    )
-
-
 def _sentences(found: Constants) -> Iterator[str]:
-    yield _about_core(found)
-    yield _about_step_end(found)
-    yield _about_machine(found)
-    yield _about_serve(found)
-    yield _about_network(found)
+    slow, fast = GPU_BYTES_PER_S
+    fed, rate = found.gpus_per_core, found.core_bytes_per_s
+    if fed is None or rate is None:
+        yield f"**One core**: {MISSING} (suite `service`)."
+        yield f"**All at the end of a step**: {MISSING} (suite `service`)."
+    else:
+        singles = (
+            f"what single samples cost more was {MISSING}"
+            if found.singles is None
+            else f"a rollout sent as a single sample takes {found.singles:.2g}x as long as in a "
+            "batch, and a core keeps up with as many times fewer GPUs"
+        )
+        yield (
+            f"**One core** scores {_bytes(rate)}/s of text in batches of {_ROLLOUTS}, with all "
+            "that server and client do for it (suite `service`, both on the same core). Rewards "
+            f"keep pace with {_count(fed[0])} GPUs that write {TOKENS_PER_S[1]:,} tokens/s, or "
+            f"{_count(fed[1])} that write {TOKENS_PER_S[0]:,}: "
+            f"rate / (tokens/s × {BYTES_PER_TOKEN} bytes); {singles}."
+        )
+        few, many = (HIDDEN_SHARE * gpus / GENERATING_SHARE for gpus in fed)
+        yield (
+            "**All at the end of a step**, where no rollout is sent before the last one is "
+            f"written: rewards take {HIDDEN_SHARE:.0%} of the step where a core serves "
+            f"{_count(few)} to {_count(many)} GPUs ({HIDDEN_SHARE:g} × rate / "
+            f"({GENERATING_SHARE:g} × tokens/s × {BYTES_PER_TOKEN} bytes)), and less the more "
+            "cores there are."
+        )
+    wire = (
+        f"its link is full at {_count(LINK_BITS_PER_S / 8 / fast)} GPUs of {TOKENS_PER_S[1]:,} "
+        f"tokens/s and {_count(LINK_BITS_PER_S / 8 / slow)} of {TOKENS_PER_S[0]:,}"
+    )
+    if fed is None or found.second_core is None:
+        yield f"**One machine is outgrown**: by its cores {MISSING}; {wire}."
+    else:
+        cores = MACHINE_CORES * found.second_core / 2
+        yield (
+            f"**One machine is outgrown** by its cores at {_count(cores * fed[0])} to "
+            f"{_count(cores * fed[1])} GPUs, if all of them add up as the second does here "
+            f"({found.second_core:.3g}x with two); {wire}."
+        )
+    if found.serve_hops:
+        hops = ", ".join(
+            f"{added:+.2g} ms with {rollouts:,} rollout{'' if rollouts == 1 else 's'}"
+            for rollouts, added in found.serve_hops
+        )
+        under_way = (
+            ""
+            if found.serve_rate is None
+            else (
+                f"; with several under way it carries {found.serve_rate:.0%} of what the plain "
+                "server does"
+            )
+        )
+        yield f"**Ray Serve** adds a hop to each request, one at a time: {hops}{under_way}."
+    else:
+        yield f"**Ray Serve**: what its hop adds was {MISSING} (suite `ray_calls`)."
+    into = (
+        f"**Network**: {_bytes(slow)}/s to {_bytes(fast)}/s of text into the server for each GPU "
+        "that generates"
+    )
+    if found.reply_bytes is None:
+        yield f"{into}; the size of replies was {MISSING}."
+    else:
+        share = found.reply_bytes / ROLLOUT_BYTES
+        yield (
+            f"{into}, and {_bytes(slow * share)}/s to {_bytes(fast * share)}/s of scores back "
+            f"({found.reply_bytes:,.0f} bytes a rollout)."
+        )
     yield (
         "**Workers**: one for each core that the server has (`--workers`), each with one matching "
         "thread; the table says how many cores. Workers share nothing but the dataset's pages, so "
@@ -451,120 +455,24 @@ def _sentences(found: Constants) -> Iterator[str]:
     )
 
 
-def _about_core(found: Constants) -> str:
-    fed = gpus_per_core(found)
-    if fed is None:
-        return f"**One core**: {MISSING} (suite `service`)."
-    assert found.core_bytes_per_s is not None
-    singles = (
-        f"what single samples cost more was {MISSING}"
-        if found.singles is None
-        else f"a rollout sent as a single sample takes {found.singles:.2g}x as long as in a batch, "
-        "and a core keeps up with as many times fewer GPUs"
-    )
-    return (
-        f"**One core** scores {_bytes(found.core_bytes_per_s)}/s of text in batches of "
-        f"{_ROLLOUTS}, with all that server and client do for it (suite `service`, both on the "
-        f"same core). Rewards keep pace with {_count(fed[0])} GPUs that write "
-        f"{TOKENS_PER_S[1]:,} tokens/s, or {_count(fed[1])} that write {TOKENS_PER_S[0]:,}: "
-        f"rate / (tokens/s × {BYTES_PER_TOKEN} bytes); {singles}."
-    )
-
-
-def _about_step_end(found: Constants) -> str:
-    fed = gpus_per_core(found)
-    if fed is None:
-        return f"**All at the end of a step**: {MISSING} (suite `service`)."
-    few, many = (HIDDEN_SHARE * gpus / GENERATING_SHARE for gpus in fed)
-    return (
-        "**All at the end of a step**, where no rollout is sent before the last one is written: "
-        f"rewards take {HIDDEN_SHARE:.0%} of the step where a core serves {_count(few)} to "
-        f"{_count(many)} GPUs ({HIDDEN_SHARE:g} × rate / ({GENERATING_SHARE:g} × tokens/s × "
-        f"{BYTES_PER_TOKEN} bytes)), and less the more cores there are."
-    )
-
-
-def _about_machine(found: Constants) -> str:
-    link = tuple(LINK_BITS_PER_S / (8 * BYTES_PER_TOKEN * tokens) for tokens in TOKENS_PER_S)
-    wire = (
-        f"its link is full at {_count(link[1])} GPUs of {TOKENS_PER_S[1]:,} tokens/s and "
-        f"{_count(link[0])} of {TOKENS_PER_S[0]:,}"
-    )
-    fed = gpus_per_core(found)
-    if fed is None or found.second_core is None:
-        return f"**One machine is outgrown**: by its cores {MISSING}; {wire}."
-    cores = MACHINE_CORES * found.second_core / 2
-    return (
-        f"**One machine is outgrown** by its cores at {_count(cores * fed[0])} to "
-        f"{_count(cores * fed[1])} GPUs, if all of them add up as the second does here "
-        f"({found.second_core:.3g}x with two); {wire}."
-    )
-
-
-def _about_serve(found: Constants) -> str:
-    if not found.serve_hops:
-        return f"**Ray Serve**: what its hop adds was {MISSING} (suite `ray_calls`)."
-    hops = ", ".join(
-        f"{added:+.2g} ms with {_plural(rollouts)}" for rollouts, added in found.serve_hops
-    )
-    rate = (
-        ""
-        if found.serve_rate is None
-        else f"; with several under way it carries {found.serve_rate:.0%} of what the plain server "
-        "does"
-    )
-    return f"**Ray Serve** adds a hop to each request, one at a time: {hops}{rate}."
-
-
-def _about_network(found: Constants) -> str:
-    slow, fast = (tokens * BYTES_PER_TOKEN for tokens in TOKENS_PER_S)
-    into = (
-        f"**Network**: {_bytes(slow)}/s to {_bytes(fast)}/s of text into the server for each GPU "
-        "that generates"
-    )
-    if found.reply_bytes is None:
-        return f"{into}; the size of replies was {MISSING}."
-    share = found.reply_bytes / ROLLOUT_BYTES
-    return (
-        f"{into}, and {_bytes(slow * share)}/s to {_bytes(fast * share)}/s of scores back "
-        f"({found.reply_bytes:,.0f} bytes a rollout)."
-    )
-
-
-def _cluster_table(rows: Sequence[Row]) -> str:
-    return table(
-        ["GPUs", "text", "rollouts/s", "link", "cores, batches", "cores, single samples"],
-        [
-            [
-                f"{one.gpus:,}",
-                " – ".join(f"{_bytes(rate)}/s" for rate in one.text_bytes_per_s),
-                " – ".join(_count(rate) for rate in one.rollouts_per_s),
-                " – ".join(_bits(8 * rate) for rate in one.text_bytes_per_s),
-                _cores(one.cores),
-                _cores(one.single_cores),
-            ]
-            for one in rows
-        ],
-        0,
-    )
-
-
-def _memory_table(found: Constants) -> str:
-    if found.problem_bytes is None:
-        return f"Memory of large datasets: {MISSING} (suite `problems`, with `--full`)."
-    return "\n\n".join(
-        [
-            f"Memory of a dataset, at {found.problem_bytes:,.0f} resident bytes a problem, "
-            f"measured with {MEASURED_PROBLEMS:,}, which is the most that any format takes (suite "
-            "`problems`); the rows of other sizes are this times their number. A prepared file is "
-            "mapped, and all workers of a machine share it:",
-            table(
-                ["problems", "resident"],
-                [[f"{count:,}", _bytes(count * found.problem_bytes)] for count in DATASETS],
-                0,
-            ),
-        ]
-    )
+def cluster_row(gpus: int, found: Constants) -> list[str]:
+    """Return what ``gpus`` GPUs need of the server; of two numbers the first is of slow GPUs."""
+    text = [gpus * rate for rate in GPU_BYTES_PER_S]
+    rate = found.core_bytes_per_s
+    per_core = (rate, rate and found.singles and rate / found.singles)
+    cores = [
+        "–"
+        if rate is None
+        else " – ".join(dict.fromkeys(f"{math.ceil(each / rate):,}" for each in text))
+        for rate in per_core
+    ]
+    return [
+        f"{gpus:,}",
+        " – ".join(f"{_bytes(each)}/s" for each in text),
+        " – ".join(_count(each / ROLLOUT_BYTES) for each in text),
+        " – ".join(_bits(8 * each) for each in text),
+        *cores,
+    ]
 
 
 def _bytes(value: float) -> str:
@@ -574,23 +482,10 @@ def _bytes(value: float) -> str:
     return f"{value:.3g} bytes"
 
 
-def _count(value: float) -> str:
-    """Write a number of things: whole from ten on, with as many digits as are sure."""
-    if value < 10:
-        return f"{value:.2g}"
-    return f"{float(f'{value:.2g}'):,.0f}"
-
-
 def _bits(value: float) -> str:
     return f"{value / 1e9:.3g} Gbit/s" if value >= 1e9 else f"{value / 1e6:.3g} Mbit/s"
 
 
-def _cores(span: tuple[int, int] | None) -> str:
-    if span is None:
-        return "–"
-    low, high = span
-    return f"{low:,}" if low == high else f"{low:,} – {high:,}"
-
-
-def _plural(rollouts: int) -> str:
-    return f"{rollouts:,} rollout" + ("" if rollouts == 1 else "s")
+def _count(value: float) -> str:
+    """Write a number of things: whole from ten on, with as many digits as are sure."""
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"

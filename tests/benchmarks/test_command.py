@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from benchmarks import suites
 from benchmarks.__main__ import app
 from benchmarks.harness import runner
+from benchmarks.harness.markdown import around_block
+from benchmarks.harness.page import targets_block
 from benchmarks.harness.results import Run, SuiteResult
 
 pytest.importorskip("matplotlib")
@@ -36,6 +38,9 @@ result["notes"] = [" ".join(sys.argv)]
 with open(sys.argv[sys.argv.index("--result") + 1], "w") as file:
     json.dump(result, file)
 """
+
+
+PAGE = "# By hand\n\n<!-- begin targets -->\nold\n<!-- end targets -->\n\nAlso by hand.\n"
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +129,7 @@ def test_the_reason_of_a_skipped_suite_is_shown(tmp_path: Path) -> None:
 def test_a_suite_that_is_measured_anew_leaves_the_others_as_they_were(tmp_path: Path) -> None:
     assert invoke(tmp_path, "--only", "good", "--only", "bad", "--seed", "5")[0] == 1
     page = tmp_path / "performance.md"
+    page.write_text(PAGE, encoding="utf-8")
     code, _, run = invoke(
         tmp_path, "--only", "other", "--merge", "--seed", "5", "--write", str(page)
     )
@@ -132,7 +138,8 @@ def test_a_suite_that_is_measured_anew_leaves_the_others_as_they_were(tmp_path: 
     assert list(run.failures) == ["bad"]
     assert code == 1
     assert list(run.states) == ["bad", "good", "other"]
-    assert "## good" in page.read_text(encoding="utf-8")
+    assert "1.7x" in page.read_text(encoding="utf-8")
+    assert "## good" in (tmp_path / "out/performance.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -154,12 +161,38 @@ def test_runs_that_do_not_belong_together_are_not_merged(
     assert "".join(message.split()) in "".join(text.replace("│", "").split())
 
 
-def test_the_page_is_written_from_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "docs" / "performance.md"
+def test_exactly_the_block_of_targets_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(PAGE, encoding="utf-8")
     monkeypatch.setattr(suites, "names", lambda: ["good"])
     assert invoke(tmp_path, "--write", str(page))[0] == 0
-    assert "**MISSED**" in page.read_text(encoding="utf-8")
-    assert page.read_text(encoding="utf-8") == (tmp_path / "out/performance.md").read_text()
+    before, _, rest = page.read_text(encoding="utf-8").partition("<!-- begin targets -->\n")
+    block, _, after = rest.partition("\n<!-- end targets -->")
+    assert (before, after) == ("# By hand\n\n", "\n\nAlso by hand.\n")
+    assert "| 1.7x | **MISSED** |" in block
+    assert block in (tmp_path / "out/performance.md").read_text(encoding="utf-8")
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".md", ".py"]
+
+
+@pytest.mark.parametrize("text", ["", "<!-- begin targets -->", PAGE + PAGE])
+def test_a_page_without_the_block_is_refused_before_any_suite(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    code, said, run = invoke(tmp_path, "--write", str(page))
+    assert (code, run) == (2, None)
+    assert "once each" in " ".join(said.replace("│", "").split())
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_the_page_of_the_docs_holds_the_block(repository: Path, run: Run) -> None:
+    page = repository / "docs" / "performance.md"
+    before, after = around_block(page, "targets")
+    block = page.read_text(encoding="utf-8").removeprefix(before).removesuffix(after)
+    written = [line for line in targets_block(run).splitlines() if line.startswith("| ")]
+    stands = [line for line in block.splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[:3] for line in stands] == [line.split(" | ")[:3] for line in written]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +202,7 @@ def test_the_page_is_written_from_the_run(tmp_path: Path, monkeypatch: pytest.Mo
             ["--only", "nope"],
             "no suite 'nope'; there are away, bad, good, mute, odd, other, unknown",
         ),
-        (["--only", "good", "--write", "page.md"], "a page needs all suites"),
+        (["--only", "good", "--write", __file__], "a page needs all suites"),
         (["--rounds", "0"], "greater than or equal to 1"),
         (["--data", "/no/such/folder"], "does not exist"),
     ],
