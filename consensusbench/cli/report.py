@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from consensusbench import require
 from consensusbench.cli.options import (
     FIGURE_OPTIONS,
     SCORING_OPTIONS,
@@ -17,7 +18,6 @@ from consensusbench.cli.options import (
 )
 from consensusbench.outputs import check_outputs
 from consensusbench.report import ReportSettings
-from consensusbench.require import require
 from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_progress, make_console
 

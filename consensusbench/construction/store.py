@@ -487,7 +487,11 @@ class Workspace:
         Returns:
             How many extractions an earlier run left, and whether there are some of others.
         """
-        path = self.folder / f"extraction-{digest(extractor)}.jsonl"
+        path = self.folder / f"extraction-{digest(extractor)}.journal"
+        for end in ("-wal", ""):  # the name that the version before this one gave it
+            old = Path(f"{path.with_suffix('.jsonl')}{end}")
+            if old.exists():
+                old.rename(f"{path}{end}")
         others = any(one != path for one in self._journals())
         self._journal = Journal(path, "extraction", {"extractor": extractor})
         return len(self._journal), others
@@ -510,4 +514,4 @@ class Workspace:
             self._journal.append(chosen.inputs, row, durable=durable)
 
     def _journals(self) -> list[Path]:
-        return list(self.folder.glob("extraction-*.jsonl"))
+        return [*self.folder.glob("extraction-*.journal"), *self.folder.glob("extraction-*.jsonl")]

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from consensusbench import require
 from consensusbench.evaluation.estimates import (
     MAX_NAMED,
     SHARE,
@@ -35,7 +36,6 @@ from consensusbench.evaluation.estimates import (
     ratio_estimate,
 )
 from consensusbench.evaluation.scored import Bools, Floats
-from consensusbench.require import require
 from consensusbench.tables import JsonResult
 from consensuspr.core import Matcher, derive_forms
 from consensuspr.data import Node, Problem, read_problems

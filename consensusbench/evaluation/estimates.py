@@ -37,8 +37,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from consensusbench import require
 from consensusbench.evaluation.scored import Floats, Ints
-from consensusbench.require import require
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
 

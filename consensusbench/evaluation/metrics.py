@@ -38,6 +38,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from consensusbench import require
 from consensusbench.evaluation.estimates import (
     LENGTH,
     MAX_NAMED,
@@ -66,7 +67,6 @@ from consensusbench.evaluation.scored import (
     statuses_of,
     tpn_of,
 )
-from consensusbench.require import require
 from consensusbench.tables import JsonResult
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION

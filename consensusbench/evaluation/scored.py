@@ -27,9 +27,9 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from consensusbench import require
 from consensusbench.outputs import check_outputs
 from consensusbench.quiet import quiet, quiet_readers
-from consensusbench.require import require
 from consensuspr.client.files import Connection, chunks, connect
 from consensuspr.data import (
     OnError,

@@ -37,9 +37,9 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
+from consensusbench import require
 from consensusbench.llm.limits import Budget, Pace, Spent, likely_tokens, most_tokens
 from consensusbench.llm.types import Message, ModelSettings, Reply, public_url
-from consensusbench.require import require
 from consensusbench.store import Journal, digest, write_down
 from consensuspr.console import one_line
 from consensuspr.errors import InputError, ModelError, ModelNoAccess, ModelRefused, ModelUnavailable

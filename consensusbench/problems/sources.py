@@ -24,8 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from consensusbench import require
 from consensusbench.problems.texts import digest, without_prompt
-from consensusbench.require import require
 from consensuspr.data import (
     DataError,
     OnError,

@@ -1,48 +1,22 @@
-"""The command as a person types it: exports, codes, and what is wrong in a sentence."""
+"""The command as a person types it: help, codes, and what is wrong in a sentence."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from consensusbench.cli import main
-from tests.consensusbench.conftest import problem
 
 if TYPE_CHECKING:
-    from tests.consensusbench.conftest import Run, WriteDataset
-
-
-def test_an_export_says_what_it_wrote(
-    write_dataset: WriteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_dataset(
-        problem(1, split="train"), problem(2, split="train", nodes=[]), problem(3, split="test")
-    )
-    output = tmp_path / "verl"
-    assert main(["export", str(path), "--format", "verl", "--output", str(output)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{output}/train.parquet: 1 rows (arithmetic 1)",
-        f"{output}/val.parquet: 1 rows (arithmetic 1)",
-        "left out: 1 without nodes (first: 'p2')",
-    ]
-
-
-def test_an_export_says_it_as_json(
-    write_dataset: WriteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_dataset(problem(1))
-    arguments = ["--format", "verl", "--output", str(tmp_path), "--val-fraction", "0", "--json"]
-    assert main(["export", str(path), *arguments]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["format"], said["rows"]) == ("verl", {"train": 1, "val": 0})
+    from tests.consensusbench.conftest import Run
 
 
 # Files that are not there: what is wrong with the options is told before they are read.
 FILES = ["r", "--dataset", "d"]
 PAGE = ["--output", "report.html"]
+ROWS = ["--output", "rows.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +37,22 @@ PAGE = ["--output", "report.html"]
             "at least 0 and below 1, got 1.0",
         ),
         (["bake"], "No such command 'bake'"),
+        (["problems", "gsm9k", *ROWS], "'gsm9k' is no known source"),
+        (["problems", "gsm8k=", *ROWS], "'gsm8k=' names no file after the '='"),
+        (["problems", "gsm8k=none.jsonl", *ROWS], "none.jsonl: no such file"),
+        (
+            ["problems", "gsm8k=none.jsonl", "--revision", "gsm8k=x", *ROWS],
+            "hub id, split or revision do not apply",
+        ),
+        (
+            ["problems", "gsm8k", "--revision", "main", *ROWS],
+            "--revision must be NAME=VALUE with a source of this",
+        ),
+        (["problems", "gsm8k", "--split", "math-500=x", *ROWS], "(gsm8k), got 'math-500=x'"),
+        (
+            ["problems", "gsm8k", "--hub-id", "gsm8k=a", "--hub-id", "gsm8k=b", *ROWS],
+            "--hub-id is given twice",
+        ),
         (["evaluate", "none.jsonl", "--dataset", "d"], "none.jsonl: no such file"),
         (["evaluate", *FILES, "--k", "0"], "--k takes whole numbers of 1 to"),
         (["evaluate", *FILES, "--k", "1,,2"], "got '1,,2'"),
@@ -113,6 +103,21 @@ def test_bad_usage_is_one_sentence_and_code_2(
     [*_, error] = err.splitlines()
     assert error.startswith("consensusbench: error: ") and sentence in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("export", "consensusbench export dataset.jsonl --format verl --output data/"),
+        ("problems", "consensusbench problems gsm8k math-500 aime-2024 aime-2025 dapo-math-17k"),
+        ("sample", "consensusbench sample problems.jsonl --model gpt-5-mini"),
+        ("sample", "no reply is paid for twice"),
+    ],
+)
+def test_help_teaches_the_command(run: Run, command: str, sentence: str) -> None:
+    code, shown, _ = run(command, "--help")
+    assert code == 0 and sentence in " ".join(shown.split())
+    assert shown.count("│    --") < 20  # a dozen and those of all commands
 
 
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:

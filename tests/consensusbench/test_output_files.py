@@ -9,7 +9,6 @@ import pytest
 
 from consensusbench.cli import main
 from consensusbench.outputs import check_outputs, check_row_outputs
-from consensuspr.data import open_writer
 from consensuspr.errors import InputError
 
 PROBLEM = {"problem_id": "p", "ground_truth": "3", "nodes": [{"expressions": ["1+2=3"]}]}
@@ -70,22 +69,6 @@ def test_a_slip_of_the_hand_costs_no_file(
     assert main(command.split()) == 2
     assert "is read by this command; write elsewhere" in capsys.readouterr().err
     assert {name: Path(name).read_text(encoding="utf-8") for name in before} == before
-
-
-def test_an_export_does_not_replace_its_dataset(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("pyarrow", reason="Parquet is not installed")
-    dataset = tmp_path / "train.parquet"
-    with open_writer(dataset) as out:
-        for number in range(2):
-            split = ("train", "test")[number]
-            text = {"problem_id": str(number), "problem": f"What is 1 + {number}?", "split": split}
-            out.write(PROBLEM | text)
-    before = dataset.read_bytes()
-    assert main(["export", str(dataset), "--format", "verl", "--output", str(tmp_path)]) == 2
-    assert "train.parquet is read by this command; write elsewhere" in capsys.readouterr().err
-    assert dataset.read_bytes() == before
 
 
 ROWS = [

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensusbench.cli import main
-from consensusbench.export import CardText, Export, LeftOut, export_hub
+from consensusbench.export import CardText, Export, ExportReport, LeftOut, export_hub
 from consensusbench.export.files import ParquetFile
 from consensusbench.export.hub import MAX_DISTINCT, ColumnTypes, ConstructionSummary
 from consensuspr.data import Problem, read_problems, read_rows
 from consensuspr.errors import InputError
 from consensuspr.scoring.dataset_index import DatasetIndex
 from tests.consensusbench.conftest import problem
+from tests.consensusbench.export.conftest import held_out, train
 
 if TYPE_CHECKING:
-    from tests.consensusbench.conftest import WriteDataset
+    from tests.consensusbench.export.conftest import ExportBench
 
 TRAIN = "data/train-00000-of-00001.parquet"
 TEST = "data/test-00000-of-00001.parquet"
@@ -36,6 +37,10 @@ def load_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[An
     datasets.disable_progress_bars()
     yield datasets.load_dataset
     datasets.enable_progress_bars()
+
+
+def to_hub(export: Export) -> ExportReport:
+    return export_hub(export, CardText())
 
 
 def card_of(folder: Path) -> tuple[dict[str, Any], str]:
@@ -54,20 +59,24 @@ def rich_rows() -> list[dict[str, Any]]:
         ],
         "provenance": {"consensuspr": "0.1.0", "selection": {"n": 5, "n_min": 3}},
     }
-    odd = problem(1, split="train", note="kept", tags=["a", 1], answer_rule="dapo")
+    odd = train(1, note="kept", tags=["a", 1], answer_rule="dapo")
     odd["metadata"] = {"level": 5, "construction": construction}
     odd["nodes"][0] |= {"label": "sum", "type": "equation", "support": 3, "position": 0.25}
     odd["nodes"][1] |= {"is_final": True, "derived": [], "position": 1, "models": ["x"]}
-    other = problem(2, split="test", metadata={"construction": construction}, weight=2**60)
+    other = held_out(2, metadata={"construction": construction}, weight=2**60)
     other["nodes"][0].pop("derived")
-    return [odd, other, problem(3, split="test", data_source="", weight=None)]
+    return [odd, other, held_out(3, data_source="", weight=None)]
 
 
-def test_the_library_reads_it(
-    load_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
-) -> None:
-    export_hub(Export(write_dataset(*rich_rows()), tmp_path / "out"), CardText())
-    loaded = load_dataset(str(tmp_path / "out"))
+def test_the_library_reads_it(load_dataset: Any, bench: ExportBench) -> None:
+    import pyarrow.parquet as pq
+    from datasets import Features
+
+    bench.export(*rich_rows(), by=to_hub)
+    header, _ = card_of(bench.out)
+    written = Features.from_arrow_schema(pq.read_schema(bench.out / TRAIN).remove_metadata())
+    assert header["dataset_info"]["features"] == written._to_yaml_list()
+    loaded = load_dataset(str(bench.out))
     assert {split: rows.num_rows for split, rows in loaded.items()} == {"train": 1, "test": 2}
     assert loaded["train"].features == loaded["test"].features
     [row] = loaded["train"]
@@ -78,12 +87,10 @@ def test_the_library_reads_it(
     assert (row["note"], row["tags"]) == ("kept", '["a", 1]')
 
 
-def test_nothing_is_lost_and_scores_stay_the_same(
-    write_dataset: WriteDataset, tmp_path: Path
-) -> None:
+def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:
     rows = [row | {"split": "test"} for row in rich_rows()]
-    path = write_dataset(*rows)
-    export_hub(Export(path, tmp_path / "out"), CardText())
+    bench.export(*rows, by=to_hub)
+    path = bench.folder / "problems.jsonl"
 
     def shown(one: Problem) -> dict[str, Any]:
         nodes = [
@@ -97,20 +104,18 @@ def test_nothing_is_lost_and_scores_stay_the_same(
             "other": (one.metadata, one.answer_rule, extra),
         }
 
-    assert [shown(one) for one in read_problems(tmp_path / "out" / TEST)] == [
+    assert [shown(one) for one in read_problems(bench.out / TEST)] == [
         shown(one) for one in read_problems(path)
     ]
     digest = DatasetIndex.load(path).digest
-    assert DatasetIndex.load(tmp_path / "out" / TEST).digest == digest
-    assert digest in (tmp_path / "out" / "README.md").read_text()
+    assert DatasetIndex.load(bench.out / TEST).digest == digest
+    assert digest in (bench.out / "README.md").read_text()
 
 
-def test_the_card_is_made_for_the_hub_and_for_people(
-    write_dataset: WriteDataset, tmp_path: Path
-) -> None:
+def test_the_card_is_made_for_the_hub_and_for_people(bench: ExportBench) -> None:
     text = CardText('Nodes: "mine"', "cc-by-4.0", ("en", "zh"))
-    export_hub(Export(write_dataset(*rich_rows()), tmp_path), text)
-    header, body = card_of(tmp_path)
+    bench.export(*rich_rows(), by=lambda export: export_hub(export, text))
+    header, body = card_of(bench.out)
     assert header["license"] == "cc-by-4.0"
     assert header["pretty_name"] == 'Nodes: "mine"'
     assert header["language"] == ["en", "zh"]
@@ -126,7 +131,7 @@ def test_the_card_is_made_for_the_hub_and_for_people(
     ]
     info = header["dataset_info"]
     assert [split["num_examples"] for split in info["splits"]] == [1, 2]
-    sizes = [(tmp_path / name).stat().st_size for name in (TRAIN, TEST)]
+    sizes = [(bench.out / name).stat().st_size for name in (TRAIN, TEST)]
     assert info["download_size"] == sum(sizes)
     assert "| arithmetic | train | 1 | 2.00 |" in body
     assert "| **Total** | test | 2 | 2.00 |" in body
@@ -135,53 +140,35 @@ def test_the_card_is_made_for_the_hub_and_for_people(
     assert "| selection.n_min | 3 |" in body and "| temperature | 2.0 |" in body
 
 
-def test_the_features_are_those_that_the_library_would_write(
-    load_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
-) -> None:
-    import pyarrow.parquet as pq
-    from datasets import Features
-
-    export_hub(Export(write_dataset(*rich_rows()), tmp_path), CardText())
-    header, _ = card_of(tmp_path)
-    wanted = Features.from_arrow_schema(pq.read_schema(tmp_path / TRAIN).remove_metadata())
-    assert header["dataset_info"]["features"] == wanted._to_yaml_list()
-
-
-def test_a_benchmark_has_a_test_split_alone(
-    load_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
-) -> None:
-    path = write_dataset(problem(1, split="test"), problem(2, split="test", nodes=[]))
-    report = export_hub(Export(path, tmp_path / "out"), CardText())
+def test_a_benchmark_has_a_test_split_alone(load_dataset: Any, bench: ExportBench) -> None:
+    report = bench.export(held_out(1), held_out(2, nodes=[]), by=to_hub)
     assert report.left_out == {LeftOut.NO_NODES: 1}
-    assert list(load_dataset(str(tmp_path / "out"))) == ["test"]
-    header, body = card_of(tmp_path / "out")
+    assert list(load_dataset(str(bench.out))) == ["test"]
+    header, body = card_of(bench.out)
     assert "license" not in header
     assert "The rows do not say how their nodes were made." in body
     # Another export must not leave the old split beside the new one.
-    again = write_dataset(problem(5), name="again.jsonl")
     with pytest.raises(InputError, match=r"test-00000-of-00001.parquet is there from before"):
-        export_hub(Export(again, tmp_path / "out"), CardText())
+        bench.export(problem(5), by=to_hub)
 
 
-def test_a_problem_without_split_is_for_training(
-    write_dataset: WriteDataset, tmp_path: Path
-) -> None:
-    path = write_dataset(*[problem(number) for number in range(60)])
-    export_hub(Export(path, tmp_path / "all"), CardText())
-    assert not (tmp_path / "all" / TEST).exists()
-    export_hub(Export(path, tmp_path / "some", val_fraction=0.5), CardText())
-    assert {one.split for one in read_problems(tmp_path / "some" / TEST)} == {"test"}
+def test_a_problem_without_split_is_for_training(bench: ExportBench) -> None:
+    rows = [problem(number) for number in range(60)]
+    bench.export(*rows, by=to_hub)
+    assert not (bench.out / TEST).exists()
+    bench.export(*rows, by=to_hub, val_fraction=0.5)
+    assert {one.split for one in read_problems(bench.out / TEST)} == {"test"}
 
 
-def test_a_card_of_somebody_else_is_left_alone(write_dataset: WriteDataset, tmp_path: Path) -> None:
-    path = write_dataset(problem(1))
-    (tmp_path / "README.md").write_text("# Mine\n")
+def test_a_card_of_somebody_else_is_left_alone(bench: ExportBench) -> None:
+    bench.out.mkdir()
+    (bench.out / "README.md").write_text("# Mine\n")
     with pytest.raises(InputError, match=r"README.md is there and was not written by an export"):
-        export_hub(Export(path, tmp_path), CardText())
-    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == []
-    (tmp_path / "README.md").unlink()
+        bench.export(problem(1), by=to_hub)
+    assert bench.files() == {"README.md": b"# Mine\n"}
+    (bench.out / "README.md").unlink()
     for _ in range(2):
-        export_hub(Export(path, tmp_path), CardText())
+        bench.export(problem(1), by=to_hub)
 
 
 def test_what_a_card_counts_is_bounded() -> None:
@@ -194,17 +181,15 @@ def test_what_a_card_counts_is_bounded() -> None:
     assert (len(making.builds), len(making.models)) == (MAX_DISTINCT, 0)
 
 
-def test_the_command(
-    write_dataset: WriteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_dataset(problem(1, split="train"), problem(2, split="test"))
+def test_the_command(bench: ExportBench, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bench.write(train(1), held_out(2))
     options = ["--license", "mit", "--title", "Mine", "--language", "de", "--no-progress"]
-    assert main(["export", str(path), "--format", "hf", "--output", str(tmp_path), *options]) == 0
+    assert main(["export", str(path), "--format", "hf", "--output", str(bench.out), *options]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path / TRAIN}: 1 rows (arithmetic 1)",
-        f"{tmp_path / TEST}: 1 rows (arithmetic 1)",
+        f"{bench.out / TRAIN}: 1 rows (arithmetic 1)",
+        f"{bench.out / TEST}: 1 rows (arithmetic 1)",
     ]
-    header, body = card_of(tmp_path)
+    header, body = card_of(bench.out)
     assert (header["license"], header["language"]) == ("mit", ["de"])
     assert "# Mine\n" in body
 

@@ -16,12 +16,17 @@ with warnings.catch_warnings():
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
-from consensusbench.export import Export, export_verl, with_prompt
+from consensusbench.export import with_prompt
 from consensuspr.client.training import inline_nodes
-from tests.consensusbench.conftest import problem
+from tests.consensusbench.export.conftest import held_out, train
 
 if TYPE_CHECKING:
-    from tests.consensusbench.conftest import WriteDataset
+    from tests.consensusbench.export.conftest import ExportBench
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 class Letters:
@@ -48,24 +53,19 @@ def verl_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
                 "cache_dir": str(tmp_path / "verl"),
             }
         )
-        return RLHFDataset([str(tmp_path / name) for name in names], Letters(), config)
+        return RLHFDataset([str(tmp_path / "out" / name) for name in names], Letters(), config)
 
     return read
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("with_nodes", [False, True])
-def test_a_row_arrives_intact(
-    with_nodes: bool, verl_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
-) -> None:
+def test_a_row_arrives_intact(with_nodes: bool, verl_dataset: Any, bench: ExportBench) -> None:
     rows = [
-        problem(1, split="train"),
-        problem(2, split="train", problem=r"$\frac{1}{2}$ – {x}?", data_source="étude"),
-        problem(3, split="train", problem="long " * 1000),
-        problem(4, split="test"),
+        train(1),
+        train(2, problem=r"$\frac{1}{2}$ – {x}?", data_source="étude"),
+        train(3, problem="long " * 1000),
     ]
-    export_verl(Export(write_dataset(*rows), tmp_path, inline_nodes=with_nodes))
+    bench.export(*rows, held_out(4), inline_nodes=with_nodes)
     dataset = verl_dataset("train.parquet")
     # The one that is too long is dropped by verl, as the recipes want it.
     assert [dataset[i]["extra_info"]["problem_id"] for i in range(len(dataset))] == ["p1", "p2"]
@@ -86,14 +86,10 @@ def test_a_row_arrives_intact(
     ]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_training_and_validation_have_the_same_columns(
-    verl_dataset: Any, write_dataset: WriteDataset, tmp_path: Path
+    verl_dataset: Any, bench: ExportBench
 ) -> None:
-    bare = problem(2, split="test")
-    bare["nodes"] = [{"node_id": "n", "expressions": ["x"]}]
-    path = write_dataset(problem(1, split="train"), bare)
-    export_verl(Export(path, tmp_path, inline_nodes=True))
+    bare = held_out(2, nodes=[{"node_id": "n", "expressions": ["x"]}])
+    bench.export(train(1), bare, inline_nodes=True)
     # verl puts files that are given together into one table, which needs equal types.
     assert len(verl_dataset("train.parquet", "val.parquet")) == 2

@@ -1,32 +1,36 @@
-"""Models whose waits are short."""
+"""A model of this test's server, whose waits are short."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from consensusbench.llm import Budget, ChatModel, Message, ModelSettings
+from consensusbench.llm import Budget, ChatModel, Message, ModelSettings, Reply
 from tests.consensusbench.openai_server import OpenAIServer
 
-MakeModel = Callable[..., ChatModel]
 HELLO = [Message("user", "hello")]
 
 
+class ModelBench:
+    """Makes models that ask a server, which plays what a test wants."""
+
+    def __init__(self, server: OpenAIServer) -> None:
+        self.server = server
+
+    def model(self, budget: Budget | None = None, **changes: Any) -> ChatModel:
+        """Return a model; ``changes`` to its settings."""
+        settings = {"max_retries": 3, "initial_backoff_s": 0.001, "timeout_s": 5.0, **changes}
+        return ChatModel(ModelSettings("toy", base_url=self.server.url, **settings), budget)
+
+    async def ask(self, budget: Budget | None = None, **changes: Any) -> Reply:
+        """Greet a model of its own."""
+        async with self.model(budget, **changes) as model:
+            return await model.ask(HELLO)
+
+
 @pytest.fixture
-def make_model(openai_server: OpenAIServer) -> MakeModel:
-    """Make a model of this test's server."""
+def bench(openai_server: OpenAIServer) -> ModelBench:
+    """Models and their server, of this test's own."""
     pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
-
-    def make(budget: Budget | None = None, **changes: Any) -> ChatModel:
-        values = {
-            "base_url": openai_server.url,
-            "max_retries": 3,
-            "initial_backoff_s": 0.001,
-            "timeout_s": 5.0,
-            **changes,
-        }
-        return ChatModel(ModelSettings("toy", **values), budget)
-
-    return make
+    return ModelBench(openai_server)

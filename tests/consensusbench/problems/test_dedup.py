@@ -27,11 +27,6 @@ def problem(name: str, text: str, answer: str = "1", split: str | None = TRAIN) 
     return Problem(name, ground_truth=answer, problem=text, split=split)
 
 
-def test_of_one_text_one_problem_is_kept() -> None:
-    statuses = judged((0, problem("a", "$x+1$")), (0, problem("b", r"\(x + 1\)")))
-    assert sorted(statuses.values()) == [ProblemStatus.REPEATED, ProblemStatus.WRITTEN]
-
-
 def test_a_copy_of_a_row_is_a_repetition() -> None:
     dedup = Deduplicator(lambda one, other: False)
     seen = ProblemKey.of(problem("a", "x"), 0)
@@ -43,50 +38,34 @@ def test_a_copy_of_a_row_is_a_repetition() -> None:
     }
 
 
-def test_the_source_that_was_named_first_keeps_its_problem() -> None:
-    statuses = judged((1, problem("a", "x")), (0, problem("b", "x")))
-    assert statuses == {"1a": ProblemStatus.REPEATED, "0b": ProblemStatus.WRITTEN}
+W, R, C, L, S = ProblemStatus
 
 
 @pytest.mark.parametrize(
-    ("answers", "status"),
+    ("problems", "statuses"),
     [
-        (("1", "2"), ProblemStatus.CONFLICTING),
-        (("1", "1.0"), ProblemStatus.WRITTEN),
-        (("1", "1"), ProblemStatus.WRITTEN),
+        # The source that was named first keeps its problem.
+        ([(1, problem("a", "$x+1$")), (0, problem("b", r"\(x + 1\)"))], [R, W]),
+        # A conflict is one of values, and all of its problems are left out.
+        ([(0, problem("a", "x", "1")), (1, problem("b", "x", "2"))], [C, C]),
+        ([(0, problem("a", "x", "1")), (1, problem("b", "x", "1.0"))], [W, R]),
+        ([(0, problem("a", "x", "1")), (1, problem("b", "x", "1"))], [W, R]),
+        ([(0, problem(f"p{n}", "x", answer)) for n, answer in enumerate("1121")], [C] * 4),
+        ([(0, problem("a", "Find X.")), (1, problem("b", "(Find x)", split=TEST))], [L, W]),
+        # A problem without a split may be trained on.
+        ([(0, problem("a", "x", split=None)), (1, problem("b", "x", split=TEST))], [L, W]),
+        # A wrong training answer takes nothing out of a benchmark.
+        ([(0, problem("a", "x", "2")), (1, problem("b", "x", "1", split=TEST))], [L, W]),
+        # An id stands for one text.
+        ([(0, problem("a", "x")), (1, problem("a", "y"))], [W, S]),
     ],
 )
-def test_a_conflict_is_one_of_values(answers: tuple[str, str], status: ProblemStatus) -> None:
-    one, other = answers
-    statuses = judged((0, problem("a", "x", one)), (0, problem("b", "x", other)))
-    assert status in statuses.values()
-    assert (ProblemStatus.CONFLICTING in statuses.values()) is (status is ProblemStatus.CONFLICTING)
-
-
-def test_all_problems_of_a_conflict_are_left_out() -> None:
-    statuses = judged(*[(0, problem(f"p{n}", "x", answer)) for n, answer in enumerate("1121")])
-    assert set(statuses.values()) == {ProblemStatus.CONFLICTING}
-
-
-def test_a_training_problem_of_a_test_source_is_leaked() -> None:
-    pair = [(0, problem("a", "Find X.")), (1, problem("b", "(Find x)", split=TEST))]
-    assert judged(*pair) == {"0a": ProblemStatus.LEAKED, "1b": ProblemStatus.WRITTEN}
-    assert set(judged(*pair, keep_leaked=True).values()) == {ProblemStatus.WRITTEN}
-
-
-def test_a_problem_without_a_split_may_be_trained_on() -> None:
-    statuses = judged((0, problem("a", "x", split=None)), (1, problem("b", "x", split=TEST)))
-    assert statuses["0a"] is ProblemStatus.LEAKED
-
-
-def test_a_wrong_training_answer_takes_nothing_out_of_a_benchmark() -> None:
-    statuses = judged((0, problem("a", "x", "2")), (1, problem("b", "x", "1", split=TEST)))
-    assert statuses == {"0a": ProblemStatus.LEAKED, "1b": ProblemStatus.WRITTEN}
-
-
-def test_an_id_stands_for_one_text() -> None:
-    statuses = judged((0, problem("a", "x")), (1, problem("a", "y")))
-    assert statuses == {"0a": ProblemStatus.WRITTEN, "1a": ProblemStatus.SAME_ID}
+def test_what_becomes_of_problems(
+    problems: list[tuple[int, Problem]], statuses: list[ProblemStatus]
+) -> None:
+    assert list(judged(*problems).values()) == statuses
+    if L in statuses:
+        assert set(judged(*problems, keep_leaked=True).values()) == {W}
 
 
 @given(st.data())

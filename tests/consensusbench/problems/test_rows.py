@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,58 +15,54 @@ from consensuspr.errors import DataError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 
-def read(name: str, row: dict[str, Any]) -> Problem:
-    return problem_of(row, SOURCES[name], "rows.jsonl", 1)
+def read(name: str | None, row: dict[str, Any]) -> Problem:
+    return problem_of(row, None if name is None else SOURCES[name], "rows.jsonl", 1)
 
 
-def test_a_row_of_gsm8k() -> None:
+def test_a_row_of_gsm8k_is_named_by_its_text() -> None:
     problem = read("gsm8k", gsm8k("How many  apples?", "1,234,567"))
     assert (problem.problem, problem.ground_truth) == ("How many  apples?", "1234567")
     assert (problem.split, problem.data_source) == ("test", "openai/gsm8k")
     assert problem.problem_id.startswith("gsm8k-test-") and len(problem.problem_id) == 27
-    assert read("gsm8k-train", gsm8k("How many apples?", "7")).problem_id == (
-        problem.problem_id.replace("test", "train")
-    )
-
-
-def test_a_row_of_math_500() -> None:
-    assert read("math-500", math500(7, "Find $x$.", r"\frac{1}{2}")) == Problem(
-        problem_id="math500-algebra-7",
-        ground_truth=r"\frac{1}{2}",
-        data_source="HuggingFaceH4/MATH-500",
-        problem="Find $x$.",
-        split="test",
-        metadata={"level": 3, "subject": "Algebra"},
-    )
+    training = read("gsm8k-train", gsm8k("How many apples?", "7"))
+    assert training.problem_id == problem.problem_id.replace("test", "train")
+    aime = read("aime-2025", {"question": " How many apples?\n", "answer": "70"})
+    assert aime.problem_id == problem.problem_id.replace("gsm8k-test", "aime25")
 
 
 @pytest.mark.parametrize(
     ("name", "row", "wanted"),
     [
         (
+            "math-500",
+            math500(7, "P?", r"\frac{1}{2}"),
+            Problem(
+                "math500-algebra-7",
+                r"\frac{1}{2}",
+                data_source="HuggingFaceH4/MATH-500",
+                metadata={"level": 3, "subject": "Algebra"},
+            ),
+        ),
+        (
             "aime-2024",
             {"id": 60, "problem": "P?", "answer": "025", "url": "u", "year": "2024"},
-            ("aime24-60", "25", {"url": "u", "year": "2024"}),
+            Problem("aime24-60", "25", metadata={"url": "u", "year": "2024"}),
         ),
         (
             "aime-2024",
             {"ID": "2024-I-1", "Problem": "P?", "Solution": "…", "Answer": 25},
-            ("aime24-2024-I-1", "25", {}),
+            Problem("aime24-2024-I-1", "25"),
         ),
-        ("aime-2025", {"problem": "P?", "answer": "70", "id": "0"}, ("aime25-0", "70", {})),
+        (
+            "aime-2025",
+            {"problem": "P?", "answer": "70", "id": "0"},
+            Problem("aime25-0", "70", data_source="math-ai/aime25"),
+        ),
     ],
 )
-def test_rows_of_aime(name: str, row: dict[str, Any], wanted: tuple[str, str, Any]) -> None:
-    problem = read(name, row)
-    assert (problem.problem_id, problem.ground_truth, problem.metadata) == wanted
-    assert (problem.problem, problem.split) == ("P?", "test")
-
-
-def test_aime_2025_without_ids_is_named_by_its_text() -> None:
-    one = read("aime-2025", {"question": "P  q?", "answer": "70"})
-    other = read("aime-2025", {"question": " P q?\n", "answer": "71"})
-    assert one.problem_id == other.problem_id
-    assert one.problem_id.startswith("aime25-")
+def test_rows_of_benchmarks(name: str, row: dict[str, Any], wanted: Problem) -> None:
+    source = wanted.data_source or "HuggingFaceH4/aime_2024"
+    assert read(name, row) == replace(wanted, problem="P?", split="test", data_source=source)
 
 
 def test_a_row_of_dapo_comes_out_of_its_prompt() -> None:
@@ -73,31 +70,20 @@ def test_a_row_of_dapo_comes_out_of_its_prompt() -> None:
     assert (problem.problem_id, problem.problem) == ("dapo17k-9a9b6eb4-a1cb", "Find {x}.\n\nNow.")
     assert (problem.ground_truth, problem.split) == ("34", "train")
     assert problem.data_source == "math_dapo"
+    # A processed copy has its prompt as text.
+    assert (
+        read("dapo-math-17k", dapo("i", "", "34") | {"prompt": "Find $x$."}).problem == "Find $x$."
+    )
 
 
-def test_a_processed_copy_of_dapo_has_its_prompt_as_text() -> None:
-    row = dapo("i", "unused", "34") | {"prompt": "Find $x$."}
-    assert read("dapo-math-17k", row).problem == "Find $x$."
-
-
-def test_a_row_of_this_project_keeps_what_it_says() -> None:
-    row = {
-        "problem_id": "mine-1",
-        "data_source": "mine",
-        "problem": "P?",
-        "ground_truth": "1",
-        "split": "train",
-        "solution": "…",
-        "nodes": [{"expressions": ["x=1"]}],
-    }
-    problem = read("math-500", row)
+def test_a_row_of_this_project_keeps_what_it_says_and_gets_what_it_lacks() -> None:
+    row: dict[str, Any] = {"problem_id": "mine-1", "problem": "P?", "ground_truth": "1"}
+    problem = read("aime-2024", row)
+    assert (problem.data_source, problem.split) == ("HuggingFaceH4/aime_2024", "test")
+    more = {"data_source": "mine", "split": "train", "solution": "…"}
+    problem = read("math-500", row | more | {"nodes": [{"expressions": ["x=1"]}]})
     assert (problem.problem_id, problem.data_source, problem.split) == ("mine-1", "mine", "train")
     assert (problem.extra, len(problem.nodes)) == ({"solution": "…"}, 1)
-
-
-def test_a_row_of_this_project_gets_what_it_lacks() -> None:
-    problem = read("aime-2024", {"problem_id": "a", "problem": "P?", "ground_truth": "1"})
-    assert (problem.data_source, problem.split) == ("HuggingFaceH4/aime_2024", "test")
 
 
 @pytest.mark.parametrize(
@@ -118,19 +104,17 @@ def test_a_row_of_this_project_gets_what_it_lacks() -> None:
             dapo("i", "P?", "1") | {"reward_model": None},
             "has no reward_model.ground_truth or solution",
         ),
+        (None, {"problem": "P?", "answer": "1"}, "has no problem_id; its keys are problem, answer"),
         ("math-500", {"problem_id": "a", "problem": "P?"}, "the ground truth is missing"),
         ("math-500", {"problem_id": 7, "problem": "P?"}, "problem_id must be a string"),
     ],
 )
-def test_a_bad_row_is_named_with_its_reason(name: str, row: dict[str, Any], reason: str) -> None:
+def test_a_bad_row_is_named_with_its_reason(
+    name: str | None, row: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(DataError) as caught:
         read(name, row)
     assert str(caught.value).startswith("rows.jsonl:1: ") and reason in caught.value.reason
-
-
-def test_an_unknown_set_has_rows_of_this_project_only() -> None:
-    with pytest.raises(DataError, match="has no problem_id; its keys are problem, answer"):
-        problem_of({"problem": "P?", "answer": "1"}, None, "rows.jsonl", 1)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from consensusbench.cli import main
 from consensuspr.data import read_rollouts
-from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
+from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Refuse, Respond, Say
 
 
 def right(asked: Asked) -> str:
@@ -33,6 +33,16 @@ def answer_right(asked: Asked) -> Behaviour:
     return Say(right(asked))
 
 
+def wrong_where(condition: Callable[[Asked], bool]) -> Respond:
+    """Answer an addition wrong where the condition holds, else right."""
+    return lambda asked: Say("Answer: 7") if condition(asked) else answer_right(asked)
+
+
+def refuse_where(condition: Callable[[Asked], bool], status: int, message: str = "no") -> Respond:
+    """Refuse what the condition holds for, and answer the rest right."""
+    return lambda asked: Refuse(status, message) if condition(asked) else answer_right(asked)
+
+
 def environment_of(settings: Mapping[str, object]) -> dict[str, str]:
     """Return the environment variables that say settings."""
     return {f"CONSENSUSBENCH_SAMPLE_{name.upper()}": str(v) for name, v in settings.items()}
@@ -46,11 +56,19 @@ class SampleBench:
         server: the models.
     """
 
-    def __init__(self, folder: Path, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        server: OpenAIServer,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
         self.folder = folder
-        self.server = server
+        self.output = folder / "rollouts.jsonl"
         self.journal = folder / "rollouts.jsonl.journal"
+        self.server = server
         self._monkeypatch = monkeypatch
+        self._capsys = capsys
         server.respond = answer_right
 
     def problems(self, count: int, **changes: dict[str, Any]) -> Path:
@@ -81,27 +99,37 @@ class SampleBench:
     ) -> int:
         """Run the command in this process with settings; return its exit code."""
         asked = ["--models", models] if models else ["--model", f"toy@{self.server.url}"]
-        output = ["--output", self.folder / "rollouts.jsonl", "--no-progress"]
+        output = ["--output", self.output, "--no-progress"]
         with self._monkeypatch.context() as environment:
             for name, value in environment_of(settings).items():
                 environment.setenv(name, value)
             return main(["sample", *map(str, [problems, *asked, *output, *arguments])])
 
+    def printed(self) -> str:
+        """Return what was printed since the last look; errors since then are dropped."""
+        return self._capsys.readouterr().out
+
+    def errors(self) -> str:
+        """Return the errors since the last look; what was printed since then is dropped."""
+        return self._capsys.readouterr().err
+
     def rollouts(self) -> list[dict[str, Any]]:
         """Read what the command wrote."""
-        return list(read_rollouts(self.folder / "rollouts.jsonl"))
+        return list(read_rollouts(self.output))
 
     def provenance(self) -> dict[str, Any]:
         """Read what it wrote beside that."""
-        path = self.folder / "rollouts.jsonl.provenance.json"
-        value: dict[str, Any] = json.loads(path.read_text())
+        value: dict[str, Any] = json.loads(Path(f"{self.output}.provenance.json").read_text())
         return value
 
 
 @pytest.fixture
 def bench(
-    tmp_path: Path, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    openai_server: OpenAIServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> SampleBench:
     """The command and its server, of this test's own."""
     pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
-    return SampleBench(tmp_path, openai_server, monkeypatch)
+    return SampleBench(tmp_path, openai_server, monkeypatch, capsys)

@@ -159,14 +159,14 @@ CTRL_C, SIGTERM = signal.SIGINT, signal.SIGTERM
 
 @pytest.mark.parametrize(("number", "code"), [(CTRL_C, 130), (SIGTERM, 143)])
 def test_a_signal_lets_what_is_in_flight_finish(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str], number: signal.Signals, code: int
+    bench: SampleBench, number: signal.Signals, code: int
 ) -> None:
     bench.server.respond = lambda asked: Say(right(asked), chunk_s=0.1)
     problems = bench.problems(PROBLEMS)
     arguments = (problems, "--concurrency", CONCURRENCY)
     with signals([number], lambda: len(bench.server.delivered) >= 6):
         assert bench.sample(*arguments, seed=0) == code
-    [sentence] = capsys.readouterr().err.splitlines()
+    [sentence] = bench.errors().splitlines()
     assert sentence.startswith(f"consensusbench: stopped by {number.name}: ")
     assert f"of {PROBLEMS} problems are finished; run the same command again to go on" in sentence
     # Nothing was cut off, and all of it is in the journal.
@@ -182,23 +182,18 @@ def test_a_signal_lets_what_is_in_flight_finish(
     ("numbers", "grace"), [([CTRL_C, CTRL_C], 600), ([CTRL_C, SIGTERM], 600), ([CTRL_C], 0.3)]
 )
 def test_a_silent_server_cannot_hold_up_the_end(
-    bench: SampleBench,
-    capsys: pytest.CaptureFixture[str],
-    numbers: Sequence[signal.Signals],
-    grace: float,
+    bench: SampleBench, numbers: Sequence[signal.Signals], grace: float
 ) -> None:
     bench.server.respond = lambda asked: Say("x", first_byte_s=600)
     with signals(numbers, lambda: len(bench.server.asked) >= 3):
         assert bench.sample(bench.problems(3), grace=grace) == 130
-    assert "0 of 3 problems are finished" in capsys.readouterr().err
+    assert "0 of 3 problems are finished" in bench.errors()
 
 
-def test_an_output_that_another_run_holds_is_left_to_it(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Journal(bench.folder / "rollouts.jsonl.journal", "rollouts", {}):
+def test_an_output_that_another_run_holds_is_left_to_it(bench: SampleBench) -> None:
+    with Journal(bench.journal, "rollouts", {}):
         assert bench.sample(bench.problems(1)) == 2
-    assert "rollouts.jsonl.journal is in use by another run" in capsys.readouterr().err
+    assert "rollouts.jsonl.journal is in use by another run" in bench.errors()
     assert not bench.server.asked
 
 

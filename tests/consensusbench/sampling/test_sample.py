@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from consensusbench.cli import main
 from tests.consensusbench.openai_server import (
-    Asked,
     Behaviour,
     Garbage,
     HangUp,
@@ -18,7 +16,14 @@ from tests.consensusbench.openai_server import (
     Say,
     prompt_tokens,
 )
-from tests.consensusbench.sampling.conftest import SampleBench, answer_right, is_problem, right
+from tests.consensusbench.sampling.conftest import (
+    SampleBench,
+    answer_right,
+    is_problem,
+    refuse_where,
+    right,
+    wrong_where,
+)
 
 
 def test_rows_hold_all_that_is_known_about_a_rollout(bench: SampleBench) -> None:
@@ -51,27 +56,24 @@ def test_rows_hold_all_that_is_known_about_a_rollout(bench: SampleBench) -> None
 
 
 def test_wrong_rollouts_are_kept_and_flagged_and_the_models_share_the_work(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
+    bench: SampleBench,
 ) -> None:
-    def respond(asked: Asked) -> Behaviour:
-        return Say("Answer: 7") if asked.model == "weak" else Say(right(asked))
-
-    bench.server.respond = respond
+    bench.server.respond = wrong_where(lambda asked: asked.model == "weak")
     assert bench.sample(bench.problems(4), models=bench.models("a", "b", "weak")) == 0
     by_problem = Counter((row["problem_id"], row["correct"]) for row in bench.rollouts())
-    assert by_problem == {**{(f"p{n}", True): 5 for n in range(4)}} | {
-        (f"p{n}", False): 2 for n in range(4)
+    assert by_problem == {
+        (f"p{n}", right): 5 if right else 2 for n in range(4) for right in (True, False)
     }
     models = Counter((row["model"], row["correct"]) for row in bench.rollouts())
     assert models["weak", False] == 8
     assert models["a", True] + models["b", True] == 20 and min(models.values()) >= 8
-    shown = capsys.readouterr().out
+    shown = bench.printed()
     assert "4 problems complete" in shown and "rollouts.jsonl: 28 rows" in shown
     assert bench.provenance()["counts"]["models"]["weak"]["rollouts"] == 8
 
 
 def test_only_correct_leaves_the_wrong_ones_out(bench: SampleBench) -> None:
-    bench.server.respond = lambda asked: Say("Answer: 7") if asked.number % 2 else Say(right(asked))
+    bench.server.respond = wrong_where(lambda asked: asked.number % 2 == 1)
     assert bench.sample(bench.problems(3), only_correct=True, max_attempts=40) == 0
     assert [row["correct"] for row in bench.rollouts()] == [True] * 15
 
@@ -103,27 +105,19 @@ def test_the_rule_can_be_chosen(bench: SampleBench) -> None:
     assert [row["correct"] for row in bench.rollouts()] == [False]
 
 
-def test_too_few_correct_rollouts_are_reported(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def respond(asked: Asked) -> Behaviour:
-        if is_problem(asked, 1):
-            return Say("Answer: 7")
-        late = is_problem(asked, 2) and (asked.seed or 0) >= 4
-        return Say("Answer: 7") if late else Say(right(asked))
-
-    bench.server.respond = respond
+def test_too_few_correct_rollouts_are_reported(bench: SampleBench) -> None:
+    bench.server.respond = wrong_where(
+        lambda asked: is_problem(asked, 1) or (is_problem(asked, 2) and (asked.seed or 0) >= 4)
+    )
     assert bench.sample(bench.problems(3), max_attempts=6, seed=0) == 0
     counts = bench.provenance()["counts"]
     assert counts["problems"] == {"complete": 1, "enough": 1, "few": 1}
     assert counts["few"] == {"p1": 0}
-    assert "1 with too few correct rollouts (first: 'p1')" in capsys.readouterr().out
+    assert "1 with too few correct rollouts (first: 'p1')" in bench.printed()
 
 
 def test_exactly_k_samples_are_drawn_and_more_are_added_later(bench: SampleBench) -> None:
-    bench.server.respond = lambda asked: (
-        Say("Answer: 7") if is_problem(asked, 0) else Say(right(asked))
-    )
+    bench.server.respond = wrong_where(lambda asked: is_problem(asked, 0))
     problems, models = bench.problems(3), bench.models("a", "b")
     assert bench.sample(problems, "--samples", 2, models=models) == 0
     assert len(bench.server.asked) == 12
@@ -138,11 +132,8 @@ def test_exactly_k_samples_are_drawn_and_more_are_added_later(bench: SampleBench
 
 
 def test_fewer_samples_than_a_broken_run_was_to_draw_are_complete(bench: SampleBench) -> None:
-    def respond(asked: Asked) -> Behaviour:
-        return Refuse(500) if asked.seed in (0, 1) else Say(right(asked))
-
     problems, models = bench.problems(1), bench.models("m", more="max_retries = 0")
-    bench.server.respond = respond
+    bench.server.respond = refuse_where(lambda asked: asked.seed in (0, 1), 500)
     assert bench.sample(problems, "--samples", 6, models=models, seed=0) == 1
     assert [row["rollout_id"][-1] for row in bench.rollouts()] == ["2", "3", "4", "5"]
     bench.server.respond = answer_right
@@ -150,44 +141,36 @@ def test_fewer_samples_than_a_broken_run_was_to_draw_are_complete(bench: SampleB
     assert [row["rollout_id"][-1] for row in bench.rollouts()] == ["0", "1", "2"]
 
 
-def test_samples_need_no_ground_truth_and_correct_ones_do(bench: SampleBench) -> None:
-    problems = bench.problems(3, p1={"ground_truth": None}, p2={"problem": " "})
+def test_what_cannot_be_asked_is_named_and_stops_no_other_problem(bench: SampleBench) -> None:
+    problems = bench.problems(
+        4, p1={"ground_truth": None}, p2={"problem": " "}, p3={"problem": "What is \ud800?"}
+    )
+    # Samples need no ground truth, correct rollouts do.
     assert bench.sample(problems, "--samples", 1) == 0
-    assert [(row["problem_id"], row["correct"]) for row in bench.rollouts()] == [
-        ("p0", True),
-        ("p1", None),
-    ]
+    written = [(row["problem_id"], row["correct"]) for row in bench.rollouts()]
+    assert written == [("p0", True), ("p1", None)]
+    assert bench.sample(problems, "--dry-run") == 0
+    assert "requests: 4 if" in bench.printed()
     assert bench.sample(problems) == 0
+    assert "3 not asked (first: 'p1', no ground truth)" in bench.printed()
     assert bench.provenance()["counts"]["not_asked"] == {
         "p1": "no ground truth",
         "p2": "no text",
+        "p3": "a text with characters that no request can carry",
     }
-    assert len(bench.server.asked) == 2 + 4
-
-
-def test_a_text_that_no_request_can_carry_stops_no_other_problem(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    problems = bench.problems(2, p0={"problem": "What is \ud800 0 + 1000?"})
-    assert bench.sample(problems, "--dry-run") == 0
-    assert "requests: 5 if" in capsys.readouterr().out
-    assert bench.sample(problems) == 0
-    assert "1 not asked (first: 'p0', a text with characters that" in capsys.readouterr().out
-    assert bench.provenance()["counts"]["rows"] == 5
+    assert len(bench.server.asked) == 2 + 4 and len(bench.rollouts()) == 5
 
 
 def test_a_second_run_asks_nothing_and_writes_the_same(bench: SampleBench) -> None:
-    bench.server.respond = lambda asked: (
-        Say("Answer: 7") if asked.number % 3 == 0 else Say(right(asked))
-    )
+    bench.server.respond = wrong_where(lambda asked: asked.number % 3 == 0)
     problems = bench.problems(5)
     assert bench.sample(problems) == 0
     asked = len(bench.server.asked)
-    written = (bench.folder / "rollouts.jsonl").read_bytes()
-    (bench.folder / "rollouts.jsonl").unlink()
+    written = bench.output.read_bytes()
+    bench.output.unlink()
     assert bench.sample(problems) == 0
     assert len(bench.server.asked) == asked
-    assert (bench.folder / "rollouts.jsonl").read_bytes() == written
+    assert bench.output.read_bytes() == written
 
 
 def test_a_corrected_ground_truth_is_judged_anew_and_not_paid_for_again(bench: SampleBench) -> None:
@@ -229,9 +212,7 @@ def test_trouble_with_every_third_request_changes_nothing(
 def test_a_problem_that_is_refused_stops_no_other_and_is_not_asked_again(
     bench: SampleBench,
 ) -> None:
-    bench.server.respond = lambda asked: (
-        Refuse(400, "flagged") if is_problem(asked, 1) else answer_right(asked)
-    )
+    bench.server.respond = refuse_where(lambda asked: is_problem(asked, 1), 400, "flagged")
     problems = bench.problems(3)
     for _ in range(2):
         assert bench.sample(problems, "--concurrency", 1) == 0
@@ -241,81 +222,69 @@ def test_a_problem_that_is_refused_stops_no_other_and_is_not_asked_again(
     assert 1 <= sum(is_problem(asked, 1) for asked in bench.server.asked) <= 5
 
 
-def test_a_refused_key_stops_at_once(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refused_key_stops_at_once(bench: SampleBench) -> None:
     bench.server.script(then=Refuse(401, "Incorrect API key provided: sk-of-the-tests"))
     assert bench.sample(bench.problems(50), "--concurrency", 4) == 1
-    [sentence] = capsys.readouterr().err.splitlines()
+    [sentence] = bench.errors().splitlines()
     assert "HTTP 401: Incorrect API key provided: …; 0 of 50 problems are finished" in sentence
     assert len(bench.server.asked) <= 8
-    assert not (bench.folder / "rollouts.jsonl").exists()
+    assert not bench.output.exists()
 
 
 def test_no_file_ever_holds_a_key(bench: SampleBench) -> None:
-    bench.server.respond = lambda asked: (
-        Refuse(400, "sk-of-the-tests is not for you") if asked.number == 0 else answer_right(asked)
+    bench.server.respond = refuse_where(
+        lambda asked: asked.number == 0, 400, "sk-of-the-tests is not for you"
     )
     assert bench.sample(bench.problems(2)) == 0
     written = [path.read_bytes() for path in bench.folder.iterdir()]
     assert len(written) == 4 and not any(b"sk-of-the-tests" in content for content in written)
 
 
-def test_a_model_that_is_gone_is_given_up_and_the_others_go_on(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.server.respond = lambda asked: (
-        Refuse(503) if asked.model == "gone" else answer_right(asked)
-    )
+def test_a_model_that_is_gone_is_given_up_and_the_others_go_on(bench: SampleBench) -> None:
+    bench.server.respond = refuse_where(lambda asked: asked.model == "gone", 503)
     models = bench.models("good", "gone", more="max_retries = 1\nconcurrency = 2")
     assert bench.sample(bench.problems(30), models=models) == 0
     assert Counter(row["model"] for row in bench.rollouts()) == {"good": 150}
-    assert "warning: gone was given up: gone at http" in capsys.readouterr().err
+    assert "warning: gone was given up: gone at http" in bench.errors()
     assert sum(asked.model == "gone" for asked in bench.server.asked) < 60
 
 
-def test_with_no_model_left_the_run_ends_and_the_next_goes_on(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.server.respond = lambda asked: Refuse(503) if asked.number >= 20 else answer_right(asked)
+def test_with_no_model_left_the_run_ends_and_the_next_goes_on(bench: SampleBench) -> None:
+    bench.server.respond = refuse_where(lambda asked: asked.number >= 20, 503)
     problems = bench.problems(40)
     models = bench.models("a", more="max_retries = 0\nconcurrency = 4")
     assert bench.sample(problems, models=models) == 1
-    assert "HTTP 503" in (error := capsys.readouterr().err)
+    assert "HTTP 503" in (error := bench.errors())
     assert "of 40 problems are finished; run the same command again" in error
-    assert not (bench.folder / "rollouts.jsonl").exists() and len(bench.server.asked) < 60
+    assert not bench.output.exists() and len(bench.server.asked) < 60
     delivered = len(bench.server.delivered)
     bench.server.respond = answer_right
     assert bench.sample(problems, models=models) == 0
     assert len(bench.rollouts()) == 200 == len(bench.server.delivered) and delivered >= 20
 
 
-def test_one_problem_without_a_reply_waits_for_the_next_run(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_problem_without_a_reply_waits_for_the_next_run(bench: SampleBench) -> None:
     bench.server.respond = lambda asked: HangUp() if is_problem(asked, 1) else answer_right(asked)
     problems = bench.problems(3)
     models = bench.models("a", more="max_retries = 1")
     assert bench.sample(problems, models=models) == 1
-    assert "1 of 3 problems wait for a reply, the first 'p1' (a at http" in capsys.readouterr().err
+    assert "1 of 3 problems wait for a reply, the first 'p1' (a at http" in bench.errors()
     assert len(bench.rollouts()) == 10  # the rest is written
     bench.server.respond = answer_right
     assert bench.sample(problems, models=models) == 0
     assert len(bench.rollouts()) == 15
 
 
-def test_a_changed_setting_is_refused_and_another_model_is_welcome(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_setting_is_refused_and_another_model_is_welcome(bench: SampleBench) -> None:
     problems = bench.problems(2)
     assert bench.sample(problems, "--per-problem", 3, models=bench.models("a")) == 0
     asked = len(bench.server.asked)
     assert bench.sample(problems, "--temperature", 1.0, models=bench.models("a")) == 2
-    error = capsys.readouterr().err
+    error = bench.errors()
     assert "rollouts.jsonl.journal was begun with sampling of a = " in error
     assert "keep the setting, or begin another output" in error
     assert bench.sample(problems, models=bench.models("a"), seed=3) == 2
-    assert "was begun with seed = null, now it is 3" in capsys.readouterr().err
+    assert "was begun with seed = null, now it is 3" in bench.errors()
     assert len(bench.server.asked) == asked
     assert bench.sample(problems, "--per-problem", 5, models=bench.models("a", "b")) == 0
     assert Counter(row["model"] for row in bench.rollouts()) == {"a": 6, "b": 4}
@@ -323,16 +292,16 @@ def test_a_changed_setting_is_refused_and_another_model_is_welcome(
 
 
 def test_settings_that_a_model_refuses_stop_the_run_and_can_be_put_right(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
+    bench: SampleBench,
 ) -> None:
-    def respond(asked: Asked) -> Behaviour:
-        picky = asked.model == "picky" and "temperature" in asked.body
-        return Refuse(400, "temperature is not supported") if picky else Say(right(asked))
-
-    bench.server.respond = respond
+    bench.server.respond = refuse_where(
+        lambda asked: asked.model == "picky" and "temperature" in asked.body,
+        400,
+        "temperature is not supported",
+    )
     problems, models = bench.problems(30), bench.models("good", "picky")
     assert bench.sample(problems, models=models) == 1
-    error = capsys.readouterr().err
+    error = bench.errors()
     assert "temperature is not supported; so were all 8 first requests" in error
     paid = len(bench.server.delivered)
     assert 0 < paid < 150
@@ -343,29 +312,25 @@ def test_settings_that_a_model_refuses_stop_the_run_and_can_be_put_right(
     assert Counter(row["model"] for row in bench.rollouts())["picky"] > 30
 
 
-def test_a_few_problems_that_are_all_refused_are_asked_again(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.server.respond = lambda asked: (
-        Refuse(400, "no stream_options") if "stream_options" in asked.body else Say(right(asked))
+def test_a_few_problems_that_are_all_refused_are_asked_again(bench: SampleBench) -> None:
+    bench.server.respond = refuse_where(
+        lambda asked: "stream_options" in asked.body, 400, "no stream_options"
     )
     problems = bench.problems(3)
     assert bench.sample(problems, "--samples", 1, models=bench.models("m")) == 1
-    assert "no stream_options; the model answered nothing else" in capsys.readouterr().err
+    assert "no stream_options; the model answered nothing else" in bench.errors()
     models = bench.models("m", more="stream_usage = false")
     assert bench.sample(problems, "--samples", 1, models=models) == 0
     assert len(bench.rollouts()) == 3 and len(bench.server.asked) == 6
 
 
 def test_parquet_and_reasoning(bench: SampleBench) -> None:
-    from consensuspr.data import read_rollouts
-
     bench.server.respond = lambda asked: Say(
         right(asked), reasoning="I think." if asked.number % 2 else ""
     )
-    output = bench.folder / "r.parquet"
-    assert bench.sample(bench.problems(2), "--output", output, with_reasoning=True) == 0
-    rows = list(read_rollouts(output))
+    bench.output = bench.folder / "r.parquet"
+    assert bench.sample(bench.problems(2), with_reasoning=True) == 0
+    rows = bench.rollouts()
     starts = Counter(row["response"].partition("\n")[0] for row in rows)
     assert starts["<think>"] == 5 and len(rows) == 10
     assert rows[0]["sampling"]["temperature"] == 2.0 and rows[0]["correct"] is True
@@ -379,6 +344,7 @@ def test_parquet_and_reasoning(bench: SampleBench) -> None:
         (["--temperature", 99], {}, "temperature of toy must be from 0 to 10, got 99"),
         (["--finish"], {}, "rollouts.jsonl.journal: no such file"),
         (["--output", "/none/r.jsonl"], {}, "/none does not exist: make it first"),
+        (["--max-cost", 1], {}, "a limit on cost needs prices, and toy has none"),
         ([], {"minimum": 6}, "minimum must be at most per_problem=5, got 6"),
         ([], {"max_attempts": 4}, "max_attempts=4 of 1 models cannot give per_problem=5"),
         ([], {"max_requests": -1}, "equal to 0, got '-1'"),
@@ -387,14 +353,10 @@ def test_parquet_and_reasoning(bench: SampleBench) -> None:
     ],
 )
 def test_bad_usage_is_one_sentence_and_nothing_is_asked(
-    bench: SampleBench,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[object],
-    settings: dict[str, Any],
-    sentence: str,
+    bench: SampleBench, arguments: list[object], settings: dict[str, Any], sentence: str
 ) -> None:
     assert bench.sample(bench.problems(1), *arguments, **settings) == 2
-    [error] = capsys.readouterr().err.splitlines()
+    [error] = bench.errors().splitlines()
     assert sentence in error and bench.server.asked == []
 
 
@@ -409,46 +371,24 @@ def test_settings_come_from_a_file_and_the_command_line_has_the_last_word(
     assert bench.rollouts()[0]["sampling"]["max_tokens"] == 50
 
 
-def test_the_problems_are_not_overwritten(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    problems = bench.problems(1)
-    before = problems.read_bytes()
-    assert bench.sample(problems, "--output", problems) == 2
-    assert "is read by this command; write elsewhere" in capsys.readouterr().err
-    assert problems.read_bytes() == before and not bench.server.asked
-
-
-def test_a_bad_row_stops_before_anything_is_paid(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_row_stops_before_anything_is_paid(bench: SampleBench) -> None:
     problems = bench.problems(3)
     problems.write_text(problems.read_text() + "{broken\n")
     assert bench.sample(problems) == 2
-    assert "problems.jsonl:4: is not JSON" in capsys.readouterr().err
+    assert "problems.jsonl:4: is not JSON" in bench.errors()
     assert bench.server.asked == []
     assert bench.sample(problems, on_error="skip") == 0
     assert len(bench.rollouts()) == 15
 
 
-def test_help_teaches_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sample", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("│    --") < 20  # a dozen and those of all commands
-    assert "consensusbench sample problems.jsonl --model gpt-5-mini" in shown
-    assert "no reply is paid for twice" in " ".join(shown.split())
-
-
-def test_the_limit_of_requests_holds_and_a_higher_one_goes_on(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_limit_of_requests_holds_and_a_higher_one_goes_on(bench: SampleBench) -> None:
     problems = bench.problems(10)
     assert bench.sample(problems, max_requests=23) == 1
-    assert "the limit of 23 requests is reached; " in capsys.readouterr().err
+    assert "the limit of 23 requests is reached; " in bench.errors()
     assert len(bench.server.asked) == 23
     assert bench.sample(problems, max_requests=23) == 1  # of all runs together
     assert len(bench.server.asked) == 23
-    assert not (bench.folder / "rollouts.jsonl").exists()
+    assert not bench.output.exists()
     assert bench.sample(problems, "--finish", max_requests=23) == 0
     assert (len(bench.rollouts()), len(bench.server.asked)) == (23, 23)
     assert bench.sample(problems, max_requests=50) == 0
@@ -481,21 +421,12 @@ def test_a_limit_on_cost_holds_over_several_runs(bench: SampleBench, usage: bool
     assert len(bench.server.asked) <= asked + 1
 
 
-def test_a_limit_on_cost_needs_prices(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert bench.sample(bench.problems(1), "--max-cost", 1) == 2
-    assert "a limit on cost needs prices, and toy has none" in capsys.readouterr().err
-
-
-def test_a_dry_run_asks_nothing_and_bounds_what_is_left(
-    bench: SampleBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_asks_nothing_and_bounds_what_is_left(bench: SampleBench) -> None:
     problems = bench.problems(10, p9={"ground_truth": None})
     models = bench.models("a", "b", more="price_in = 1\nprice_out = 10\nmax_tokens = 100")
     few: dict[str, Any] = {"models": models, "max_attempts": 4}
     assert bench.sample(problems, "--dry-run", "--json", **few) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(bench.printed())
     assert (said["problems"], said["not_asked"]) == (10, 1)
     assert (said["least_requests"], said["most_requests"]) == (45, 72)
     prompt = said["most_tokens"] // 72 - 100
@@ -503,8 +434,8 @@ def test_a_dry_run_asks_nothing_and_bounds_what_is_left(
     assert bench.server.asked == []
     assert {path.name for path in bench.folder.iterdir()} == {"models.toml", "problems.jsonl"}
     assert bench.sample(problems, "--json", max_requests=20, **few) == 1
-    capsys.readouterr()
+    bench.printed()
     assert bench.sample(problems, "--dry-run", "--json", **few) == 0
-    later = json.loads(capsys.readouterr().out)
+    later = json.loads(bench.printed())
     assert (later["recorded"], later["least_requests"]) == (20, 25)
     assert 0 < later["spent"] < said["most_cost"]

@@ -51,10 +51,7 @@ async def test_problems_are_read_only_as_others_are_finished(
 
 @pytest.mark.parametrize("what", ["disk", "verifier"])
 def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
-    bench: SampleBench,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    what: str,
+    bench: SampleBench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     problems = bench.problems(10)
     append, verify, calls = Journal.append, AnswerVerifier.verify_batch, 0
@@ -78,13 +75,13 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     else:
         monkeypatch.setattr(AnswerVerifier, "verify_batch", broken)
     assert bench.sample(problems, "--concurrency", 2, seed=0) == 1
-    error = capsys.readouterr().err
+    error = bench.errors()
     expected = "No space left on device" if what == "disk" else "processes cannot be started"
     assert expected in error and "of 10 problems are finished" in error
-    assert not (bench.folder / "rollouts.jsonl").exists()
+    assert not bench.output.exists()
     assert len(bench.server.asked) < 30
     first = len(bench.server.asked)
-    recorded = journal_records(bench.folder / "rollouts.jsonl.journal").values()
+    recorded = journal_records(bench.journal).values()
     kept = sum("reply" in record for record in recorded)
     # Only replies that found no room are lost.
     assert kept == first if what == "verifier" else 6 <= kept < first
