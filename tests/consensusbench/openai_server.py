@@ -12,30 +12,22 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
+
+CHUNK_CHARS = 16
 
 
 @dataclass(slots=True)
 class Asked:
-    """One request as it arrived.
-
-    Attributes:
-        number: order of arrival, from 0.
-        body: its JSON.
-        key: what stood in its authorization header.
-        path: of the URL.
-        charged: tokens that were generated for it; None where no completion began.
-        delivered: the completion reached its end.
-    """
+    """One request as it arrived, as the ``number``-th from 0."""
 
     number: int
     body: dict[str, Any]
     key: str
-    path: str
-    charged: int | None = None
-    delivered: bool = False
+    charged: int | None = None  # tokens that were generated; None where no completion began
+    delivered: bool = False  # the completion reached its end
 
     @property
     def model(self) -> str:
@@ -53,37 +45,20 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A completion.
-
-    Attributes:
-        text: what it says.
-        reasoning: sent before it as ``reasoning_content``.
-        finish_reason: None: the stream ends without one.
-        usage: tell the token counts.
-        first_byte_s: silence before anything, headers included.
-        chunk_s: silence before each chunk.
-        chunk_chars: size of a chunk.
-        cut_after: close the connection after so many chunks.
-        broken_after: send a broken event after so many chunks.
-        error_after: send an error event after so many chunks.
-        whole: answer in one JSON body although a stream was asked for.
-        choices: False sends an empty list of choices.
-        hang_s: silence before the end mark.
-    """
+    """A completion; ``*_s`` are silences, ``*_after`` count chunks."""
 
     text: str
     reasoning: str = ""
-    finish_reason: str | None = "stop"
+    finish_reason: str | None = "stop"  # None: the stream ends without one
     usage: bool = True
-    first_byte_s: float = 0.0
+    first_byte_s: float = 0.0  # headers included
     chunk_s: float = 0.0
-    chunk_chars: int = 16
     cut_after: int | None = None
     broken_after: int | None = None
     error_after: int | None = None
-    whole: bool = False
-    choices: bool = True
-    hang_s: float = 0.0
+    whole: bool = False  # one JSON body although a stream was asked for
+    choices: bool = True  # False: an empty list of them
+    hang_s: float = 0.0  # before the end mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +101,6 @@ class OpenAIServer:
         self.connections = 0
         self.at_once = 0
         self.most_at_once = 0
-        self._lock = threading.Lock()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._port = 0
@@ -149,14 +123,12 @@ class OpenAIServer:
     @property
     def charged(self) -> list[Asked]:
         """The requests for which something was generated."""
-        with self._lock:
-            return [asked for asked in self.asked if asked.charged is not None]
+        return [asked for asked in self.asked.copy() if asked.charged is not None]
 
     @property
     def delivered(self) -> list[Asked]:
         """The requests whose completion reached its end."""
-        with self._lock:
-            return [asked for asked in self.asked if asked.delivered]
+        return [asked for asked in self.asked.copy() if asked.delivered]
 
     def script(self, *behaviours: Behaviour, then: Behaviour | None = None) -> None:
         """Answer the next requests in this way, in order of arrival; all later ones by ``then``."""
@@ -199,22 +171,19 @@ class OpenAIServer:
                 await writer.wait_closed()
 
     async def _read(self, reader: asyncio.StreamReader) -> Asked | None:
-        request_line = await reader.readline()
-        if not request_line:
+        if not await reader.readline():
             return None
         headers: dict[str, str] = {}
         while (line := await reader.readline()) not in (b"\r\n", b""):
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.strip().lower()] = value.strip()
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        with self._lock:
-            asked = Asked(
-                len(self.asked),
-                json.loads(body or b"{}"),
-                headers.get("authorization", "").removeprefix("Bearer "),
-                request_line.split()[1].decode(),
-            )
-            self.asked.append(asked)
+        asked = Asked(
+            len(self.asked),
+            json.loads(body or b"{}"),
+            headers.get("authorization", "").removeprefix("Bearer "),
+        )
+        self.asked.append(asked)
         return asked
 
     async def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
@@ -266,8 +235,8 @@ def prompt_tokens(asked: Asked) -> int:
 
 async def _events(asked: Asked, say: Say) -> AsyncIterator[bytes]:
     """Yield the events of a stream; count what they cost as they go."""
-    parts = [("reasoning_content", part) for part in _parts(say.reasoning, say.chunk_chars)]
-    parts += [("content", part) for part in _parts(say.text, say.chunk_chars)]
+    parts = [("reasoning_content", part) for part in _parts(say.reasoning)]
+    parts += [("content", part) for part in _parts(say.text)]
     base = {"id": f"chat-{asked.number}", "model": asked.model, "object": "chat.completion.chunk"}
     if not say.choices:
         yield json.dumps({**base, "choices": []}).encode()
@@ -297,29 +266,21 @@ async def _events(asked: Asked, say: Say) -> AsyncIterator[bytes]:
 def _whole(asked: Asked, say: Say) -> dict[str, Any]:
     message = {"role": "assistant", "content": say.text, "reasoning_content": say.reasoning or None}
     choice = {"index": 0, "message": message, "finish_reason": say.finish_reason}
-    reply: dict[str, Any] = {
+    return {
         "id": f"chat-{asked.number}",
         "object": "chat.completion",
         "model": asked.model,
         "choices": [choice] if say.choices else [],
+        **({"usage": _usage(asked, say)} if say.usage else {}),
     }
-    if say.usage:
-        reply["usage"] = _usage(asked, say)
-    return reply
 
 
 def _usage(asked: Asked, say: Say) -> dict[str, int]:
-    prompt, completion = prompt_tokens(asked), num_tokens(say)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+    return {"prompt_tokens": prompt_tokens(asked), "completion_tokens": num_tokens(say)}
 
 
-def _parts(text: str, size: int) -> Iterator[str]:
-    for start in range(0, len(text), size):
-        yield text[start : start + size]
+def _parts(text: str) -> list[str]:
+    return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
 
 
 def _head(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from consensusbench.problems import (
     ProblemCollection,
     ProblemStatus,
     SourceInput,
+    SourcesReport,
     collect_problems,
     source_input,
 )
-from consensuspr.data import read_problems
+from consensuspr.data import Problem, ReadReport, read_problems
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
@@ -26,12 +27,29 @@ if TYPE_CHECKING:
     from tests.consensusbench.problems.conftest import WriteRows
 
 
-def ids(path: Path) -> list[str]:
-    return [problem.problem_id for problem in read_problems(path)]
+class CollectBench:
+    def __init__(self, folder: Path, write: WriteRows) -> None:
+        self.output = folder / "out.jsonl"
+        self._write = write
+
+    def source(self, name: str, *rows: dict[str, Any], limit: int | None = None) -> SourceInput:
+        return source_input(name, self._write(*rows, name=f"{name}.jsonl"), limit=limit)
+
+    def collect(self, *inputs: SourceInput, **options: Any) -> SourcesReport:
+        return collect_problems(ProblemCollection(inputs, self.output, **options))
+
+    def written(self) -> list[Problem]:
+        return list(read_problems(self.output))
 
 
-def test_each_problem_is_written_once(write_rows: WriteRows, tmp_path: Path) -> None:
-    training = write_rows(
+@pytest.fixture
+def bench(tmp_path: Path, write_rows: WriteRows) -> CollectBench:
+    return CollectBench(tmp_path, write_rows)
+
+
+def test_each_problem_is_written_once(bench: CollectBench) -> None:
+    training = bench.source(
+        "dapo-math-17k",
         dapo("1", "Find $x$ if $x = 1$.", "1"),
         dapo("2", r"Find \(x\) if \(x=1\).", "1.0"),
         dapo("3", "Two answers?", "34"),
@@ -39,12 +57,10 @@ def test_each_problem_is_written_once(write_rows: WriteRows, tmp_path: Path) -> 
         dapo("5", "Half?", r"\frac{1}{2}"),
         dapo("6", "Half? ", "0.5"),
         dapo("7", "Held out $\\overline{r}_1$.", "9"),
-        name="dapo.jsonl",
     )
-    test = write_rows(math500(1, r"Held out $\overline{r_1}$", "8"), name="test.jsonl")
-    inputs = [source_input("dapo-math-17k", training), source_input("math-500", test)]
-    report = collect_problems(ProblemCollection(inputs, tmp_path / "out.jsonl"))
-    written = list(read_problems(tmp_path / "out.jsonl"))
+    benchmark = bench.source("math-500", math500(1, r"Held out $\overline{r_1}$", "8"))
+    report = bench.collect(training, benchmark)
+    written = bench.written()
     assert {problem.problem.strip() for problem in written} >= {"Half?"}
     assert [problem.problem_id for problem in written][-1] == "math500-algebra-1"
     assert len(written) == report.written == 3
@@ -80,17 +96,18 @@ def test_each_problem_is_written_once(write_rows: WriteRows, tmp_path: Path) -> 
         }
     ]
     first = said["sources"][0]
-    assert (first["name"], first["path"], first["hub_id"]) == ("dapo-math-17k", str(training), None)
+    assert (first["name"], first["path"], first["hub_id"]) == (
+        "dapo-math-17k",
+        str(training.path),
+        None,
+    )
     assert (first["read"], first["repeated"], first["written"]) == (7, 2, 2)
 
 
-def test_leaked_problems_may_be_kept(write_rows: WriteRows, tmp_path: Path) -> None:
-    inputs = [
-        source_input("gsm8k", write_rows(gsm8k("Same?", "1"), name="a")),
-        source_input("gsm8k-train", write_rows(gsm8k("Same?", "1"), name="b")),
-    ]
-    kept = collect_problems(ProblemCollection(inputs, tmp_path / "kept.jsonl", keep_leaked=True))
-    assert (len(ids(tmp_path / "kept.jsonl")), len(kept.leaks)) == (2, 1)
+def test_leaked_problems_may_be_kept(bench: CollectBench) -> None:
+    inputs = [bench.source(name, gsm8k("Same?", "1")) for name in ("gsm8k", "gsm8k-train")]
+    report = bench.collect(*inputs, keep_leaked=True)
+    assert (len(bench.written()), len(report.leaks)) == (2, 1)
 
 
 def test_files_of_every_format_read_alike(write_rows: WriteRows, tmp_path: Path) -> None:
@@ -118,53 +135,58 @@ def test_the_output_is_a_dataset(suffix: str, write_rows: WriteRows, tmp_path: P
     assert [p.metadata["level"] for p in read_problems(output)] == [3] * 5
 
 
-def test_a_file_of_this_project_under_any_name(write_rows: WriteRows, tmp_path: Path) -> None:
+def test_a_file_of_this_project_under_any_name(bench: CollectBench) -> None:
     row = {"problem_id": "m1", "problem": "Mine?", "ground_truth": "1", "source": "book"}
-    report = collect_problems(
-        ProblemCollection([source_input("mine", write_rows(row))], tmp_path / "out.jsonl")
-    )
-    [problem] = read_problems(tmp_path / "out.jsonl")
+    report = bench.collect(bench.source("mine", row))
+    [problem] = bench.written()
     assert (problem.problem_id, problem.split, problem.extra) == ("m1", None, {"source": "book"})
     assert report.statuses == [{ProblemStatus.WRITTEN: 1}]
 
 
-def test_a_limit_is_for_each_source(write_rows: WriteRows, tmp_path: Path) -> None:
-    one = write_rows(*[gsm8k(f"{number} apples?", "1") for number in range(9)], name="a")
-    other = write_rows(*[math500(number, f"{number} pears?", "1") for number in range(9)], name="b")
-    inputs = [source_input("gsm8k", one, limit=4), source_input("math-500", other, limit=4)]
-    collect_problems(ProblemCollection(inputs, tmp_path / "out.jsonl"))
-    assert len(ids(tmp_path / "out.jsonl")) == 8
+def test_a_limit_is_for_each_source(bench: CollectBench) -> None:
+    apples = [gsm8k(f"{number} apples?", "1") for number in range(9)]
+    pears = [math500(number, f"{number} pears?", "1") for number in range(9)]
+    bench.collect(
+        bench.source("gsm8k", *apples, limit=4), bench.source("math-500", *pears, limit=4)
+    )
+    assert len(bench.written()) == 8
 
 
-def test_bad_rows_stop_or_are_counted(write_rows: WriteRows, tmp_path: Path) -> None:
-    path = write_rows(gsm8k("One?", "1"), {"question": "No answer?"}, gsm8k("Two?", "2"))
-    output = tmp_path / "out.jsonl"
-    with pytest.raises(DataError, match=r"rows\.jsonl:2: has no answer; its keys are question"):
-        collect_problems(ProblemCollection([source_input("gsm8k", path)], output))
-    assert not output.exists()
-    origin = source_input("gsm8k", path)
-    collect_problems(ProblemCollection([origin], output, on_error="skip"))
-    assert (origin.read.rows, origin.read.skipped, len(ids(output))) == (2, 1, 2)
+def test_bad_rows_stop_or_are_counted(bench: CollectBench) -> None:
+    origin = bench.source(
+        "gsm8k", gsm8k("One?", "1"), {"question": "No answer?"}, gsm8k("Two?", "2")
+    )
+    with pytest.raises(DataError, match=r"gsm8k\.jsonl:2: has no answer; its keys are question"):
+        bench.collect(replace(origin, read=ReadReport()))
+    assert not bench.output.exists()
+    bench.collect(origin, on_error="skip")
+    assert (origin.read.rows, origin.read.skipped, len(bench.written())) == (2, 1, 2)
 
 
 def own(name: str, **changes: Any) -> dict[str, Any]:
     return {"problem_id": name, "problem": f"{name}?", "ground_truth": "1", **changes}
 
 
-def test_one_dataset_has_one_answer_rule(write_rows: WriteRows, tmp_path: Path) -> None:
-    inputs = [
-        source_input("a", write_rows(own("p", answer_rule="dapo"), name="a")),
-        source_input("b", write_rows(own("q", answer_rule="boxed"), name="b")),
-    ]
-    with pytest.raises(InputError, match="answer_rule 'boxed' of b differs from 'dapo' of a"):
-        collect_problems(ProblemCollection(inputs, tmp_path / "out.jsonl"))
-
-
-def test_nothing_left_writes_nothing(write_rows: WriteRows, tmp_path: Path) -> None:
-    path = write_rows(own("p"), own("q", problem="p?", ground_truth="2"))
-    with pytest.raises(InputError, match="of 2 problems read none is left to be written"):
-        collect_problems(ProblemCollection([source_input("a", path)], tmp_path / "out.jsonl"))
-    assert not (tmp_path / "out.jsonl").exists()
+@pytest.mark.parametrize(
+    ("sources", "sentence"),
+    [
+        (
+            {"a": [own("p", answer_rule="dapo")], "b": [own("q", answer_rule="boxed")]},
+            "answer_rule 'boxed' of b differs from 'dapo' of a",
+        ),
+        (
+            {"a": [own("p"), own("q", problem="p?", ground_truth="2")]},
+            "of 2 problems read none is left to be written",
+        ),
+        ({}, "no source is named"),
+    ],
+)
+def test_what_makes_no_dataset_is_one_sentence(
+    bench: CollectBench, sources: dict[str, list[dict[str, Any]]], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        bench.collect(*[bench.source(name, *rows) for name, rows in sources.items()])
+    assert not bench.output.exists()
 
 
 @pytest.mark.parametrize(
@@ -180,17 +202,8 @@ def test_a_bad_source_is_one_sentence(arguments: dict[str, Any], sentence: str) 
     assert sentence in str(caught.value)
 
 
-def test_no_source_at_all(tmp_path: Path) -> None:
-    inputs: list[SourceInput] = []
-    with pytest.raises(InputError, match="no source is named"):
-        collect_problems(ProblemCollection(inputs, tmp_path / "out.jsonl"))
-
-
-def test_progress_counts_problems(write_rows: WriteRows, tmp_path: Path) -> None:
-    path = write_rows(*[own(f"p{number}") for number in range(5)])
+def test_progress_counts_problems(bench: CollectBench) -> None:
     done: list[int] = []
-    collect_problems(
-        ProblemCollection([source_input("a", path)], tmp_path / "o.jsonl"), done.append
-    )
-    assert done == [1, 2, 3, 4, 5]
-    assert json.loads((tmp_path / "o.jsonl").read_text().splitlines()[0])["problem_id"] == "p0"
+    origin = bench.source("a", *[own(f"p{number}") for number in range(5)])
+    collect_problems(ProblemCollection([origin], bench.output), done.append)
+    assert done == [1, 2, 3, 4, 5] and bench.written()[0].problem_id == "p0"

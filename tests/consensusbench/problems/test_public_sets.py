@@ -49,12 +49,7 @@ def report(folder: Path, output: Path) -> SourcesReport:
 def test_all_are_read(report: SourcesReport) -> None:
     read = [origin.read.rows for origin in report.inputs]
     assert read == [1319, 7473, 500, 30, 17917]
-    assert [statuses[ProblemStatus.WRITTEN] for statuses in report.statuses[:4]] == [
-        1319,
-        7473,
-        500,
-        30,
-    ]
+    assert [statuses[ProblemStatus.WRITTEN] for statuses in report.statuses[:4]] == read[:4]
 
 
 def test_dapo_repeats_and_conflicts(report: SourcesReport, folder: Path, output: Path) -> None:
