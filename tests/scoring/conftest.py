@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,6 +80,13 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
         for row in rows:
             out.write(row)
     return path
+
+
+def printed_by(code: str, *arguments: str | Path) -> str:
+    """Return what a program of its own prints that sees the packages of this process."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.check_output(command, env=environment, text=True).strip()
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 import consensuspr.scoring
+from tests.scoring.conftest import printed_by
 
 
 @pytest.mark.parametrize("name", consensuspr.scoring.__all__)
@@ -27,26 +24,21 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = consensuspr.scoring.linaer
 
 
-def test_describing_rollouts_imports_neither_matcher_nor_answers_nor_pyarrow() -> None:
+@pytest.mark.parametrize(
+    ("names", "heavy"),
+    [
+        (
+            "RewardSpec, Rollout, Status",
+            ["consensuspr.core", "consensuspr.scoring.answers", "pyarrow", "consensuspr.data",
+             "sympy"],
+        ),
+        ("DatasetIndex, Scorer", ["pyarrow", "sympy", "grpc"]),
+    ],
+    ids=["describing rollouts", "a scorer"],
+)  # fmt: skip
+def test_what_is_not_needed_is_not_imported(names: str, heavy: list[str]) -> None:
     code = (
-        "import sys; from consensuspr.scoring import RewardSpec, Rollout, Status; "
-        "print([name for name in ('consensuspr.core', 'consensuspr.scoring.answers', 'pyarrow',"
-        " 'consensuspr.data', 'sympy') if name in sys.modules])"
+        f"import sys; from consensuspr.scoring import {names}; "
+        f"print([name for name in {heavy} if name in sys.modules])"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=environment, check=True
-    )
-    assert done.stdout.decode().strip() == "[]"
-
-
-def test_a_scorer_needs_neither_pyarrow_nor_sympy_to_start() -> None:
-    code = (
-        "import sys; from consensuspr.scoring import DatasetIndex, Scorer; "
-        "print([name for name in ('pyarrow', 'sympy', 'grpc') if name in sys.modules])"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=environment, check=True
-    )
-    assert done.stdout.decode().strip() == "[]"
+    assert printed_by(code) == "[]"

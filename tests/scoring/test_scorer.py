@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def score_one(scorer: Scorer, rollout: Rollout, **kwargs: Any) -> Score:
 def test_a_right_answer_with_two_of_three_nodes(real_scorer: Scorer) -> None:
     score = score_one(real_scorer, Rollout("duck", GOOD, num_tokens=42))
     assert score == Score(
-        status=Status.OK,
+        Status.OK,
         reward=0.5 + 0.5 * (2 / 3),
         acc=1.0,
         ncr=2 / 3,
@@ -56,8 +57,6 @@ def test_a_right_answer_with_two_of_three_nodes(real_scorer: Scorer) -> None:
         num_matched=2,
         matched=(True, True, False),
         tpn=21.0,
-        spans=None,
-        message="",
         answer="18",
         answer_method=score.answer_method,
     )
@@ -226,32 +225,31 @@ def test_the_identity_says_all_that_a_replay_needs(scorer: Scorer, dataset: Data
     )
 
 
+def other_set(folder: Path, row: str) -> DatasetIndex:
+    (folder / "set.jsonl").write_text(row)
+    return DatasetIndex.load(folder / "set.jsonl")
+
+
 def test_the_rule_is_that_of_the_request_else_of_the_dataset(
-    tmp_path: Any, scripted: Any, dataset: DatasetIndex
+    tmp_path: Path, scripted: Any, dataset: DatasetIndex
 ) -> None:
-    path = tmp_path / "set.jsonl"
-    path.write_text('{"problem_id": "p", "ground_truth": "1", "answer_rule": "gsm8k"}\n')
-    ruled = DatasetIndex.load(path)
+    ruled = other_set(tmp_path, '{"problem_id": "p", "answer_rule": "gsm8k"}\n')
     scorer = Scorer({"ruled": ruled, "free": dataset}, verifier=scripted)
-    cases = [
+    for name, asked, applied in [
         ("ruled", None, AnswerRule.GSM8K),
         ("ruled", AnswerRule.BOXED, AnswerRule.BOXED),
         ("ruled", AnswerRule.AUTO, AnswerRule.AUTO),
         ("free", None, AnswerRule.AUTO),
         ("free", AnswerRule.DAPO, AnswerRule.DAPO),
-    ]
-    for name, asked, applied in cases:
+    ]:
         rollout = Rollout("p", "r", ground_truth="1")
         _, identity = scorer.score([rollout], ScoreOptions(dataset=name, answer_rule=asked))
-        assert identity.answer_rule is applied
+        assert (identity.dataset, identity.answer_rule) == (name, applied)
         assert scripted.seen[-1] == ("1", applied.value)
-        assert identity.dataset == name
 
 
-def test_several_datasets_keep_apart(tmp_path: Any, scripted: Any, dataset: DatasetIndex) -> None:
-    path = tmp_path / "set.jsonl"
-    path.write_text('{"problem_id": "duck", "nodes": [{"expressions": ["z=321"]}]}\n')
-    other = DatasetIndex.load(path, name="other")
+def test_several_datasets_keep_apart(tmp_path: Path, scripted: Any, dataset: DatasetIndex) -> None:
+    other = other_set(tmp_path, '{"problem_id": "duck", "nodes": [{"expressions": ["z=321"]}]}\n')
     scorer = Scorer({"default": dataset, "other": other}, verifier=scripted)
     rollout = Rollout("duck", "z=321")
     assert score_one(scorer, rollout, dataset="default").matched == (False, False, False)
@@ -455,18 +453,10 @@ def test_large_matchers_are_not_held_all_at_once(
 
 def test_limits_are_those_given(dataset: DatasetIndex, scripted: Any) -> None:
     scorer = Scorer({"d": dataset}, verifier=scripted, limits=Limits(max_response_bytes=10))
-    cases: list[tuple[str | bytes, Status]] = [
-        ("x" * 10, Status.OK),
-        ("x" * 11, Status.OVERSIZE),
-        (b"x" * 10, Status.OK),
-        (b"x" * 11, Status.OVERSIZE),
-        ("é" * 5, Status.OK),
-        ("é" * 6, Status.OVERSIZE),
-        ("\ud800" * 3, Status.OK),
-        ("\ud800" * 4, Status.OVERSIZE),
-    ]
-    for response, status in cases:
-        assert score_one(scorer, Rollout("duck", response)).status is status
+    units: list[tuple[str | bytes, int]] = [("x", 10), (b"x", 10), ("é", 5), ("\ud800", 3)]
+    for unit, fitting in units:
+        for count, status in ((fitting, Status.OK), (fitting + 1, Status.OVERSIZE)):
+            assert score_one(scorer, Rollout("duck", unit * count)).status is status
 
 
 def test_a_100_mb_response_hurts_nobody(scorer: Scorer) -> None:
@@ -530,14 +520,18 @@ def test_inline_nodes_are_explained_by_name(scorer: Scorer) -> None:
     assert found == [("mine", True, "55=x", ("x=55",)), ("n2", False, "", ("y=66",))]
 
 
-def test_what_has_no_nodes_still_shows_its_normal_form(scorer: Scorer) -> None:
-    for rollout in (Rollout("bare", "x = 5"), Rollout("absent", "x = 5")):
-        explanation = scorer.explain(rollout)
-        assert (explanation.nodes, explanation.normal_form) == ((), "x=5")
-
-
-def test_an_oversize_response_is_not_even_normalised(scorer: Scorer) -> None:
-    rollout = Rollout("duck", b"7" * (17 << 20))
+@pytest.mark.parametrize(
+    ("rollout", "status", "normal_form"),
+    [
+        (Rollout("bare", "x = 5"), Status.NO_NODES, "x=5"),
+        (Rollout("absent", "x = 5"), Status.UNKNOWN_PROBLEM, "x=5"),
+        (Rollout("duck", b"7" * (17 << 20)), Status.OVERSIZE, ""),  # not even normalised
+    ],
+    ids=["no nodes", "unknown", "oversize"],
+)
+def test_what_has_no_nodes_still_shows_its_normal_form(
+    scorer: Scorer, rollout: Rollout, status: Status, normal_form: str
+) -> None:
     explanation = scorer.explain(rollout)
-    assert explanation.score.status is Status.OVERSIZE
-    assert (explanation.nodes, explanation.normal_form) == ((), "")
+    assert explanation.score.status is status
+    assert (explanation.nodes, explanation.normal_form) == ((), normal_form)

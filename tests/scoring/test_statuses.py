@@ -143,31 +143,19 @@ def score(scorer: Scorer, rollouts: Sequence[Rollout], **kwargs: Any) -> list[Sc
     return scorer.score(rollouts, ScoreOptions(**kwargs))[0]
 
 
+@pytest.mark.parametrize("policy", OnUndecided)
 @pytest.mark.parametrize("column", range(len(REWARDS)), ids=[name for name, _, _ in REWARDS])
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_the_table(scorer: Scorer, case: Any, column: int) -> None:
+def test_the_table(scorer: Scorer, case: Any, column: int, policy: OnUndecided) -> None:
+    """A mask takes the reward of undecided answers, and changes nothing else but the message."""
     _, rollout, status, acc, ncr, rewards, message = case
     _, spec, epoch = REWARDS[column]
-    (found,) = score(scorer, [rollout], reward=spec, epoch=epoch)
+    (found,) = score(scorer, [rollout], reward=spec, epoch=epoch, on_undecided=policy)
+    reward = rewards[column]
+    if policy is OnUndecided.MASK and "HARD" in str(rollout.response):
+        reward, message = None, message.replace("counts as wrong", "masks the reward")
     assert (found.status, found.acc, found.ncr) == (status, acc, ncr)
-    assert found.reward == rewards[column]
-    assert found.message == message
-
-
-@pytest.mark.parametrize(("name", "spec", "epoch"), REWARDS, ids=[r[0] for r in REWARDS])
-def test_a_mask_takes_the_reward_of_undecided_answers_only(
-    scorer: Scorer, name: str, spec: RewardSpec, epoch: int
-) -> None:
-    column = [n for n, _, _ in REWARDS].index(name)
-    for _, rollout, status, acc, ncr, rewards, _ in CASES:
-        undecided = "HARD" in str(rollout.response)
-        (found,) = score(scorer, [rollout], reward=spec, epoch=epoch, on_undecided=OnUndecided.MASK)
-        assert (found.status, found.acc, found.ncr) == (status, acc, ncr)
-        assert found.reward == (None if undecided else rewards[column])
-        if undecided:
-            assert found.message.endswith(
-                "the answer stayed undecided (budget) and masks the reward"
-            )
+    assert (found.reward, found.message) == (reward, message)
 
 
 def test_a_real_answer_past_its_budget_is_undecided(real_scorer: Scorer) -> None:
@@ -277,11 +265,8 @@ def test_an_answer_check_that_raises_costs_one_rollout(
 ) -> None:
     batch = [Rollout("duck", "RIGHT"), Rollout("duck", "CRASH"), Rollout("duck", "HARD")]
     found = score(scorer, batch)
-    assert [one.status for one in found] == [
-        Status.OK,
-        Status.INTERNAL,
-        Status.ANSWER_UNDECIDED,
-    ]
+    expected = [Status.OK, Status.INTERNAL, Status.ANSWER_UNDECIDED]
+    assert [one.status for one in found] == expected
     assert "RuntimeError: scripted crash" in caplog.text
 
 

@@ -188,10 +188,7 @@ class _Matching:
         if not truth or truth.isspace():
             truth = None if entry is None else entry.ground_truth
         batch.truths[at] = truth
-        if rollout.nodes is not None:
-            matcher = self._inline(rollout) if len(rollout.nodes) else None
-        else:
-            matcher = self._stored(problem_id, entry)
+        matcher = self._compiled(rollout, entry)
         if matcher is None:
             self._without_nodes(at, rollout, entry)
         elif truth is None:
@@ -224,41 +221,35 @@ class _Matching:
         self._texts: list[str | bytes] = []
         self._text_bytes = 0
 
-    def _inline(self, rollout: Rollout) -> Matcher:
-        assert rollout.nodes is not None
-        matcher = compile_inline(rollout.nodes, self._batch.limits, self._index.cache)
-        self._hold(matcher)
-        return matcher
-
-    def _stored(self, problem_id: str, entry: Entry | None) -> Matcher | None:
-        if entry is None or not entry.num_nodes:
+    def _compiled(self, rollout: Rollout, entry: Entry | None) -> Matcher | None:
+        """Return the matcher of the nodes that apply, None where there are none."""
+        if rollout.nodes is not None:
+            if not len(rollout.nodes):
+                return None
+            matcher = compile_inline(rollout.nodes, self._batch.limits, self._index.cache)
+        elif entry is None or not entry.num_nodes:
             return None
-        matcher = self._matchers.get(problem_id)
-        if matcher is None:
-            matcher = self._matchers[problem_id] = entry.matcher
-            self._hold(matcher)
-        return matcher
-
-    def _hold(self, matcher: Matcher) -> None:
-        """Count a matcher, and look at the clock: compiling takes up to a millisecond."""
+        elif rollout.problem_id in self._matchers:
+            return self._matchers[rollout.problem_id]
+        else:
+            matcher = self._matchers[rollout.problem_id] = entry.matcher
         self._held_bytes += matcher.nbytes
+        # Compiling takes up to a millisecond.
         self._batch.check_deadline("the node matching")
+        return matcher
 
     def _without_nodes(self, at: int, rollout: Rollout, entry: Entry | None) -> None:
-        batch = self._batch
-        shown = _shown(rollout.problem_id)
-        unknown = "" if batch.truths[at] is not None else " and no ground truth"
+        shown, status = _shown(rollout.problem_id), Status.NO_NODES
+        unknown = "" if self._batch.truths[at] is not None else " and no ground truth"
         if entry is None and unknown:
-            message = f"problem {shown} is not in the dataset"
-            batch.fail(at, Status.UNKNOWN_PROBLEM, message)
+            status, message = Status.UNKNOWN_PROBLEM, f"problem {shown} is not in the dataset"
         elif rollout.nodes is not None:
             message = f"the rollout of problem {shown} came with an empty list of nodes{unknown}"
-            batch.fail(at, Status.NO_NODES, message)
         elif entry is None:
             message = f"problem {shown} is not in the dataset and came without nodes"
-            batch.fail(at, Status.NO_NODES, message)
         else:
-            batch.fail(at, Status.NO_NODES, f"problem {shown} has no nodes{unknown}")
+            message = f"problem {shown} has no nodes{unknown}"
+        self._batch.fail(at, status, message)
 
     def _match_portion(self) -> None:
         try:
@@ -361,16 +352,14 @@ def _texts(node: InlineNode | Sequence[str], which: str, limits: Limits) -> list
 
 
 def _check_sizes(patterns: list[list[str]], limits: Limits) -> None:
-    total = 0
-    for position, texts in enumerate(patterns):
-        for text in texts:
-            size = len(text.encode("utf-8", "surrogatepass"))
-            total += size
-            if size > limits.max_expression_bytes:
-                raise InvalidNodesError(
-                    f"inline node {position} has an expression of {size} bytes; "
-                    f"the limit is {limits.max_expression_bytes}"
-                )
+    sizes = [[len(text.encode("utf-8", "surrogatepass")) for text in texts] for texts in patterns]
+    for position, size in enumerate(map(max, sizes)):
+        if size > limits.max_expression_bytes:
+            raise InvalidNodesError(
+                f"inline node {position} has an expression of {size} bytes; "
+                f"the limit is {limits.max_expression_bytes}"
+            )
+    total = sum(map(sum, sizes))
     if total > limits.max_inline_bytes:
         raise InvalidNodesError(
             f"the inline nodes hold {total} bytes of expressions; "
