@@ -346,12 +346,10 @@ def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
     ]
 
 
-def encode_score(score: Score) -> pb.RolloutScore:
-    """Return the message of one score; what is None stays absent."""
-    return _fill_score(pb.RolloutScore, score)
-
-
-def _fill_score(make: Callable[..., pb.RolloutScore], score: Score) -> pb.RolloutScore:
+def encode_score(
+    score: Score, make: Callable[..., pb.RolloutScore] = pb.RolloutScore
+) -> pb.RolloutScore:
+    """Return the message of one score, as ``make`` makes it; what is None stays absent."""
     return make(
         status=_STATUSES.number_of[score.status],
         acc=score.acc,
@@ -361,7 +359,9 @@ def _fill_score(make: Callable[..., pb.RolloutScore], score: Score) -> pb.Rollou
         num_nodes=score.num_nodes,
         num_matched=score.num_matched,
         matched=score.matched,
-        spans=None if score.spans is None else map(_encode_node_span, score.spans),
+        spans=None
+        if score.spans is None
+        else [pb.NodeSpan(span=_encode_span(s)) for s in score.spans],
         message=valid_text(score.message),
         answer_method=score.answer_method,
         answer=None if score.answer is None else valid_text(score.answer),
@@ -387,7 +387,7 @@ def decode_score(message: pb.RolloutScore) -> Score:
         tuple(message.matched),
         message.tpn if has("tpn") else None,
         # No spans and no nodes look alike on the wire, and mean the same.
-        tuple(map(_decode_node_span, spans)) if spans else None,
+        tuple(map(_decode_span, spans)) if spans else None,
         message.message,
         message.answer if has("answer") else None,
         message.answer_method,
@@ -431,7 +431,7 @@ def encode_score_response(scores: Iterable[Score], identity: Identity) -> pb.Sco
     response = pb.ScoreResponse(identity=encode_identity(identity))
     for score in scores:
         # In its place: a message made elsewhere would be copied there.
-        _fill_score(response.scores.add, score)
+        encode_score(score, response.scores.add)
     return response
 
 
@@ -459,7 +459,7 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
                 label=node.label,
                 matched=node.matched,
                 is_final=node.is_final,
-                span=(node.span.start, node.span.end) if node.HasField("span") else None,
+                span=_decode_span(node),
                 expression=node.expression,
                 expressions=tuple(node.expressions),
             )
@@ -476,15 +476,15 @@ def _encode_node_explanation(node: NodeExplanation) -> pb.NodeExplanation:
         label=valid_text(node.label),
         matched=node.matched,
         is_final=node.is_final,
-        span=None if node.span is None else pb.Span(start=node.span[0], end=node.span[1]),
+        span=_encode_span(node.span),
         expression=valid_text(node.expression),
         expressions=map(valid_text, node.expressions),
     )
 
 
-def _encode_node_span(span: Span | None) -> pb.NodeSpan:
-    return pb.NodeSpan() if span is None else pb.NodeSpan(span=pb.Span(start=span[0], end=span[1]))
+def _encode_span(span: Span | None) -> pb.Span | None:
+    return None if span is None else pb.Span(start=span[0], end=span[1])
 
 
-def _decode_node_span(message: pb.NodeSpan) -> Span | None:
+def _decode_span(message: pb.NodeSpan | pb.NodeExplanation) -> Span | None:
     return (message.span.start, message.span.end) if message.HasField("span") else None

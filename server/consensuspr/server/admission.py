@@ -332,39 +332,26 @@ class WorkingThreads:
             if entry is None or not entry[0].set_running_or_notify_cancel():
                 return  # closed or cancelled meanwhile
             future, work = entry
-            outcome = _Outcome(work)
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as error:  # whatever it is, it is for who waits for the result
+                failure = error
         # What has to be done for who waits takes no turn.
-        outcome.hand_to(future)
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
         # A failure's frames know this one: where nobody waits any more, all that hangs together
         # here, the request above all, would stay until the garbage collector runs.
-        del entry, future, work, outcome
+        del entry, future, work, result, failure
 
     def _oldest(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         try:
             return self._waiting.popleft()
         except IndexError:
             return None
-
-
-class _Outcome:
-    """What work returned or raised."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._result: Any = None
-        self._failure: BaseException | None = None
-        try:
-            self._result = work()
-        except BaseException as error:  # whatever it is, it is for who waits for the result
-            self._failure = error
-
-    def hand_to(self, future: Future[Any]) -> None:
-        """Resolve a future."""
-        if self._failure is None:
-            future.set_result(self._result)
-        else:
-            failure, self._failure = self._failure, None
-            future.set_exception(failure)
-            del failure
 
 
 def _give_way() -> None:

@@ -34,13 +34,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.processes import CaughtSignals, Child, caught_signals
+from consensuspr.server.processes import Child, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
@@ -131,57 +130,45 @@ def run(
         raise InputError("http_address is set: start the server with consensuspr.http.run")
     logs.configure(config.log_format, config.log_level, "supervisor")
     with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="consensuspr-"))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        addresses = {"address": _claim(config.address, stack)}
-        if config.http_address is not None:
-            addresses["http_address"] = _claim(config.http_address, stack)
-            _log.info("HTTP endpoint on http://%s", addresses["http_address"])
-        endpoint = None
-        if config.metrics_address is not None:
-            endpoint = _MetricsEndpoint(Address.parse(config.metrics_address), folder)
-            stack.callback(endpoint.close)
-            _log.info("metrics on http://%s/metrics", endpoint.address)
-        signals = stack.enter_context(caught_signals())
-        supervisor = _Supervisor(
-            config, worker_module, folder, addresses, endpoint, signals, announce
-        )
-        stack.callback(supervisor.kill_all)
-        return supervisor.run()
-
-
-def _claim(address: str, stack: contextlib.ExitStack) -> Address:
-    """Claim a port until the stack is left; return its real address."""
-    claimed = claim(Address.parse(address))
-    stack.callback(claimed.close)
-    return claimed.address
+        return _Supervisor(config, announce, worker_module, stack).run()
 
 
 class _Supervisor:
-    """The life of one server."""
+    """The life of one server; what it holds is given up when ``stack`` is left."""
 
     def __init__(
         self,
         config: ServerConfig,
-        worker_module: str,
-        folder: Path,
-        addresses: dict[str, Address],
-        endpoint: _MetricsEndpoint | None,
-        signals: CaughtSignals,
         announce: Callable[[Address], None],
+        worker_module: str,
+        stack: contextlib.ExitStack,
     ) -> None:
-        self._announce = announce
         self._config = config
+        self._announce = announce
         self._worker_module = worker_module
-        self._folder = folder
-        self._addresses = addresses
-        self._endpoint = endpoint
-        self._signals = signals
+        self._folder = Path(tempfile.mkdtemp(prefix="consensuspr-"))
+        stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._addresses: dict[str, Address] = {}
+        for name in ("address", "http_address"):
+            text = getattr(config, name)
+            if text is not None:
+                claimed = stack.enter_context(contextlib.closing(claim(Address.parse(text))))
+                self._addresses[name] = claimed.address
+        if config.http_address is not None:
+            _log.info("HTTP endpoint on http://%s", self._addresses["http_address"])
+        self._endpoint = None
+        if config.metrics_address is not None:
+            self._endpoint = _MetricsEndpoint(Address.parse(config.metrics_address), self._folder)
+            stack.callback(self._endpoint.close)
+            _log.info("metrics on http://%s/metrics", self._endpoint.address)
+        self._signals = stack.enter_context(caught_signals())
         self._snapshots = {
-            name: str(folder / f"{number}.index") for number, name in enumerate(config.datasets)
+            name: str(self._folder / f"{number}.index")
+            for number, name in enumerate(config.datasets)
         }
         self._slots = [_Slot(number) for number in range(config.workers)]
         self._prepare: Child | None = None
+        stack.callback(self._kill_all)
 
     def run(self) -> int:
         try:
@@ -202,8 +189,7 @@ class _Supervisor:
             self._drain()
             return 1
 
-    def kill_all(self) -> None:
-        """End whatever still runs."""
+    def _kill_all(self) -> None:
         for child in self._children():
             child.kill()
 
@@ -383,18 +369,16 @@ class _MetricsEndpoint:
             "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
         )
         self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
-        self._server: Any
-        self._thread: Thread
         try:
-            self._server, self._thread = start_http_server(
-                address.port, addr=address.host, registry=registry
-            )
+            server, thread = start_http_server(address.port, addr=address.host, registry=registry)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise ConsensusPRError(
                     f"metrics address {address} is in use by another process"
                 ) from None
             raise InputError(f"cannot serve metrics on {address}: {error}") from None
+        self._server: Any = server
+        self._thread = thread
         host, port = self._server.server_address[:2]
         self.address = Address(host, port)
 
