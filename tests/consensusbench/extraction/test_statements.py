@@ -175,6 +175,12 @@ TRUE, ROUNDED, FALSE, UNCHECKED = Truth.TRUE, Truth.ROUNDED, Truth.FALSE, Truth.
         # A percent sign as a unit.
         ("30/120*100=25%", TRUE),
         ("100-30 = 70\\%", TRUE),
+        # Two factorial is two, and differs from three.
+        ("2!*2!=4", TRUE),
+        ("2! * 3! = 12", TRUE),
+        ("3!=6", TRUE),
+        ("2!=3", TRUE),
+        ("3!=3", FALSE),
         # As many digits as were written.
         ("10/3=3.33", ROUNDED),
         ("20/3=6.66", ROUNDED),

@@ -3,115 +3,128 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 
 from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, sandbox
 from consensuspr.scoring.answers.sandbox import screen
 
-NEEDS_A_WORKER = (r"\sqrt[3]{16}", r"\boxed{2\sqrt[3]{2}}")
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
 
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes below ``pid``, its own template and workers among them."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != "Z":
-            parents[int(stat.parent.name)] = int(fields[1])
-    below = {pid}
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    return sorted(below - {pid})
+def worker_question(number: int) -> tuple[str, str]:
+    """Return a ground truth and a right response that need a worker, others for each number."""
+    return rf"\sqrt[3]{{{2 * number**3}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}"
 
 
-def workers_of(pid: int) -> list[int]:
+NEEDS_A_WORKER = worker_question(2)
+
+
+def workers_of(pid: int) -> set[psutil.Process]:
     """Return template and workers of a process."""
-    found = []
-    for child in children(pid):
-        try:
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"scoring.answers.worker" in command:
-            found.append(child)
+    found = set()
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "consensuspr.scoring.answers.worker" in child.cmdline():
+                found.add(child)
     return found
 
 
-def gone(pids: list[int], within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if not any(_runs(pid) for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _runs(pid: int) -> bool:
+def runs(process: psutil.Process) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(processes: Iterable[psutil.Process], within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while any(map(runs, processes)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(runs, processes))
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """A list for processes that the test starts; they are killed after it."""
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.communicate()
+def started() -> Callable[[], list[psutil.Process]]:
+    """What tells the templates and workers that the test has started, the oldest first."""
+    before = workers_of(os.getpid())
+    return lambda: sorted(workers_of(os.getpid()) - before, key=lambda process: process.pid)
 
 
-def run_script(source: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        [sys.executable, "-c", textwrap.dedent(source)],
-        stdout=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+class Script:
+    """A program in a process of its own, killed after the test.
+
+    Attributes:
+        process: the process, which has said that it is ready.
+        workers: its template and workers at that time.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(source)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.line() == "ready\n"
+        self.workers = workers_of(self.process.pid)
+        assert len(self.workers) >= 2
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[[str], Script]]:
+    """What starts a program that prints "ready" when its workers are up."""
+    with contextlib.ExitStack() as leaving:
+
+        def start(source: str) -> Script:
+            made = Script(source)
+            leaving.callback(made.process.communicate)
+            leaving.callback(made.process.kill)
+            return made
+
+        yield start
 
 
 @linux
-def test_processes_start_with_the_first_answer_that_needs_them() -> None:
-    before = set(workers_of(os.getpid()))
+def test_processes_start_with_the_first_answer_that_needs_them(
+    started: Callable[[], list[psutil.Process]],
+) -> None:
     with AnswerVerifier() as verifier:
         assert verifier.verify("7", r"\boxed{7}").correct is True
-        assert set(workers_of(os.getpid())) == before
+        assert not started()
         assert verifier.verify(*NEEDS_A_WORKER).correct is True
-        assert set(workers_of(os.getpid())) != before
+        assert started()
 
 
 @linux
-def test_close_leaves_no_process_behind() -> None:
-    before = set(workers_of(os.getpid()))
+def test_close_leaves_no_process_behind(started: Callable[[], list[psutil.Process]]) -> None:
     verifier = AnswerVerifier(workers=2)
     verifier.verify(*NEEDS_A_WORKER)
-    ours = sorted(set(workers_of(os.getpid())) - before)
+    ours = started()
     assert len(ours) >= 2
     verifier.close()
-    assert not any(map(_runs, ours))
+    assert not any(map(runs, ours))
     verifier.close()
     with pytest.raises(VerifierUnavailable, match="closed"):
-        verifier.verify(r"\sqrt[3]{54}", r"\boxed{3\sqrt[3]{2}}")
+        verifier.verify(*worker_question(3))
     # What needs no worker is still answered.
     assert verifier.verify("7", r"\boxed{7}").correct is True
 
@@ -137,27 +150,22 @@ def test_a_comparison_that_outgrows_its_memory_is_undecided_and_the_next_one_fin
 
 @linux
 @pytest.mark.slow
-def test_a_worker_killed_from_outside_is_replaced() -> None:
-    before = set(workers_of(os.getpid()))
+def test_a_worker_killed_from_outside_is_replaced(
+    started: Callable[[], list[psutil.Process]],
+) -> None:
     with AnswerVerifier() as verifier:
         verifier.verify(*NEEDS_A_WORKER)
-        for pid in sorted(set(workers_of(os.getpid())) - before, reverse=True):
+        for number, process in enumerate(reversed(started()), start=3):
             # The youngest first: workers, and at last the template itself.
-            os.kill(pid, signal.SIGKILL)
-            assert gone([pid])
-            number = pid % 1000 + 2
-            verdict = verifier.verify(
-                rf"\sqrt[3]{{{2 * number**3}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}"
-            )
-            assert verdict.correct is True
+            process.kill()
+            assert gone([process])
+            assert verifier.verify(*worker_question(number)).correct is True
 
 
 @linux
 @pytest.mark.parametrize("busy", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_no_worker_outlives_a_killed_parent(
-    busy: bool, script: list[subprocess.Popen[str]]
-) -> None:
-    parent = run_script(
+def test_no_worker_outlives_a_killed_parent(busy: bool, script: Callable[[str], Script]) -> None:
+    parent = script(
         f"""
         import threading, time
         from consensuspr.scoring.answers import AnswerVerifier
@@ -170,21 +178,16 @@ def test_no_worker_outlives_a_killed_parent(
         time.sleep(600)
         """
     )
-    script.append(parent)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "ready\n"
-    processes_before = workers_of(parent.pid)
-    assert len(processes_before) >= 2
-    parent.kill()
-    parent.wait()
-    assert gone(processes_before)
+    parent.process.kill()
+    parent.process.wait()
+    assert gone(parent.workers)
 
 
 @linux
 def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
-    script: list[subprocess.Popen[str]],
+    script: Callable[[str], Script],
 ) -> None:
-    parent = run_script(
+    parent = script(
         f"""
         import signal, time
         from consensuspr.scoring.answers import AnswerVerifier
@@ -198,34 +201,30 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
             except KeyboardInterrupt:
                 pass
             print(verifier.verify("x+1", "\\\\boxed{{1+x}}").correct, flush=True)
-        """,
-        start_new_session=True,
+        """
     )
-    script.append(parent)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "ready\n"
-    before = workers_of(parent.pid)
-    os.killpg(parent.pid, signal.SIGINT)
-    for pid in before:
-        os.kill(pid, signal.SIGINT)
-    assert parent.stdout.readline() == "True\n"
-    assert parent.wait(20) == 0
-    assert gone(before)
+    os.killpg(parent.process.pid, signal.SIGINT)
+    for worker in parent.workers:
+        worker.send_signal(signal.SIGINT)
+    assert parent.line() == "True\n"
+    assert parent.process.wait(20) == 0
+    assert gone(parent.workers)
 
 
 @pytest.mark.slow
-def test_it_works_beside_a_running_grpc_server_and_after_a_fork() -> None:
+def test_it_works_beside_a_running_grpc_server_and_after_a_fork(
+    script: Callable[[str], Script],
+) -> None:
     # In a process of its own, for the test process has threads that a fork should not meet.
-    done = run_script(
+    forked = script(
         f"""
         import os
-        from concurrent.futures import ThreadPoolExecutor
         from consensuspr.scoring.answers import AnswerVerifier
         verifier = AnswerVerifier()
         assert verifier.verify(*{NEEDS_A_WORKER!r}).correct is True
+        print("ready", flush=True)
         pid = os.fork()
-        gold, answer = "\\\\sqrt[3]{{54}}", "\\\\boxed{{3\\\\sqrt[3]{{2}}}}"
-        right = verifier.verify(gold, answer).correct is True
+        right = verifier.verify(*{worker_question(3)!r}).correct is True
         if pid == 0:
             verifier.close()
             os._exit(0 if right else 1)
@@ -235,8 +234,7 @@ def test_it_works_beside_a_running_grpc_server_and_after_a_fork() -> None:
         print("done")
         """
     )
-    output, _ = done.communicate(timeout=60)
-    assert (output, done.returncode) == ("done\n", 0)
+    assert (forked.line(), forked.process.wait(60)) == ("done\n", 0)
 
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
     server.add_insecure_port("127.0.0.1:0")
@@ -295,9 +293,7 @@ def test_a_failed_start_is_not_repeated_for_each_answer(monkeypatch: pytest.Monk
     with AnswerVerifier() as verifier:
         for number in range(3, 6):
             with pytest.raises(VerifierUnavailable, match="no more processes"):
-                verifier.verify(
-                    rf"\sqrt[3]{{{2 * number**3}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}"
-                )
+                verifier.verify(*worker_question(number))
     assert len(starts) == 1
 
 

@@ -216,10 +216,8 @@ def _stepped(
             continue
         for tree in steps(statement.sides[place]):
             sides = [write(tree, scope), written[1 - place]]
-            if (
-                sum(map(str.isdecimal, sides[0][0].text + sides[1][0].text))
-                >= MIN_DISTINCTIVE_DIGITS
-            ):
+            digits = sum(map(str.isdecimal, sides[0][0].text + sides[1][0].text))
+            if digits >= MIN_DISTINCTIVE_DIGITS:
                 yield from _joined(Cost.STEP, sides if place == 0 else sides[::-1], ["="], "")
 
 
@@ -241,8 +239,6 @@ def _joined(
 
 
 def _interleaved(texts: list[str], relations: list[str]) -> str:
-    if len(texts) == 2:
-        return texts[0] + relations[0] + texts[1]
     text = texts[0]
     for relation, side in zip(relations, texts[1:], strict=True):
         text += relation + side
@@ -316,12 +312,8 @@ def _result(tree: Expression) -> Number | None:
     value = evaluate(tree)
     if value is None or value <= 0:
         return None
-    return _steps_literal(value)
-
-
-def _steps_literal(value: Fraction) -> Number | None:
     if value.denominator == 1:
-        return Number(value, str(value), Spelling.INTEGER)
+        return Number(value, str(value), _INTEGER)
     written = decimal(value)
     return None if written is None else Number(value, written, Spelling.DECIMAL)
 
@@ -330,15 +322,7 @@ def _steps_literal(value: Fraction) -> Number | None:
 
 
 def write(tree: Expression, scope: StatementScope) -> list[WrittenForm]:
-    """Return the ways of writing a tree, at most ``MAX_FORMS``, nearest first.
-
-    Args:
-        tree: the expression.
-        scope: what holds for the statement that it is part of.
-
-    Returns:
-        At least one form; the first is the tree as it stands.
-    """
+    """Return the ways of writing a tree, at most ``MAX_FORMS``, nearest first: as it stands."""
     match tree:
         case Number():
             return _number(tree)
@@ -347,7 +331,8 @@ def write(tree: Expression, scope: StatementScope) -> list[WrittenForm]:
         case Sum():
             return _sum(tree, scope)
         case Product():
-            return _product(tree, scope) if _is_operation(tree) else _fraction(tree)
+            value = value_in_lowest_terms(tree)
+            return _product(tree, scope) if value is None else _fraction(value)
         case Power():
             return _power(tree, scope)
         case Call():
@@ -416,13 +401,8 @@ def _sum(tree: Sum, scope: StatementScope) -> list[WrittenForm]:
     return _nearest(forms)
 
 
-def _is_operation(tree: Product) -> bool:
-    return value_in_lowest_terms(tree) is None
-
-
-def _fraction(tree: Product) -> list[WrittenForm]:
+def _fraction(value: Fraction) -> list[WrittenForm]:
     """Spell a fraction in lowest terms, which is a value like any other number."""
-    value = value_in_lowest_terms(tree) or Fraction(0)
     forms = [WrittenForm(0, f"{value.numerator}/{value.denominator}", _PRODUCT)]
     written = decimal(value)
     if written is not None:
@@ -438,7 +418,11 @@ def _product(tree: Product, scope: StatementScope) -> list[WrittenForm]:
     forms: list[WrittenForm] = []
     for cost, chosen in combine(parts):
         factors = [
-            Factor(divides, _wrapped(form, _POWER), _literal(factor))
+            Factor(
+                divides,
+                _wrapped(form, _POWER),
+                factor.value if isinstance(factor, Number) else None,
+            )
             for (divides, factor), form in zip(tree.factors, chosen, strict=True)
         ]
         forms.extend(
@@ -446,10 +430,6 @@ def _product(tree: Product, scope: StatementScope) -> list[WrittenForm]:
             for extra, text in write_product(factors, scope)
         )
     return _nearest(forms)
-
-
-def _literal(factor: Expression) -> Fraction | None:
-    return factor.value if isinstance(factor, Number) else None
 
 
 def value_in_lowest_terms(tree: Expression) -> Fraction | None:
@@ -493,12 +473,7 @@ def _call(tree: Call, scope: StatementScope) -> list[WrittenForm]:
 def sum_templates(signs: str) -> tuple[tuple[int, str], ...]:
     """Return ``(cost, template)`` pairs for terms with these signs, cheapest first.
 
-    Args:
-        signs: one ``+`` or ``-`` per term.
-
-    Returns:
-        Format strings whose field i takes term i.  A form never begins with a minus
-        sign unless all terms are negative.
+    Field i takes term i.  No form begins with a minus sign unless all terms are negative.
     """
     identity = tuple(range(len(signs)))
     found: dict[str, int] = {_in_order(signs, identity): 0}
@@ -545,8 +520,11 @@ class Factor:
     value: Fraction | None
 
     @property
+    def is_integer(self) -> bool:
+        return self.value is not None and self.value.denominator == 1
+
+    @property
     def role(self) -> str:
-        """The factor's role in a template."""
         if self.divides:
             return DIVISOR
         if self.value is None:
@@ -555,12 +533,7 @@ class Factor:
 
 
 def write_product(factors: list[Factor], scope: StatementScope) -> list[tuple[int, str]]:
-    """Return ``(cost, text)`` of every way to write the product, duplicates included.
-
-    Args:
-        factors: in the order as written; the first form keeps it.
-        scope: what holds for the statement that the product is part of.
-    """
+    """Return ``(cost, text)`` of every way to write the product, as it stands first."""
     forms = _arrange(0, factors)
     if len(factors) <= MAX_PERMUTED:
         for cost, respelled in _respell(factors, scope):
@@ -612,28 +585,26 @@ def _products_bracketed(roles: str) -> Iterator[str]:
     above = [index for index, role in enumerate(roles) if role != DIVISOR]
     below = [index for index, role in enumerate(roles) if role == DIVISOR]
     if not below or len(above) < 2:
-        if len(below) > 1:
-            yield from _divided_at_once(roles, above, below)
+        yield from _divided_at_once(roles, above, below)
         return
     ones = [index for index in above if roles[index] == ONE]
     for divisor in below:
         for numerator in ones or above:
             quotient = f"({{{numerator}}}/{{{divisor}}})"
-            rest = tuple(i for i in range(len(roles)) if i not in (numerator, divisor))
-            written = _products_in_order(
-                roles, tuple(sorted(rest, key=lambda i: roles[i] == DIVISOR))
-            )
+            rest = [i for i in (*above, *below) if i not in (numerator, divisor)]
+            written = _products_in_order(roles, tuple(rest))
             yield f"{written}*{quotient}"
             yield f"{quotient}*{written}"
     if ones:
         return
     for order in permutations(above):
         yield f"({_products_in_order(roles, order)})" + "".join(f"/{{{i}}}" for i in below)
-    if len(below) > 1:
-        yield from _divided_at_once(roles, above, below)
+    yield from _divided_at_once(roles, above, below)
 
 
 def _divided_at_once(roles: str, above: list[int], below: list[int]) -> Iterator[str]:
+    if len(below) < 2:
+        return
     numerator = _products_in_order(roles, tuple(above)) if above else "1"
     for order in permutations(below):
         yield f"{numerator}/({'*'.join(f'{{{i}}}' for i in order)})"
@@ -659,11 +630,11 @@ def _rational_parts(
 ) -> Iterator[tuple[tuple[int, ...], Fraction]]:
     """Yield the indices and the value of each literal that is no integer: 0.5, 1/2, or /2."""
     literals = [(i, factor) for i, factor in enumerate(factors) if factor.value is not None]
-    whole = [i for i, factor in literals if not factor.divides and _is_integer(factor)]
+    whole = [i for i, factor in literals if not factor.divides and factor.is_integer]
     ones = [i for i in whole if factors[i].text == "1"]
     for i, factor in literals:
         value = factor.value or Fraction(1)
-        if not _is_integer(factor):
+        if not factor.is_integer:
             if not factor.divides:
                 yield (i,), value
         elif factor.divides:
@@ -673,10 +644,6 @@ def _rational_parts(
                 quotient = (factors[j].value or Fraction(1)) / value
                 if quotient.denominator > 1:
                     yield (j, i), quotient
-
-
-def _is_integer(factor: Factor) -> bool:
-    return factor.value is not None and factor.value.denominator == 1
 
 
 def _spellings(

@@ -128,7 +128,7 @@ class _ClosedValue:
         total: Closed = self._product(tree.terms[0][1])
         for sign, term in tree.terms[1:]:
             value = self._product(term)
-            total = self._noted(_add(total, value if sign > 0 else -value))
+            total = self._noted(total + value if sign > 0 else total - value)
         return total
 
     def _noted(self, number: Closed) -> Closed:
@@ -151,7 +151,7 @@ class _ClosedValue:
         result = self._signed(tree.factors[0][1])
         for divides, factor in tree.factors[1:]:
             value = self._signed(factor)
-            result = self._noted(_divide(result, value) if divides else _multiply(result, value))
+            result = self._noted(_divide(result, value) if divides else result * value)
         return result
 
     def _signed(self, tree: Expression) -> Closed:
@@ -210,24 +210,10 @@ class _ClosedValue:
         return exact if exact is not None else float(radicand) ** (1.0 / degree)
 
 
-def _add(a: Closed, b: Closed) -> Closed:
-    if isinstance(a, float) or isinstance(b, float):
-        return float(a) + float(b)
-    return a + b
-
-
-def _multiply(a: Closed, b: Closed) -> Closed:
-    if isinstance(a, float) or isinstance(b, float):
-        return float(a) * float(b)
-    return a * b
-
-
 def _divide(a: Closed, b: Closed) -> Closed:
     if b == 0:
         raise Unreadable
-    if isinstance(a, float) or isinstance(b, float):
-        return float(a) / float(b)
-    return Fraction(a) / b
+    return a / b if isinstance(a, float) else Fraction(a) / b
 
 
 def _raise(base: Closed, exponent: Closed) -> Closed:

@@ -149,13 +149,9 @@ def _half_line(left: str, sign: str, right: str) -> Region | None:
         return None
     name, slope, offset = bound
     upwards = (sign in (">", "\\ge")) == (slope > 0)
-    closed = sign.startswith("\\")
-    number = Fraction(-offset, slope)
-    if upwards:
-        lower: _End = (0, number, -1 if closed else 1)
-        return Region(((lower, _ABOVE_ALL),), name)
-    upper: _End = (0, number, 1 if closed else -1)
-    return Region(((_BELOW_ALL, upper),), name)
+    inside = -1 if upwards else 1
+    end: _End = (0, Fraction(-offset, slope), inside if sign.startswith("\\") else -inside)
+    return Region(((end, _ABOVE_ALL) if upwards else (_BELOW_ALL, end),), name)
 
 
 # Enough for the distinct answers of some hundred groups in flight.  The model chooses the
@@ -194,19 +190,18 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 class Form:
-    """One answer, read.
+    """One answer, read; what it has none of is None.
 
     Attributes:
         text: canonical spelling, with a percent sign taken off.
-        percent: a percent sign was there.
-        value: the value of a closed expression, None where it is none.
-        words: plain words, lower case, brackets taken off; None where it is something else.
+        value: the value of a closed expression.
+        words: plain words, lower case, brackets taken off.
         brackets: the two characters around ``parts``; "" for a bare list; the shape of a
             matrix, as ``2x3``, whose parts are its elements row by row.
-        parts: the elements of a tuple, interval, set or list, None for a single thing.
+        parts: the elements of a tuple, interval, set or list.
         left: canonical left side of an equation ``left = right``.
-        residue: number and modulus (1 or more) of ``3\\pmod{5}``, None where it is none.
-        right: the right side (after the last sign), None where there is no equation.
+        residue: number and modulus (1 or more) of ``3\\pmod{5}``.
+        right: the right side of an equation, after its last sign.
     """
 
     # Most answers are numbers: what they do not have costs nothing to make.
@@ -218,7 +213,8 @@ class Form:
     left: str = ""
     right: Form | None = None
     residue: tuple[int, int] | None = None
-    # None until asked for, then the one that was read.
+    # None until asked for, then the one that was read.  No cached_property: its lock might be
+    # held by another thread when the process is forked.
     _quotient: tuple[Quotient | None] | None = None
     _region: tuple[Region | None] | None = None
 
@@ -230,14 +226,14 @@ class Form:
 
     @property
     def quotient(self) -> Quotient | None:
-        """The answer as an exact quotient, read when it is first asked for; None if none."""
+        """The answer as an exact quotient, read when it is first asked for."""
         if self._quotient is None:
             self._quotient = (exact_quotient(self.text),)
         return self._quotient[0]
 
     @property
     def region(self) -> Region | None:
-        """The answer as a set of real numbers, read when it is first asked for; None if none."""
+        """The answer as a set of real numbers, read when it is first asked for."""
         if self._region is None:
             self._region = (read_region(self.text),)
         return self._region[0]
@@ -327,7 +323,9 @@ def _read(text: str, nesting: int) -> Form:
         form.parts = tuple(_read(part, nesting + 1) for part in parts if part)
     elif form.brackets in ("()", "[]", "{}") and not signs:
         # Brackets around one thing carry nothing: (5), [5], {5}; a set of one is its element.
-        return _unwrapped(text, form, nesting)
+        inner = _read(text, nesting + 1)
+        inner.percent = inner.percent or form.percent
+        return inner
     elif signs and not form.brackets:
         form.left = text[: signs[0][0]].strip()
         form.right = _read(text[signs[-1][1] :].strip(), nesting + 1)
@@ -368,12 +366,6 @@ def _both_signs(text: str) -> list[str]:
     return [f"{before}{sign}{after}".removeprefix("+") for sign in "+-"]
 
 
-def _unwrapped(text: str, form: Form, nesting: int) -> Form:
-    inner = _read(text, nesting + 1)
-    inner.percent = inner.percent or form.percent
-    return inner
-
-
 def _read_number(form: Form, text: str) -> bool:
     if _INTEGER.fullmatch(text):
         form.value = Value(int(text), False, 1.0)
@@ -402,16 +394,12 @@ def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
 
 def _without_outer_brackets(form: Form, text: str) -> str:
     """Take off brackets that enclose all of ``text`` and note them in the form."""
-    if text.startswith("\\{") and text.endswith("\\}"):
-        inner, pair = text[2:-2], "{}"
-    elif text[:1] in _OPEN and text[-1:] in _CLOSE and text[:1]:
-        inner, pair = text[1:-1], text[0] + text[-1]
-    else:
+    width = 2 if text.startswith("\\{") and text.endswith("\\}") else 1
+    first, last = text[width - 1 : width], text[-1:]
+    if not text or first not in _OPEN or last not in _CLOSE or not _encloses(text):
         return text
-    if not _encloses(text):
-        return text
-    form.brackets = pair
-    return inner.strip()
+    form.brackets = first + last
+    return text[width:-width].strip()
 
 
 def _encloses(text: str) -> bool:
@@ -594,8 +582,7 @@ def _compare_values(gold: Form, answer: Form) -> Outcome:
 
 def _hundredth(value: Value) -> Value:
     number = value.number
-    part = number / 100 if isinstance(number, float) else Fraction(number) / 100
-    return Value(part, value.decimal, value.scale)
+    return value._replace(number=(number if isinstance(number, float) else Fraction(number)) / 100)
 
 
 def _compare_numbers(a: Value, b: Value) -> Outcome:

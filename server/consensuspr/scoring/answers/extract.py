@@ -183,13 +183,13 @@ def _plain_last_box(response: str | bytes) -> str:
         window = response[start : start + _PLAIN_CHARS].decode("utf-8", "replace")
     text, brace, _ = window.partition("}")
     if "{" in text:
-        close = _closing_brace(window)
+        close = closing_brace(window)
         text, brace = window[:close], window[close : close + 1]
     escaped = "\\" in text and ("\\{" in text or "\\}" in text + brace)
     return "" if not brace or escaped else text.strip()
 
 
-def _closing_brace(text: str) -> int:
+def closing_brace(text: str) -> int:
     """Return where the brace closes that stands open at the start, the length if nowhere."""
     close, closed = text.find("}"), 1
     while close >= 0 and text.count("{", 0, close) >= closed:

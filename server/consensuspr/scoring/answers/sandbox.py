@@ -34,7 +34,6 @@ import re
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -184,9 +183,7 @@ def _large_powers(text: str, pairs: dict[int, int]) -> bool:
             if len(tower) > _MAX_TOWER:
                 return True
         size = _size("^(".join(f"({part})" for part in tower) + ")" * (len(tower) - 1))
-        if size == math.inf:
-            return True
-        if size * _base_bits(text, found.start(), pairs) > MAX_POWER_BITS:
+        if size == math.inf or size * _base_bits(text, found.start(), pairs) > MAX_POWER_BITS:
             return True
     return False
 
@@ -210,28 +207,22 @@ def _size_before(text: str, position: int, pairs: dict[int, int]) -> float:
 
 
 def _large_factorials(text: str, pairs: dict[int, int]) -> bool:
-    for found in re.finditer("!", text):
-        position = found.start()
-        if text[position - 1 : position] == "!":
-            return True  # (n!)! written n!!; sane answers do not contain either
-        if _size_before(text, position, pairs) > MAX_FACTORIAL:
-            return True
-    return False
+    # (n!)! is written n!!, too; sane answers contain neither.
+    return "!!" in text or any(
+        _size_before(text, found.start(), pairs) > MAX_FACTORIAL for found in re.finditer("!", text)
+    )
 
 
 def _large_binomials(text: str, pairs: dict[int, int]) -> bool:
+    parts: list[str] = []
     for found in _BINOMIAL.finditer(text):
         top, end = _operand(text, found.end(), pairs)
-        bottom, _ = _operand(text, end, pairs)
-        if _size(top) > MAX_BINOMIAL or _size(bottom) > MAX_BINOMIAL:
-            return True
+        parts += [top, _operand(text, end, pairs)[0]]
     for found in _CHOOSE.finditer(text):
         before = text[max(0, found.start() - _CHOOSE_CHARS) : found.start()]
         after = text[found.end() : found.end() + _CHOOSE_CHARS]
-        for part in (before.rpartition("{")[2], after.partition("}")[0]):
-            if _size(part) > MAX_BINOMIAL:
-                return True
-    return False
+        parts += [before.rpartition("{")[2], after.partition("}")[0]]
+    return any(_size(part) > MAX_BINOMIAL for part in parts)
 
 
 def _long_sums(text: str, pairs: dict[int, int]) -> bool:
@@ -249,16 +240,13 @@ def _long_sums(text: str, pairs: dict[int, int]) -> bool:
 
 
 def _large_determinants(text: str) -> bool:
-    if _DETERMINANT.search(text) is None:
-        return False
-    for found in _MATRIX.finditer(text):
-        columns = max(row.count("&") for row in found[2].split("\\\\")) + 1
-        if columns > MAX_SYMBOLIC_DETERMINANT and _LETTER.search(found[2]):
-            return True
-    return False
+    return _DETERMINANT.search(text) is not None and any(
+        max(row.count("&") for row in found[2].split("\\\\")) >= MAX_SYMBOLIC_DETERMINANT
+        and _LETTER.search(found[2])
+        for found in _MATRIX.finditer(text)
+    )
 
 
-_NUMBER = struct.Struct(">i")
 # Loading SymPy takes a second; on a cold network file system it can take many.
 START_TIMEOUT_S = 60.0
 # The template only forks and waits; where it does not answer, it is not there any more.
@@ -393,7 +381,7 @@ class Template:
         try:
             socket.send_fds(control, [b"F"], [connection.fileno()])
             return self._reply(control)
-        except (OSError, TemplateGone):
+        except (OSError, FrameTimeout, FrameClosed):
             self._stop()
             return 0
 
@@ -407,9 +395,9 @@ class Template:
             if self._control is None:
                 raise TemplateGone
             try:
-                self._control.sendall(b"K" + _NUMBER.pack(pid))
+                self._control.sendall(b"K%d" % pid)
                 return self._reply(self._control)
-            except OSError as error:
+            except (OSError, FrameTimeout, FrameClosed) as error:
                 # A late reply would be taken for the next one's.
                 self._stop()
                 raise TemplateGone from error
@@ -427,15 +415,7 @@ class Template:
         self._lock = threading.Lock()
 
     def _reply(self, control: socket.socket) -> int:
-        control.settimeout(_CONTROL_TIMEOUT_S)
-        reply = b""
-        while len(reply) < _NUMBER.size:
-            part = control.recv(_NUMBER.size - len(reply))
-            if not part:
-                raise TemplateGone
-            reply += part
-        number: int = _NUMBER.unpack(reply)[0]
-        return number
+        return int(receive_frame(control, _CONTROL_TIMEOUT_S)["reply"])
 
     def _running(self) -> socket.socket:
         if self._control is not None:
@@ -485,9 +465,7 @@ class Template:
             raise VerifierUnavailable(
                 f"the answer workers cannot load math-verify and SymPy: {hello['error']}"
             )
-        self._check_headroom(int(hello["ready"]))
-
-    def _check_headroom(self, used_bytes: int) -> None:
+        used_bytes = int(hello["ready"])
         if used_bytes + _MIN_HEADROOM_BYTES > self._memory_limit_bytes:
             self._stop()
             raise VerifierUnavailable(

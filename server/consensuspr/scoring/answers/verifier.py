@@ -38,6 +38,7 @@ from consensuspr.scoring.answers.extract import (
     Extracted,
     answer_in_prose,
     clip_tail,
+    closing_brace,
     extract_auto,
     extract_boxed,
     extract_boxed_run,
@@ -543,10 +544,11 @@ def verify_dapo(ground_truth: str, response: str | bytes) -> Verdict:
     answer = normalize_answer(lines[-1]) if lines else _INVALID
     if answer != _INVALID:
         return decided(answer == _comparable(ground_truth), answer, "dapo")
-    boxed = _last_closed_box(tail[-_BOX_TAIL_CHARS:])
-    if boxed is None:
+    _, box, rest = tail[-_BOX_TAIL_CHARS:].rpartition("\\boxed{")
+    end = closing_brace(rest)
+    if not box or end == len(rest):
         return NO_ANSWER
-    return decided(boxed == ground_truth, boxed, "dapo-boxed")
+    return decided(rest[:end] == ground_truth, rest[:end], "dapo-boxed")
 
 
 def normalize_answer(text: str) -> str:
@@ -572,18 +574,3 @@ def _short_dapo_truth(ground_truth: str) -> str:
 def _comparable(ground_truth: str) -> str | None:
     # The rewrites take quadratic time at worst, and nothing so long equals a clipped answer.
     return _short_dapo_truth(ground_truth) if len(ground_truth) <= _MAX_TRUTH_CHARS else None
-
-
-def _last_closed_box(text: str) -> str | None:
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    depth = 0
-    for position in range(start, len(text)):
-        if text[position] == "{":
-            depth += 1
-        elif text[position] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 7 : position]
-    return None

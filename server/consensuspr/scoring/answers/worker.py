@@ -12,12 +12,12 @@ computing when even that fails is ended by its CPU limit.  All of them ignore SI
 SIGTERM: a terminal or service manager speaks to the server, and the server to them.
 
 Control protocol, one request at a time: ``F`` with a socket attached asks for a worker on
-that socket, answered by its process id (0: the fork failed); ``K`` and a process id asks
-for a kill and a wait, answered by the wait status.  All numbers are signed 32 bit, big
-endian.
+that socket, answered by its process id (0: the fork failed); ``K`` and a process id in decimal
+asks for a kill and a wait, answered by the wait status.
 
-Workers are asked in frames: four bytes of length (big endian), then JSON.  JSON and not pickle:
-one side has read model text and is not trusted with the other side's interpreter.
+Answers are frames, and so is all that workers are asked: four bytes of length (big endian), then
+JSON.  JSON and not pickle: one side has read model text and is not trusted with the other side's
+interpreter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-_NUMBER = struct.Struct(">i")
 _PR_SET_PDEATHSIG = 1
 # CPU seconds beyond the budget before the kernel ends a worker that nobody watches.
 _ORPHAN_CPU_S = 2
@@ -45,6 +44,8 @@ _ORPHAN_CPU_S = 2
 # math-verify turns any exception, MemoryError included, into "not equal".
 _MEMORY_DOUBT = 0.5
 _LENGTH = struct.Struct(">I")
+# The letter of a request and a process id.
+_REQUEST_BYTES = 16
 # A task carries two answers and a clipped tail; a reply one word.
 MAX_FRAME_BYTES = 1 << 20
 
@@ -134,21 +135,21 @@ def _serve_forks(control: socket.socket, memory_limit_bytes: int) -> NoReturn:
     workers: set[int] = set()
     control.setblocking(True)
     while True:
-        request, sockets, _, _ = socket.recv_fds(control, 1 + _NUMBER.size, 1)
+        request, sockets, _, _ = socket.recv_fds(control, _REQUEST_BYTES, 1)
         if request[:1] == b"F" and sockets:
             reply = _fork_worker(control, sockets[0], memory_limit_bytes)
             if reply:
                 workers.add(reply)
-        elif request[:1] == b"K" and len(request) == 1 + _NUMBER.size:
-            (pid,) = _NUMBER.unpack(request[1:])
+        elif request[:1] == b"K":
+            pid = int(request[1:])
             reply = _end_worker(pid) if pid in workers else 0
             workers.discard(pid)
         else:  # end of the socket: the pool is closed or its process is gone
             for pid in workers:
                 _end_worker(pid)
             os._exit(0)
-        with contextlib.suppress(OSError):
-            control.sendall(_NUMBER.pack(reply))
+        with contextlib.suppress(FrameClosed):
+            send_frame(control, {"reply": reply})
 
 
 def _fork_worker(control: socket.socket, connection_fd: int, memory_limit_bytes: int) -> int:
