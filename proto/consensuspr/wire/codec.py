@@ -359,9 +359,7 @@ def encode_score(
         num_nodes=score.num_nodes,
         num_matched=score.num_matched,
         matched=score.matched,
-        spans=None
-        if score.spans is None
-        else [pb.NodeSpan(span=_encode_span(s)) for s in score.spans],
+        spans=[pb.NodeSpan(span=_encode_span(span)) for span in score.spans or ()],
         message=valid_text(score.message),
         answer_method=score.answer_method,
         answer=None if score.answer is None else valid_text(score.answer),

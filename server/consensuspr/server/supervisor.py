@@ -369,16 +369,17 @@ class _MetricsEndpoint:
             "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
         )
         self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
+        self._server: Any
         try:
-            server, thread = start_http_server(address.port, addr=address.host, registry=registry)
+            self._server, self._thread = start_http_server(
+                address.port, addr=address.host, registry=registry
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise ConsensusPRError(
                     f"metrics address {address} is in use by another process"
                 ) from None
             raise InputError(f"cannot serve metrics on {address}: {error}") from None
-        self._server: Any = server
-        self._thread = thread
         host, port = self._server.server_address[:2]
         self.address = Address(host, port)
 
