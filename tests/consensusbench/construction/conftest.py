@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from consensusbench.construction import BuildJob, BuildProgress, OutputPaths
+from consensusbench.construction import BuildJob, BuildProgress, BuildReport, OutputPaths, build
 
 if TYPE_CHECKING:
     from tests.consensusbench.construction.construction_toys import (
@@ -46,9 +47,11 @@ if not TYPE_CHECKING:
 MODELS = ("ada", "bea", "cyd")
 
 
-@pytest.fixture(autouse=True)
-def _workers_find_the_toys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(HERE))
+@pytest.fixture(autouse=True, scope="module")
+def _workers_find_the_toys() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        yield
 
 
 def problem_row(number: int, **changes: Any) -> dict[str, Any]:
@@ -78,21 +81,6 @@ def rollout_row(number: int, model: str, sample: int = 0, **changes: Any) -> dic
     }
 
 
-def many(problems: int, samples: int = 2) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return problems and their rollouts, of every third one some that are wrong."""
-    rows = [problem_row(number) for number in range(1, problems + 1)]
-    rollouts = [
-        rollout_row(number, model, sample)
-        for number in range(1, problems + 1)
-        for model in MODELS
-        for sample in range(samples)
-    ]
-    for row in rollouts[:: 3 * samples]:
-        row["response"] = row["response"].rpartition("\\boxed")[0] + "\\boxed{0}"
-        row["correct"] = False
-    return rows, rollouts
-
-
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     """Write rows as JSON lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -113,43 +101,92 @@ def outputs(folder: Path, name: str = "dataset") -> OutputPaths:
     )
 
 
-def job(folder: Path, *rollouts: Path, **changes: Any) -> BuildJob:
-    """Return a build with the toys, with some of its parts changed."""
-    parts: dict[str, Any] = {
-        "paths": outputs(folder),
-        "extractor": ToyExtractor(),
-        "refiner": ToyRefiner(),
-    }
-    return BuildJob(rollouts, **(parts | changes))
+@dataclass
+class Toys:
+    """The rows of a build with the toys, and the folder that holds its files and outputs.
 
+    Attributes:
+        problems: rows of the file of problems.
+        rollouts: rows of the file of rollouts.
+    """
 
-def job_of(
-    folder: Path, problems: list[dict[str, Any]], rollouts: list[dict[str, Any]], **changes: Any
-) -> BuildJob:
-    """Return a build of some rows, which are written into the folder."""
-    path = write_rows(folder / "problems.jsonl", problems)
-    return job(folder, write_rows(folder / "rollouts.jsonl", rollouts), problems=path, **changes)
+    folder: Path
+    problems: list[dict[str, Any]]
+    rollouts: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, folder: Path, problems: int, samples: int = 2) -> Self:
+        """Return so many problems with rollouts of three models, of every third one a wrong one."""
+        numbers = range(1, problems + 1)
+        rollouts = [
+            rollout_row(number, model, sample)
+            for number in numbers
+            for model in MODELS
+            for sample in range(samples)
+        ]
+        for row in rollouts[:: 3 * samples]:
+            row["response"] = row["response"].rpartition("\\boxed")[0] + "\\boxed{0}"
+            row["correct"] = False
+        return cls(folder, [problem_row(number) for number in numbers], rollouts)
+
+    def at(self, name: str) -> Self:
+        """Return the same rows in a new folder within this one."""
+        folder = self.folder / name
+        folder.mkdir()
+        return replace(self, folder=folder)
+
+    def write(self) -> tuple[Path, Path]:
+        """Write the rows; return the files of problems and of rollouts."""
+        return (
+            write_rows(self.folder / "problems.jsonl", self.problems),
+            write_rows(self.folder / "rollouts.jsonl", self.rollouts),
+        )
+
+    def job(self, **changes: Any) -> BuildJob:
+        """Write the rows and return the build of them, with some of its parts changed."""
+        problems, rollouts = self.write()
+        parts: dict[str, Any] = {
+            "rollouts": (rollouts,),
+            "problems": problems,
+            "paths": outputs(self.folder),
+            "extractor": ToyExtractor(),
+            "refiner": ToyRefiner(),
+        }
+        return BuildJob(**(parts | changes))
+
+    def build(self, listener: BuildProgress | None = None, **changes: Any) -> BuildReport:
+        """Build, with some parts changed."""
+        return build(self.job(**changes), listener)
+
+    def path(self, name: str = "dataset") -> Path:
+        """Return one of the files of rows."""
+        return self.folder / f"{name}.jsonl"
+
+    def rows(self, name: str = "dataset") -> list[dict[str, Any]]:
+        """Return the rows of an output."""
+        return read_rows(self.path(name))
+
+    def made(self) -> dict[str, Any]:
+        """Return how the first problem of the dataset was made."""
+        made: dict[str, Any] = self.rows()[0]["metadata"]["construction"]
+        return made
+
+    def excluded(self) -> list[dict[str, Any]]:
+        """Return the problems that the audit names."""
+        return [row for row in self.rows("dataset.audit") if row["what"] == "problem"]
+
+    def name_problems(self) -> None:
+        """Let the rollouts name problem, ground truth and source themselves."""
+        known = {row["problem_id"]: row for row in self.problems}
+        for row in self.rollouts:
+            problem = known[row["problem_id"]]
+            row |= {key: problem[key] for key in ("problem", "ground_truth", "data_source")}
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Six problems and their rollouts: paths of both files."""
-    problems, rollouts = many(6)
-    return (
-        write_rows(tmp_path / "problems.jsonl", problems),
-        write_rows(tmp_path / "rollouts.jsonl", rollouts),
-    )
-
-
-def with_columns(rollouts: Path, problems: Path) -> Path:
-    """Return rollouts whose rows name problem, ground truth and source themselves."""
-    known = {row["problem_id"]: row for row in read_rows(problems)}
-    rows = [
-        row
-        | {key: known[row["problem_id"]][key] for key in ("problem", "ground_truth", "data_source")}
-        for row in read_rows(rollouts)
-    ]
-    return write_rows(rollouts.with_name("with_columns.jsonl"), rows)
+def six(tmp_path: Path) -> Toys:
+    """Six problems and their rollouts."""
+    return Toys.of(tmp_path, 6)
 
 
 def written(paths: OutputPaths) -> list[bytes]:

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,10 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-ver
 pytest.importorskip("ray.data", reason="Ray Data is not installed: run make test-verl")
 
 from consensusbench.cli import main  # noqa: E402
-from consensusbench.construction import build  # noqa: E402
 from tests.consensusbench.construction.conftest import (  # noqa: E402
     HERE,
-    job,
-    many,
+    Toys,
     outputs,
-    write_rows,
     written,
 )
 from tests.ray_start import patiently  # noqa: E402
@@ -63,18 +59,14 @@ def cluster(repository: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_cluster_writes_the_same(tmp_path: Path) -> None:
-    problems, rollouts = many(50)
-    problems[3]["problem"] = "SPIN"
-    problems[4]["ground_truth"] = "0"
-    problems[5]["problem"] = "CRASH"
-    paths = (write_rows(tmp_path / "r.jsonl", rollouts), write_rows(tmp_path / "p.jsonl", problems))
-    reports = []
-    for engine in ("local", "ray"):
-        folder = tmp_path / engine
-        folder.mkdir()
-        work: dict[str, Any] = {"engine": engine, "workers": 2, "time_limit_s": 0.5}
-        made = job(folder, paths[0], problems=paths[1], on_error="skip", **work)
-        reports.append(build(made))
+    toys = Toys.of(tmp_path, 50)
+    toys.problems[3]["problem"] = "SPIN"
+    toys.problems[4]["ground_truth"] = "0"
+    toys.problems[5]["problem"] = "CRASH"
+    reports = [
+        toys.at(engine).build(engine=engine, workers=2, time_limit_s=0.5, on_error="skip")
+        for engine in ("local", "ray")
+    ]
     assert written(outputs(tmp_path / "ray")) == written(outputs(tmp_path / "local"))
     assert reports[1].problems.to_json() == reports[0].problems.to_json()
     assert dict(reports[1].problems.excluded) == {"time_limit": 1, "few_correct": 1, "failed": 1}
@@ -82,11 +74,9 @@ def test_a_cluster_writes_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_the_command_runs_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    problems, rollouts = many(4)
-    command = [
-        "build", str(write_rows(tmp_path / "r.jsonl", rollouts)), "--json", "--no-progress",
-        "--problems", str(write_rows(tmp_path / "p.jsonl", problems)), "--min-nodes", "1",
-    ]  # fmt: skip
+    problems, rollouts = map(str, Toys.of(tmp_path, 4).write())
+    command = ["build", rollouts, "--problems", problems, "--min-nodes", "1"]
+    command += ["--json", "--no-progress"]
     said = {}
     for engine in ("local", "ray"):
         output = tmp_path / f"{engine}.jsonl"

@@ -17,20 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.construction import build
 from consensusbench.construction.store import RolloutSpool, SpooledRollout, sampling_records
 from consensuspr.errors import DataError
 from tests.consensusbench.conftest import journal_records
-from tests.consensusbench.construction.conftest import (
-    HERE,
-    Listener,
-    job,
-    many,
-    outputs,
-    read_rows,
-    write_rows,
-    written,
-)
+from tests.consensusbench.construction.conftest import HERE, Listener, Toys, outputs, written
 
 # Rollouts put on disk in any order come back by problem, each text once.
 
@@ -90,13 +80,11 @@ def test_an_empty_name_is_not_a_missing_one(tmp_path: Path) -> None:
 
 
 def test_what_lies_beside_rollouts_is_recorded(tmp_path: Path) -> None:
-    problems, rollouts = many(2)
-    path = write_rows(tmp_path / "r.jsonl", rollouts)
+    toys = Toys.of(tmp_path, 2)
     beside = {"prompt": "Solve {problem}", "per_problem": 5, "counts": {"rows": 12}}
-    (tmp_path / "r.jsonl.provenance.json").write_text(json.dumps(beside))
-    build(job(tmp_path, path, problems=write_rows(tmp_path / "p.jsonl", problems)))
-    [row, _] = read_rows(tmp_path / "dataset.jsonl")
-    assert row["metadata"]["construction"]["provenance"]["sampling"] == [
+    (tmp_path / "rollouts.jsonl.provenance.json").write_text(json.dumps(beside))
+    toys.build()
+    assert toys.made()["provenance"]["sampling"] == [
         {"prompt": "Solve {problem}", "per_problem": 5}
     ]
 
@@ -150,19 +138,18 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with problems and rollouts."""
-    problems, rollouts = many(PROBLEMS)
-    write_rows(tmp_path / "problems.jsonl", problems)
-    write_rows(tmp_path / "rollouts.jsonl", rollouts)
-    return tmp_path
+def toys(tmp_path: Path) -> Toys:
+    """Problems and rollouts, written into their folder."""
+    toys = Toys.of(tmp_path, PROBLEMS)
+    toys.write()
+    return toys
 
 
 @contextmanager
-def half_done(folder: Path, repository: Path) -> Iterator[subprocess.Popen[str]]:
+def running(repository: Path, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
     """Start a build in a process group of its own and wait until some problems are extracted."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder)],
+        [sys.executable, *command],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(repository), str(HERE), *sys.path])},
         start_new_session=True,
         stderr=subprocess.PIPE,
@@ -179,60 +166,58 @@ def half_done(folder: Path, repository: Path) -> Iterator[subprocess.Popen[str]]
         process.communicate()
 
 
+@pytest.fixture
+def half_done(toys: Toys, repository: Path) -> Iterator[subprocess.Popen[str]]:
+    """A build of the toys' folder that has some problems extracted."""
+    with running(repository, toys.folder, "-c", SCRIPT, str(toys.folder)) as process:
+        yield process
+
+
 def extracted(folder: Path) -> int:
     """Return how many problems the journal of a build holds."""
     journals = list((folder / "dataset.jsonl.partial").glob("extraction-*.journal"))
     return sum(len(journal_records(journal)) for journal in journals)
 
 
-def test_a_killed_build_goes_on_where_it_was(folder: Path, repository: Path) -> None:
-    with half_done(folder, repository) as process:
-        process.kill()
-        process.wait()
-    assert not any(path.exists() for path in outputs(folder).all())
-    left = extracted(folder)
+def test_a_killed_build_goes_on_where_it_was_and_leaves_no_worker(
+    toys: Toys, half_done: subprocess.Popen[str]
+) -> None:
+    workers = children(half_done.pid)
+    assert workers
+    half_done.kill()
+    half_done.wait()
+    until = time.monotonic() + 30
+    while any(map(alive, workers)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+    assert not any(path.exists() for path in outputs(toys.folder).all())
+    left = extracted(toys.folder)
     assert 5 <= left < PROBLEMS
     # The version before this one gave its journals another name.
     for journal in (folder / "dataset.jsonl.partial").glob("extraction-*"):
         journal.rename(str(journal).replace(".journal", ".jsonl"))
 
     listener = Listener()
-    report = build(
-        job(folder, folder / "rollouts.jsonl", problems=folder / "problems.jsonl"), listener
-    )
+    report = toys.build(listener)
     assert listener.notes == [f"an earlier run left {left} extracted problems; going on"]
     assert report.resumed == left
-    assert not (folder / "dataset.jsonl.partial").exists()
-    clean = folder / "clean"
-    clean.mkdir()
-    build(job(clean, folder / "rollouts.jsonl", problems=folder / "problems.jsonl"))
-    assert written(outputs(folder)) == written(outputs(clean))
-
-
-def test_workers_end_with_a_killed_build(folder: Path, repository: Path) -> None:
-    with half_done(folder, repository) as process:
-        workers = children(process.pid)
-        assert workers
-        process.kill()
-        process.wait()
-        until = time.monotonic() + 30
-        while any(map(alive, workers)) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert not any(map(alive, workers))
+    assert not (toys.folder / "dataset.jsonl.partial").exists()
+    clean = toys.at("clean")
+    clean.build()
+    assert written(outputs(toys.folder)) == written(outputs(clean.folder))
 
 
 def test_an_interrupt_keeps_what_is_done_and_leaves_no_worker(
-    folder: Path, repository: Path
+    toys: Toys, half_done: subprocess.Popen[str]
 ) -> None:
-    with half_done(folder, repository) as process:
-        workers = children(process.pid)
-        # As a terminal does: to the whole group.
-        os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+    workers = children(half_done.pid)
+    # As a terminal does: to the whole group.
+    os.killpg(half_done.pid, signal.SIGINT)
+    _, said = half_done.communicate(timeout=30)
     assert "KeyboardInterrupt" in said and said.count("Traceback") == 1
     assert not any(map(alive, workers))
-    assert not any(path.exists() for path in outputs(folder).all())
-    assert extracted(folder) >= 5
+    assert not any(path.exists() for path in outputs(toys.folder).all())
+    assert extracted(toys.folder) >= 5
 
 
 def children(pid: int) -> list[int]:
@@ -255,30 +240,14 @@ def alive(pid: int) -> bool:
 
 
 def test_an_interrupted_command_says_how_it_goes_on(tmp_path: Path, repository: Path) -> None:
-    problems, rollouts = many(1500)
+    problems, rollouts = map(str, Toys.of(tmp_path, 1500).write())
     command = [
-        sys.executable, "-m", "consensusbench.cli", "build",
-        str(write_rows(tmp_path / "rollouts.jsonl", rollouts)), "--no-progress",
-        "--problems", str(write_rows(tmp_path / "problems.jsonl", problems)),
+        "-m", "consensusbench.cli", "build", rollouts, "--no-progress", "--problems", problems,
         "--output", str(tmp_path / "dataset.jsonl"),
     ]  # fmt: skip
-    path = os.pathsep.join([str(repository), *sys.path])
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        while extracted(tmp_path) < 5:
-            assert process.poll() is None
-            time.sleep(0.02)
+    with running(repository, tmp_path, *command) as process:
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 130
     assert said.splitlines()[0] == "what is extracted is kept; the same command goes on from there"
     assert "Traceback" not in said
