@@ -17,6 +17,7 @@ from consensuspr.core import normalize
 from consensuspr.scoring import DatasetIndex
 from consensuspr.settings import all_settings
 from tests.consensusbench.construction.conftest import read_rows, write_rows
+from tests.consensusbench.extraction.conftest import node, reply_text
 from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
 
 MODELS = ("ada", "bea", "cyd", "dot")
@@ -28,9 +29,14 @@ WORDINGS = (
 )
 
 
+def sizes(number: int) -> tuple[int, int, int]:
+    """Return boxes, pens in each, and days."""
+    return 11 + number, 14 + 2 * number, 5 + number % 3
+
+
 def shop(number: int) -> dict[str, Any]:
     """Return a problem about a shop of its own."""
-    a, b, c = 11 + number, 14 + 2 * number, 5 + number % 3
+    a, b, c = sizes(number)
     text = f"A shop packs {a} boxes of {b} pens each day. How many pens does it pack in {c} days?"
     return {
         "problem_id": f"shop-{number}",
@@ -43,20 +49,17 @@ def shop(number: int) -> dict[str, Any]:
 
 def solutions(number: int) -> list[dict[str, Any]]:
     """Return a rollout of each model, the last of them wrong."""
-    a, b, c = 11 + number, 14 + 2 * number, 5 + number % 3
-    rows = []
-    for model, wording in zip(MODELS, WORDINGS, strict=True):
-        text = wording.format(a=a, b=b, c=c, ab=a * b, abc=a * b * c)
-        answer = a * b * c + (model == "dot")
-        rows.append(
-            {
-                "problem_id": f"shop-{number}",
-                "model": model,
-                "rollout_id": f"{model}-{number}",
-                "response": f"{text}\nAnswer: {answer}",
-            }
-        )
-    return rows
+    a, b, c = sizes(number)
+    return [
+        {
+            "problem_id": f"shop-{number}",
+            "model": model,
+            "rollout_id": f"{model}-{number}",
+            "response": wording.format(a=a, b=b, c=c, ab=a * b, abc=a * b * c)
+            + f"\nAnswer: {a * b * c + (model == 'dot')}",
+        }
+        for model, wording in zip(MODELS, WORDINGS, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -144,19 +147,10 @@ def test_extract_and_refine_make_what_build_makes(
 def reply(asked: Asked) -> Say:
     """Return nodes for the problem that a prompt is about."""
     for number in range(8):
-        a, b, c = 11 + number, 14 + 2 * number, 5 + number % 3
+        a, b, c = sizes(number)
         if f"packs {a} boxes" in asked.prompt:
-            nodes = [
-                {
-                    "label": text,
-                    "type": "equation",
-                    "expressions": [text],
-                    "rewritten": [],
-                    "solutions": [1, 2, 3],
-                }
-                for text in (f"{a} * {b} = {a * b}", f"{a * b} * {c} = {a * b * c}", "1+1=2")
-            ]
-            return Say(json.dumps({"nodes": nodes}))
+            texts = (f"{a} * {b} = {a * b}", f"{a * b} * {c} = {a * b * c}", "1+1=2")
+            return Say(reply_text(*map(node, texts)))
     raise AssertionError(asked.prompt)
 
 
@@ -203,89 +197,53 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["build"], "Missing argument 'ROLLOUTS'"),
-        (["build", "r.jsonl"], "Missing option '--output'"),
-        (["build", "r.jsonl", "--output", "d.jsonl"], "r.jsonl: no such file"),
-        (["refine", "c.jsonl", "--output", "d.jsonl"], "c.jsonl: no such file"),
+        ("build", "Missing argument 'ROLLOUTS'"),
+        ("build r.jsonl", "Missing option '--output'"),
+        ("build r.jsonl --output d.jsonl", "r.jsonl: no such file"),
+        ("refine c.jsonl --output d.jsonl", "c.jsonl: no such file"),
+        ("extract r.jsonl --output no/such/c.jsonl", "no/such does not exist: make it first"),
         (
-            ["extract", "r.jsonl", "--output", "no/such/c.jsonl"],
-            "no/such does not exist: make it first",
-        ),
-        (
-            ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "many"],
+            "build r.jsonl --output d --rollouts-per-problem many",
             "(--rollouts-per-problem): must be a number or all, got 'many'",
         ),
         (
-            ["build", "r.jsonl", "--output", "d", "--rollouts-per-problem", "2"],
+            "build r.jsonl --output d --rollouts-per-problem 2",
             "selection: min_rollouts must be from 1 to 2, the rollouts_per_problem, got 3",
         ),
+        ("build r.jsonl --output d --min-share 2", "refine: min_share must be from 0 to 1, got 2"),
         (
-            ["build", "r.jsonl", "--output", "d", "--min-share", "2"],
-            "refine: min_share must be from 0 to 1, got 2",
-        ),
-        (
-            ["build", "r.jsonl", "--output", "d", "--trust-labels", "--answer-rule", "auto"],
+            "build r.jsonl --output d --trust-labels --answer-rule auto",
             "answer_rule is for verified answers, not for trust_labels",
         ),
-        (["build", "r.jsonl", "--output", "d", "--model", "m"], "--model is for --extractor llm"),
-        (["extract", "r.jsonl", "--output", "d", "--max-cost", "1"], "--max-cost is for --extr"),
-        (["build", "r.jsonl", "--output", "d", "--extractor", "llm"], "needs --model NAME"),
+        ("build r.jsonl --output d --model m", "--model is for --extractor llm"),
+        ("extract r.jsonl --output d --max-cost 1", "--max-cost is for --extr"),
+        ("build r.jsonl --output d --extractor llm", "needs --model NAME"),
         (
-            [
-                "extract",
-                "r.jsonl",
-                "--output",
-                "d",
-                "--extractor",
-                "llm",
-                "--model",
-                "m",
-                "--temperature",
-                "hot",
-            ],
+            "extract r.jsonl --output d --extractor llm --model m --temperature hot",
             "llm.temperature (--temperature): must be a number or server, got 'hot'",
         ),
         (
-            [
-                "extract",
-                "r.jsonl",
-                "--output",
-                "d",
-                "--extractor",
-                "llm",
-                "--model",
-                "m",
-                "--max-cost",
-                "1",
-            ],
+            "extract r.jsonl --output d --extractor llm --model m --max-cost 1",
             "--max-cost needs --price-in and --price-out",
         ),
-        (
-            ["build", "r.jsonl", "--output", "d", "--engine", "ray", "--workers", "2"],
-            "--workers is for this machine",
-        ),
-        (["build", "r.jsonl", "--output", "d", "--workers", "0"], "workers must be 1 or more"),
-        (["build", "r.jsonl", "--output", "d", "--time-limit", "0"], "from 0.01 to 86400 seconds"),
+        ("build r.jsonl --output d --engine ray --workers 2", "--workers is for this machine"),
+        ("build r.jsonl --output d --workers 0", "workers must be 1 or more"),
+        ("build r.jsonl --output d --time-limit 0", "from 0.01 to 86400 seconds"),
     ],
 )
 def test_bad_usage_is_one_sentence_and_code_2(
-    arguments: list[str],
+    arguments: str,
     sentence: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main([*arguments, *(["--no-progress"] if len(arguments) > 2 else [])]) == 2
+    given = arguments.split()
+    assert main([*given, *(["--no-progress"] if len(given) > 2 else [])]) == 2
     [error] = capsys.readouterr().err.splitlines()
     assert error.startswith("consensusbench: error: ") and sentence in error
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("command", ["build", "extract", "refine"])
-def test_help_teaches_the_commands(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--help"]) == 0
-    assert f"consensusbench {command} " in capsys.readouterr().out
 
 
 def test_a_bad_input_leaves_no_journal_behind(
@@ -379,6 +337,8 @@ def test_every_setting_is_described_once_for_all_three_commands(
     assert [name for name, setting in known.items() if not setting.field.description] == []
     listed = set()
     for command in ("build", "extract", "refine"):
+        assert main([command, "--help"]) == 0
+        assert f"consensusbench {command} " in capsys.readouterr().out
         assert main([command, "--list-settings"]) == 0
         listed.add(capsys.readouterr().out)
     [text] = listed
