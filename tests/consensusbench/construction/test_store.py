@@ -194,7 +194,7 @@ def test_a_killed_build_goes_on_where_it_was_and_leaves_no_worker(
     left = extracted(toys.folder)
     assert 5 <= left < PROBLEMS
     # The version before this one gave its journals another name.
-    for journal in (folder / "dataset.jsonl.partial").glob("extraction-*"):
+    for journal in (toys.folder / "dataset.jsonl.partial").glob("extraction-*"):
         journal.rename(str(journal).replace(".journal", ".jsonl"))
 
     listener = Listener()
