@@ -1,0 +1,266 @@
+"""``validate``, ``stats`` and ``diagnose`` as a person types them, on real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensusbench.evaluation.scored import score_files
+from consensusbench.quality.diagnose import Reading, read_answers
+from consensuspr.errors import DataError
+from consensuspr.scoring.types import AnswerRule
+from tests.consensusbench.conftest import Run, WriteDataset, write_jsonl
+
+NODES = [
+    {"node_id": "n1", "expressions": ["12*4=48"], "derived": ["48=12*4", "4*12=48", "48=4*12"]},
+    {"node_id": "n2", "expressions": ["48-6=42"], "derived": ["42=48-6"], "is_final": True},
+]
+SOUND: dict[str, Any] = {
+    "problem_id": "p",
+    "data_source": "sums",
+    "problem": "A dozen boxes hold 4 eggs each; six break.",
+    "ground_truth": "42",
+    "nodes": NODES,
+    "split": "test",
+}
+WRONG = {"node_id": "x", "expressions": ["6*8=49"], "derived": []}
+FALSE = SOUND | {"problem_id": "q", "nodes": [NODES[1], WRONG]}
+RARE = {"node_id": "x", "expressions": ["a = 1/2"], "support": 1}
+
+
+def test_a_sound_dataset_passes(run: Run, write_dataset: WriteDataset) -> None:
+    code, out, _ = run("validate", write_dataset(SOUND), "--strict")
+    assert (code, out) == (0, "1 problem with 2 nodes: 0 errors, 0 warnings, 0 notes\n")
+
+
+def test_findings_are_a_table_and_a_line_each(run: Run, write_dataset: WriteDataset) -> None:
+    path = write_dataset(FALSE, *(SOUND | {"problem_id": f"s{n}", "nodes": []} for n in range(5)))
+    code, out, _ = run("validate", path, "--examples", "1")
+    lines = out.splitlines()
+    assert (code, lines[0].split()) == (1, ["Severity", "Finding", "Count"])
+    assert lines[1].split() == ["error", "false_equality", "1"]
+    [false] = [line for line in lines if "6*8=49" in line]
+    assert false.startswith(
+        "error    false_equality  problems.jsonl:1 problem 'q' node 'x': '6*8=49' is false"
+    )
+    assert [line.strip() for line in lines if "more" in line] == ["4 more no_nodes"]
+    assert lines[-1].startswith("6 problems with 2 nodes: 1 error, 5 warnings, ")
+
+
+def test_a_text_is_no_dataset(run: Run, tmp_path: Path) -> None:
+    path, output = tmp_path / "README.md", tmp_path / "found.jsonl"
+    path.write_text("# Sums\n\nTwo of them.\n", encoding="utf-8")
+    code, out, err = run("validate", path, "--output", output, "--no-progress")
+    [error] = err.splitlines()
+    assert f"{path}: is no dataset: none of its 2 lines is a row (the first is not JSON" in error
+    assert (code, out, output.exists()) == (2, "", False)
+
+
+def test_every_finding_is_a_row_of_the_output(
+    run: Run, write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    output = tmp_path / "found.jsonl"
+    path = write_dataset(*(FALSE | {"problem_id": f"q{n}"} for n in range(9)))
+    code, out, _ = run("validate", path, "--output", output, "--json")
+    said = json.loads(out)
+    written = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert (code, said["ok"], said["severities"]["error"]) == (1, False, 9)
+    assert sum(finding["count"] for finding in said["findings"]) == len(written)
+    assert written[0].keys() == {"severity", "code", "message", "line", "problem_id", "node_id"}
+    false = [row["problem_id"] for row in written if row["code"] == "false_equality"]
+    assert false == [f"q{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "codes", "summary"),
+    [([], (0, 1), "0 errors, 1 warning"), ([NODES[1], RARE], (0, 0), "0 errors, 0 warnings")],
+)
+def test_strict_fails_for_warnings_and_not_for_notes(
+    run: Run, write_dataset: WriteDataset, nodes: list[Any], codes: tuple[int, int], summary: str
+) -> None:
+    path = write_dataset(SOUND | {"nodes": nodes})
+    (plain, out, _), (strict, _, _) = run("validate", path), run("validate", path, "--strict")
+    assert (plain, strict) == codes and summary in out
+
+
+def test_bad_rows_are_findings_not_a_stop(run: Run, write_dataset: WriteDataset) -> None:
+    path = write_dataset({"problem_id": 5}, SOUND, {"problem_id": "z", "split": "dev"})
+    code, out, _ = run("validate", path)
+    assert code == 1
+    assert "problems.jsonl:1: problem_id must be a string, got 5" in out
+    assert "problems.jsonl:3 problem 'z': split must be train or test" in out
+    assert out.splitlines()[-1].startswith("1 problem with 2 nodes, 2 bad rows: 2 errors")
+
+
+def test_probes_and_rollouts_are_shown(run: Run, write_dataset: WriteDataset) -> None:
+    rollouts = write_dataset(
+        {"problem_id": "p", "response": "12*4=48, so 48-6=42 are left", "num_tokens": 14},
+        {"problem_id": "p", "response": "no idea"},
+        name="rollouts.jsonl",
+    )
+    code, out, _ = run("validate", write_dataset(SOUND), "--rollouts", rollouts, "--probes")
+    lines = out.splitlines()
+    assert code == 0
+    assert "1 problem with 2 nodes, 2 rollouts: 0 errors, 0 warnings, 0 notes" in lines
+    [echo] = [line.split() for line in lines if line.startswith("echo")]
+    assert echo[:4] == ["echo", "sums", "1", "0.00"]
+    [density] = [line.split() for line in lines if line.startswith("sums")]
+    assert density[1:3] == ["2", "50.00"]
+
+
+def test_a_bad_row_of_rollouts_stops_or_is_skipped(run: Run, write_dataset: WriteDataset) -> None:
+    rows = {"problem_id": "p"}, {"problem_id": "p", "response": ""}
+    rollouts = write_dataset(*rows, name="r.jsonl")
+    arguments = ["validate", write_dataset(SOUND), "--rollouts", rollouts]
+    code, _, err = run(*arguments)
+    assert code == 2 and "r.jsonl:1: response is missing" in err
+    assert run(*arguments, "--on-error", "skip")[0] == 0
+
+
+def test_stats_shows_the_composition(run: Run, write_dataset: WriteDataset, tmp_path: Path) -> None:
+    path = write_dataset(SOUND, FALSE, SOUND | {"problem_id": "e", "nodes": []})
+    csv, latex = tmp_path / "s.csv", tmp_path / "s.tex"
+    code, out, _ = run("stats", path, "--csv", csv, "--latex", latex)
+    lines = out.splitlines()
+    assert (code, lines[1].split()) == (0, ["sums", "2", "2.00", "4", "2", "(100.0", "%)", "1"])
+    [total] = [line.split()[:3] for line in lines if line.startswith("Total")]
+    assert total == ["Total", "(Test)", "2"]
+    assert csv.exists() and r"\toprule" in latex.read_text(encoding="utf-8")
+    assert json.loads(run("stats", path, "--json")[1])["overall"]["problems"] == 2
+
+
+EGGS: dict[str, Any] = {
+    "problem_id": "p",
+    "data_source": "sums",
+    "problem": "A dozen boxes hold 4 eggs each; six break, and half of the rest are sold.",
+    "ground_truth": "21",
+    "nodes": [
+        {"node_id": "all", "expressions": ["12*4=48"]},
+        {"node_id": "whole", "expressions": ["48-6=42"]},
+        {"node_id": "sold", "expressions": ["42/2=21"], "is_final": True},
+    ],
+}
+PATH = "There are 12*4=48 eggs, 48-6=42 of them whole"
+RESPONSES = {
+    "sound": f"{PATH}, and 42/2=21 are sold.\nAnswer: 21",
+    "sound2": f"{PATH}; half is 42/2=21, sold.\nAnswer: 21",
+    "format": f"{PATH}, so the half that was sold in the end is 21.",
+    "almost": f"{PATH}, and 42/3=14 are sold.\nAnswer: 14",
+    "direct": "Answer: 21",
+    "wrong": "I guess it is so.\nAnswer: 3",
+    "long": "Let me think again. " * 99 + PATH + "\nAnswer: 21",
+    "stranger": "Answer: 21",
+}
+CLASSES = {
+    "sound": "sound",
+    "sound2": "sound",
+    "format": "format_error",
+    "almost": "almost_correct",
+    "direct": "direct_answer",
+    "wrong": "wrong",
+    "long": "redundant_thinking",
+    "stranger": "unscored",
+}
+
+
+@pytest.fixture
+def files(write_dataset: WriteDataset) -> tuple[Path, Path]:
+    """A file of rollouts, one of a problem that is not there, and their dataset."""
+    rows = [
+        {"problem_id": "p", "model": "m", "rollout_id": name, "response": response}
+        for name, response in RESPONSES.items()
+    ]
+    rows[-1]["problem_id"] = "unheard-of"
+    return write_dataset(*rows, name="rollouts.jsonl"), write_dataset(EGGS)
+
+
+@pytest.fixture
+def diagnose(run: Run, files: tuple[Path, Path]) -> Run:
+    """Run ``diagnose`` on these files, with further arguments."""
+    return lambda *arguments: run("diagnose", files[0], "--dataset", files[1], *arguments)
+
+
+def test_rows_are_written_with_their_class(diagnose: Run, tmp_path: Path) -> None:
+    output = tmp_path / "diagnosed.jsonl"
+    code, out, _ = diagnose("--answer-rule", "dapo", "--output", output)
+    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert code == 0
+    assert {row["rollout_id"]: row["diagnosis"] for row in rows} == CLASSES
+    assert [row["response"] for row in rows] == list(RESPONSES.values())
+    assert all(row["diagnosis_reason"] for row in rows)
+    lines = out.splitlines()
+    assert lines[0].split()[:3] == ["Model", "Data", "source"]
+    [known] = [line.split() for line in lines if line.startswith("m ") and " sums " in line]
+    assert known[:5] == ["m", "sums", "7", "2", "(28.6"]
+
+
+def test_rule_auto_knows_no_format_errors_and_says_so(diagnose: Run) -> None:
+    said = json.loads(diagnose("--json")[1])
+    assert said["total"]["counts"]["format_error"] == 0
+    assert "--answer-rule dapo" in diagnose()[1]
+
+
+def test_examples_are_shown_with_their_hits(diagnose: Run) -> None:
+    arguments = ["--answer-rule", "dapo", "--examples", "1"]
+    lines = diagnose(*arguments)[1].splitlines()
+    place = next(at for at, line in enumerate(lines) if line.startswith("ALMOST CORRECT"))
+    assert "almost, problem p, m: wrong, with NCR 1.00" in lines[place]
+    assert lines[place + 1].startswith("There are ⟦₁12*4=48₁⟧ eggs, ⟦₂48-6=42₂⟧ of them whole")
+    assert "  node 3 not found: 42/2=21 (final answer)" in lines[place + 2 :]
+    assert "  answer '14', ground truth '21'" in lines[place + 2 :]
+    [example] = json.loads(diagnose(*arguments, "--json")[1])["examples"]["format_error"]
+    assert example["rollout_id"] == "format"
+
+
+def test_scored_rollouts_are_believed_and_read_leniently(
+    run: Run, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    row = {"problem_id": "p", "response": RESPONSES["format"], "acc": 0.0, "ncr": 2 / 3}
+    row |= {"status": "OK", "matched": [True, True, False], "spans": [[0, 5], [6, 9], None]}
+    scored = write_jsonl(tmp_path / "scored.jsonl", [row])
+    said = json.loads(run("diagnose", scored, "--dataset", files[1], "--json")[1])
+    assert said["total"]["counts"]["format_error"] == 1
+
+
+def test_answers_are_read_by_both_rules(files: tuple[Path, Path]) -> None:
+    scored = score_files(files[:1], files[1])
+    seen: list[int] = []
+    readings = read_answers(scored, AnswerRule.DAPO, progress=seen.append)
+    right, format_error, wrong = Reading(True, True), Reading(False, True), Reading(False, False)
+    assert readings[:6] == [right, right, format_error, wrong, right, wrong]
+    assert readings[7] == Reading(None, None)
+    assert seen == [8]
+
+
+def test_files_that_changed_in_between_are_told(files: tuple[Path, Path]) -> None:
+    rollouts, dataset = files
+    scored = score_files([rollouts], dataset)
+    text = rollouts.read_text(encoding="utf-8")
+    for changed in (text.replace("in the end", "at last"), text + text, text.splitlines()[0]):
+        rollouts.write_text(changed, encoding="utf-8")
+        with pytest.raises(DataError, match="has changed since its rollouts were scored"):
+            read_answers(scored, AnswerRule.DAPO)
+
+
+@pytest.mark.parametrize("way", ["file", "environment", "option"])
+def test_where_classes_begin_can_be_set(
+    way: str, diagnose: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "diagnose.toml"
+    config.write_text("[thresholds]\nalmost_hits = 3\n", encoding="utf-8")
+    if way == "environment":
+        monkeypatch.setenv("CONSENSUSBENCH_DIAGNOSE_THRESHOLDS_ALMOST_HITS", "3")
+    arguments: dict[str, list[object]]
+    arguments = {"file": ["--config", config], "option": ["--almost-hits", "3"]}
+    code, out, _ = diagnose(*arguments.get(way, []), "--json")
+    said = json.loads(out)
+    assert (code, said["thresholds"]["almost_hits"]) == (0, 3)
+    assert said["total"]["counts"]["almost_correct"] == 0
+
+
+def test_all_thresholds_are_listed(run: Run) -> None:
+    code, out, _ = run("diagnose", "--list-settings")
+    assert code == 0 and "# redundant_tail = 2.0" in out
