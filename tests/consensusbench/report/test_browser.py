@@ -55,9 +55,34 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, page: Path, fragment: str = "", width: int = 1200) -> None:
-        """Load a page afresh; logs of earlier pages are dropped."""
-        self.driver.set_window_size(width, 900)
+    def open(
+        self,
+        page: Path,
+        fragment: str = "",
+        *,
+        width: int | None = None,
+        scheme: str = "",
+        scripts: bool = True,
+    ) -> None:
+        """Load a page afresh; logs of earlier pages are dropped.
+
+        Args:
+            page: the file.
+            fragment: with its ``#``.
+            width: of the window, None for a wide one; below 500 it is a telephone's.
+            scheme: that the reader prefers, ``light`` or ``dark``.
+            scripts: whether the page's own run.
+        """
+        command = self.driver.execute_cdp_cmd
+        features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
+        command("Emulation.setEmulatedMedia", {"features": features})
+        command("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+        if width is None:
+            command("Emulation.clearDeviceMetricsOverride", {})
+        else:
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+            command("Emulation.setDeviceMetricsOverride", size)
+        self.driver.set_window_size(1200, 900)
         self.driver.get("about:blank")
         self.logs()
         self.driver.get(page.as_uri() + fragment)
@@ -134,6 +159,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         driver.quit()
 
 
+@pytest.fixture
+def ordinary(browser: Browser, ordinary_page: Written) -> Browser:
+    """The browser on the page about ordinary rollouts."""
+    browser.open(ordinary_page.path)
+    return browser
+
+
 @pytest.mark.parametrize("name", ["ordinary_page", "hostile_page"])
 def test_the_page_opens_without_a_fault_and_without_a_request(
     name: str, browser: Browser, request: pytest.FixtureRequest
@@ -160,25 +192,23 @@ def test_hostile_texts_do_nothing_and_can_be_read(browser: Browser, hostile_page
         assert hostile in text
 
 
-def test_the_policy_stops_a_script_that_got_in(browser: Browser, ordinary_page: Written) -> None:
+def test_the_policy_stops_a_script_that_got_in(ordinary: Browser) -> None:
     # What escaping prevents is done here by hand, to see the second line of defence hold.
-    browser.open(ordinary_page.path)
-    browser.run(
+    ordinary.run(
         "document.body.insertAdjacentHTML('beforeend',"
         ' \'<img src="https://example.org/x.png" onerror="window.owned=1">\');'
         "const script = document.createElement('script');"
         "script.textContent = 'window.owned=2';"
         "document.body.append(script);"
     )
-    assert browser.run("return window.owned") is None
-    faults, requests = browser.logs()
+    assert ordinary.run("return window.owned") is None
+    faults, requests = ordinary.logs()
     assert any("Content Security Policy" in fault for fault in faults)
     assert requests["https://example.org/x.png"] == "csp"
 
 
-def test_charts_are_drawn(browser: Browser, ordinary_page: Written) -> None:
-    browser.open(ordinary_page.path)
-    sizes = browser.run(
+def test_charts_are_drawn(ordinary: Browser) -> None:
+    sizes = ordinary.run(
         "return [...document.querySelectorAll('[data-scope=all] figure > svg')].map(svg => {"
         " const box = svg.getBoundingClientRect();"
         " const marks = [...svg.querySelectorAll('[data-tip]')];"
@@ -196,43 +226,41 @@ def test_charts_are_drawn(browser: Browser, ordinary_page: Written) -> None:
         "Signal inside groups",
     ]
     assert all(wide and high and marks for _, wide, high, marks in sizes)
-    fills = browser.run(
+    fills = ordinary.run(
         "return ['right', 'wrong'].map(side => getComputedStyle("
         "document.querySelector(`figure > svg .bar.${side}`)).stroke)"
     )
     assert len(set(fills)) == 2 and "none" not in fills
 
 
-def test_charts_can_be_seen_for_one_model(browser: Browser, ordinary_page: Written) -> None:
-    browser.open(ordinary_page.path)
+def test_charts_can_be_seen_for_one_model(ordinary: Browser) -> None:
     visible = (
         "return [...document.querySelectorAll('[data-scope] h3:first-child')]"
         ".filter(h => h.offsetParent !== null && h.parentElement.dataset.scope)"
         ".map(h => h.textContent)"
     )
-    assert browser.run(visible) == ["All models", "All models"]
-    browser.run(
+    assert ordinary.run(visible) == ["All models", "All models"]
+    ordinary.run(
         "const scope = document.querySelector('#scope');"
         "scope.value = [...scope.options].find(o => o.textContent === 'terse').value;"
         "scope.dispatchEvent(new Event('change'))"
     )
-    assert browser.run(visible) == ["terse", "terse"]
+    assert ordinary.run(visible) == ["terse", "terse"]
 
 
-def test_pointing_at_a_mark_tells_its_figures(browser: Browser, ordinary_page: Written) -> None:
+def test_pointing_at_a_mark_tells_its_figures(ordinary: Browser) -> None:
     from selenium.webdriver import ActionChains
 
-    browser.open(ordinary_page.path)
-    mark = browser.run(
+    mark = ordinary.run(
         "const mark = document.querySelector('#chart-all-ncr [data-tip]');"
         "mark.scrollIntoView({block: 'center'}); return mark"
     )
-    ActionChains(browser.driver).move_to_element(mark).perform()
-    tip = browser.run(
+    ActionChains(ordinary.driver).move_to_element(mark).perform()
+    tip = ordinary.run(
         "const tip = document.querySelector('#tip'); return [tip.hidden, tip.textContent]"
     )
     assert tip == [False, mark.get_attribute("data-tip")]
-    assert browser.logs()[0] == []
+    assert ordinary.logs()[0] == []
 
 
 @pytest.mark.parametrize(
@@ -251,24 +279,20 @@ def test_pointing_at_a_mark_tells_its_figures(browser: Browser, ordinary_page: W
         ({"words": "nowhere to be found"}, 0),
     ],
 )
-def test_filters_filter(
-    filters: dict[str, str], expected: int, browser: Browser, ordinary_page: Written
-) -> None:
-    browser.open(ordinary_page.path)
+def test_filters_filter(filters: dict[str, str], expected: int, ordinary: Browser) -> None:
     for name, value in filters.items():
-        browser.choose(name, value)
-    assert len(browser.shown()) == expected
-    status = browser.run("return document.querySelector('#shown').textContent")
+        ordinary.choose(name, value)
+    assert len(ordinary.shown()) == expected
+    status = ordinary.run("return document.querySelector('#shown').textContent")
     assert status == f"{expected} of 24 rollouts shown"
 
 
-def test_show_all_takes_the_filters_back(browser: Browser, ordinary_page: Written) -> None:
-    browser.open(ordinary_page.path)
-    browser.choose("side", "=wrong")
-    assert len(browser.shown()) == 12
-    browser.run("document.querySelector('#filters [type=reset]').click()")
-    browser.driver.execute_async_script("setTimeout(arguments[0], 20)")
-    assert len(browser.shown()) == 24
+def test_show_all_takes_the_filters_back(ordinary: Browser) -> None:
+    ordinary.choose("side", "=wrong")
+    assert len(ordinary.shown()) == 12
+    ordinary.run("document.querySelector('#filters [type=reset]').click()")
+    ordinary.driver.execute_async_script("setTimeout(arguments[0], 20)")
+    assert len(ordinary.shown()) == 24
 
 
 def test_a_link_opens_its_rollout_with_its_hits_marked(
@@ -300,19 +324,17 @@ def test_a_link_opens_its_rollout_with_its_hits_marked(
     assert nodes == ["n1 hit", "n2 hit", "n3 missed"]
 
 
-def test_a_link_wins_over_the_filters(browser: Browser, ordinary_page: Written) -> None:
-    browser.open(ordinary_page.path)
-    anchor = browser.run("return document.querySelector('details.rollout').id")
-    browser.choose("words", "nowhere to be found")
-    assert browser.shown() == []
-    browser.run("location.hash = arguments[0]", anchor)
-    browser.driver.execute_async_script("setTimeout(arguments[0], 50)")
-    assert len(browser.shown()) == 24
-    assert browser.run("return document.getElementById(arguments[0]).open", anchor)
+def test_a_link_wins_over_the_filters(ordinary: Browser) -> None:
+    anchor = ordinary.run("return document.querySelector('details.rollout').id")
+    ordinary.choose("words", "nowhere to be found")
+    assert ordinary.shown() == []
+    ordinary.run("location.hash = arguments[0]", anchor)
+    ordinary.driver.execute_async_script("setTimeout(arguments[0], 50)")
+    assert len(ordinary.shown()) == 24
+    assert ordinary.run("return document.getElementById(arguments[0]).open", anchor)
 
 
-def test_tables_sort_by_their_headings(browser: Browser, ordinary_page: Written) -> None:
-    browser.open(ordinary_page.path)
+def test_tables_sort_by_their_headings(ordinary: Browser) -> None:
     column = (
         "return [...document.querySelectorAll('section[aria-labelledby=problems] tbody tr')]"
         ".map(row => row.cells[0].textContent)"
@@ -322,40 +344,32 @@ def test_tables_sort_by_their_headings(browser: Browser, ordinary_page: Written)
         "return document.querySelector('section[aria-labelledby=problems] thead th').ariaSort"
     )
     names = [f"p{number}" for number in range(11, 17)]
-    assert browser.run(click) == "ascending"
-    assert browser.run(column) == names
-    assert browser.run(click) == "descending"
-    assert browser.run(column) == names[::-1]
+    assert ordinary.run(click) == "ascending"
+    assert ordinary.run(column) == names
+    assert ordinary.run(click) == "descending"
+    assert ordinary.run(column) == names[::-1]
 
 
-def test_everything_can_be_reached_and_opened_by_keyboard(
-    browser: Browser, ordinary_page: Written
-) -> None:
+def test_everything_can_be_reached_and_opened_by_keyboard(ordinary: Browser) -> None:
     from selenium.webdriver import ActionChains, Keys
 
-    browser.open(ordinary_page.path)
-    keys = ActionChains(browser.driver)
+    keys = ActionChains(ordinary.driver)
     keys.send_keys(Keys.TAB, Keys.ENTER).perform()
-    assert browser.run("return location.hash") == "#main"
-    browser.run("document.querySelector('#unfold').focus()")
-    ActionChains(browser.driver).send_keys(Keys.TAB, Keys.ENTER).perform()
-    assert browser.run("return document.querySelector('details.rollout').open")
+    assert ordinary.run("return location.hash") == "#main"
+    ordinary.run("document.querySelector('#unfold').focus()")
+    ActionChains(ordinary.driver).send_keys(Keys.TAB, Keys.ENTER).perform()
+    assert ordinary.run("return document.querySelector('details.rollout').open")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_classes_can_be_told_apart(scheme: str, browser: Browser, ordinary_page: Written) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    try:
-        browser.open(ordinary_page.path)
-        fills = browser.run(
-            "const context = document.createElement('canvas').getContext('2d');"
-            "return [...document.querySelectorAll('#chart-all-diagnosis .legend rect')].map(e => {"
-            " context.fillStyle = getComputedStyle(e).fill; context.fillRect(0, 0, 1, 1);"
-            " return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3) })"
-        )
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.open(ordinary_page.path, scheme=scheme)
+    fills = browser.run(
+        "const context = document.createElement('canvas').getContext('2d');"
+        "return [...document.querySelectorAll('#chart-all-diagnosis .legend rect')].map(e => {"
+        " context.fillStyle = getComputedStyle(e).fill; context.fillRect(0, 0, 1, 1);"
+        " return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3) })"
+    )
     assert len(fills) >= 6
     for one, other in combinations(fills, 2):
         assert math.dist(one, other) > 40, (one, other)
@@ -373,15 +387,10 @@ def test_a_table_of_some_rows_stands_whole(browser: Browser, tmp_path: Path) -> 
 
 
 def test_headings_leave_no_gap_in_a_narrow_window(browser: Browser, ordinary_page: Written) -> None:
-    browser.open(ordinary_page.path)
-    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        heights = browser.run(
-            "return [...document.querySelectorAll('thead tr')].map(row => row.offsetHeight)"
-        )
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.open(ordinary_page.path, width=400)
+    heights = browser.run(
+        "return [...document.querySelectorAll('thead tr')].map(row => row.offsetHeight)"
+    )
     assert 0 < max(heights) < 90  # three lines at the most
 
 
@@ -389,33 +398,21 @@ def test_headings_leave_no_gap_in_a_narrow_window(browser: Browser, ordinary_pag
 def test_nothing_sticks_out_of_a_window(
     width: int, browser: Browser, hostile_page: Written
 ) -> None:
-    browser.open(hostile_page.path)
-    browser.driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
-    try:
-        browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
-        assert browser.run("return document.documentElement.scrollWidth") <= width
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.open(hostile_page.path, width=width)
+    browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_stand_out_from_their_background(
     scheme: str, browser: Browser, ordinary_page: Written
 ) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    try:
-        browser.open(ordinary_page.path)
-        colors = browser.run(
-            "const root = getComputedStyle(document.documentElement);"
-            "return ['--back', '--panel', '--ink', '--quiet', '--link', '--right', '--wrong',"
-            " '--loud'].map(name => root.getPropertyValue(name).trim())"
-        )
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.open(ordinary_page.path, scheme=scheme)
+    colors = browser.run(
+        "const root = getComputedStyle(document.documentElement);"
+        "return ['--back', '--panel', '--ink', '--quiet', '--link', '--right', '--wrong',"
+        " '--loud'].map(name => root.getPropertyValue(name).trim())"
+    )
     back, panel, *inks = [luminance(color) for color in colors]
     assert (back > 0.5) is (scheme == "light")
     for ink in inks:  # WCAG 2, level AA for text of any size
@@ -453,12 +450,8 @@ def test_a_folded_part_unfolds(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_page_reads_without_its_script(browser: Browser, ordinary_page: Written) -> None:
-    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
-        browser.open(ordinary_page.path)
-        text = browser.driver.find_element("css selector", "main").text
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    browser.open(ordinary_page.path, scripts=False)
+    text = browser.driver.find_element("css selector", "main").text
     assert "p11-sound" in text and "Charts show" not in text
     names = [row["rollout_id"] for row in ordinary_rollouts()]
     assert [name for name in names if f"\n{name}\n" not in text] == []
