@@ -22,7 +22,7 @@ from consensuspr.cli.options import Address, Json, with_settings
 from consensuspr.console import count_progress, make_console
 
 
-class PageSettings(FigureSettings, ReportSettings):
+class PageSettings(ReportSettings, FigureSettings):
     """What stands in the page of ``report``, and how it is made."""
 
 

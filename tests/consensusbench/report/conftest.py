@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,46 @@ def hostile_problem() -> dict[str, Any]:
     row["nodes"][0]["label"] = HOSTILE[1]
     row["nodes"][1]["expressions"].append(HOSTILE[2])
     return row
+
+
+VOID = {"meta", "link", "br", "input", "img", "base"}
+
+
+class Outline(HTMLParser):
+    """What a browser would make of the page: elements, their nesting, their text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.text = ""
+        self.faults: list[str] = []
+        self.feed(str(page))  # plain: slices of markup would escape what they are added to
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if len(attrs) != len(dict(attrs)):
+            self.faults.append(f"{tag} repeats an attribute")
+        self.elements.append((tag, dict(attrs)))
+        self.texts.setdefault(tag, []).append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> closes nothing")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        for tag in set(self.open):
+            self.texts[tag][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
 
 
 class Written:

@@ -6,8 +6,6 @@ import pytest
 
 pytest.importorskip("markupsafe", reason="the extra consensusbench is not installed")
 
-from html.parser import HTMLParser
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +33,7 @@ from consensusbench.report.charts import percent_axis as shares
 from consensusbench.report.data import summarize_problems
 from consensusbench.report.markup import element, safe
 from consensuspr.console import printable
-from tests.consensusbench.report.conftest import HOSTILE, scored
+from tests.consensusbench.report.conftest import HOSTILE, Outline, scored
 
 ROLLOUTS = [
     scored(
@@ -62,28 +60,11 @@ CHARTS = {
 }
 
 
-class Elements(HTMLParser):
-    """Collects elements with their attributes, and all text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(str(text))  # plain: slices of markup would escape what they are added to
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_is_drawn_named_and_inside_its_picture(name: str) -> None:
     chart = CHARTS[name]
     assert chart.svg is not None and not chart.empty
-    [(first, head), *rest] = Elements(chart.svg).elements
+    [(first, head), *rest] = Outline(chart.svg).elements
     assert (first, head["role"], head["aria-label"]) == ("svg", "img", chart.title)
     marks = [attributes for _, attributes in rest if "data-tip" in attributes]
     assert marks
@@ -108,7 +89,7 @@ def test_bars_are_the_shares_of_their_side() -> None:
         + [scored(acc=0.0, matched=(True, False))] * 2
     )
     assert chart.svg is not None
-    tips = [a["data-tip"] for _, a in Elements(chart.svg).elements if "data-tip" in a]
+    tips = [a["data-tip"] for _, a in Outline(chart.svg).elements if "data-tip" in a]
     assert tips == [
         "NCR 0 %: 25.0 % of the rollouts whose answer is right (1)",
         "NCR 100 %: 75.0 % of the rollouts whose answer is right (3)",
@@ -125,7 +106,7 @@ def test_a_bar_is_cut_into_its_shares() -> None:
     )
     chart = share_bars("x", "Shares", "", parts, [("m <1>", [60, 39, 1]), ("other", [0, 5, 0])])
     assert chart.svg is not None
-    found = Elements(chart.svg)
+    found = Outline(chart.svg)
     tips = [a["data-tip"] for tag, a in found.elements if tag == "g"]
     assert tips == [
         "m <1>: 60.0 % good (60)",
@@ -181,14 +162,14 @@ def test_a_percent_axis_ends_at_a_round_value(high: float, end: float) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_becomes_markup(text: str) -> None:
-    found = Elements(element("text", text, data_tip=text))
+    found = Outline(element("text", text, data_tip=text))
     assert [tag for tag, _ in found.elements] == ["text"]
     assert found.elements[0][1]["data-tip"] == found.text == printable(text)
 
 
 @given(st.text())
 def test_any_text_stays_text(text: str) -> None:
-    found = Elements(element("p", text, title=text))
+    found = Outline(element("p", text, title=text))
     assert [tag for tag, _ in found.elements] == ["p"]
     assert found.elements[0][1]["title"] == found.text == printable(text)
     str(safe(text)).encode("utf-8")  # not even a lone surrogate is left

@@ -11,7 +11,6 @@ import re
 from base64 import b64encode
 from collections import Counter
 from hashlib import sha256
-from html.parser import HTMLParser
 from pathlib import Path
 
 from consensusbench.evaluation.metrics import evaluate
@@ -21,6 +20,7 @@ from consensusbench.report.page import MAX_BARS, diagnosis_section, facts_of
 from consensuspr.console import printable
 from tests.consensusbench.report.conftest import (
     HOSTILE,
+    Outline,
     Written,
     ordinary_rollouts,
     problem,
@@ -30,43 +30,7 @@ from tests.consensusbench.report.conftest import (
     write_page,
 )
 
-VOID = {"meta", "link", "br", "input", "img", "base"}
 URLS = {"src", "href", "action", "formaction", "data", "poster", "srcset", "background"}
-
-
-class Outline(HTMLParser):
-    """What a browser would make of the page: elements, their nesting, their text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
-        self.faults: list[str] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if len(attrs) != len(dict(attrs)):
-            self.faults.append(f"{tag} repeats an attribute")
-        self.elements.append((tag, dict(attrs)))
-        self.texts.setdefault(tag, []).append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(f"</{tag}> closes nothing")
-
-    def handle_data(self, data: str) -> None:
-        for tag in set(self.open):
-            self.texts[tag][-1] += data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
 
 
 @pytest.fixture(params=["ordinary_page", "hostile_page"])
