@@ -616,7 +616,7 @@ def probe_dataset(
     budgets: dict[str, int] = {}
     done = 0
     for chunk in chunks_by_source(_targets(dataset, index, settings.on_error)):
-        source = chunk[0].entry.data_source
+        source = chunk[0][0].data_source
         if source not in budgets:
             budgets[source] = (
                 settings.budget_chars or survey.sample.typical_chars(source) or DEFAULT_BUDGET
@@ -635,14 +635,8 @@ def probe_dataset(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    entry: Entry
-    text: str
-    node_ids: tuple[str, ...]
-    is_final: tuple[bool, ...]
-
-
+# A problem with nodes, and its text.
+_Target: TypeAlias = tuple[Entry, str]
 ItemT = TypeVar("ItemT")
 
 
@@ -664,9 +658,7 @@ def _targets(
         entry = index.entry(problem.problem_id)
         assert entry is not None, "the index is of this dataset"
         if problem.nodes:
-            ids = tuple(node.node_id for node in problem.nodes)
-            final = tuple(node.is_final for node in problem.nodes)
-            yield problem.data_source, _Target(entry, problem.problem, ids, final)
+            yield problem.data_source, (entry, problem.problem)
 
 
 def _attack(
@@ -674,17 +666,17 @@ def _attack(
 ) -> None:
     fixed = fixed_attacks(budget)
     tries = [
-        (target, attack, text)
-        for target in chunk
-        for attack, text in (*fixed.items(), *_attacks_of_text(target.text, budget))
+        (entry, attack, text)
+        for entry, problem in chunk
+        for attack, text in (*fixed.items(), *_attacks_of_text(problem, budget))
     ]
     matched = match_batch(
-        [target.entry.matcher for target, _, _ in tries],
+        [entry.matcher for entry, _, _ in tries],
         [text for _, _, text in tries],
         threads=threads,
     )
-    for row, (target, attack, text) in enumerate(tries):
-        tallies[attack].add(target, matched.matched(row).astype(float), len(text))
+    for row, (entry, attack, text) in enumerate(tries):
+        tallies[attack].add(entry, matched.matched(row).astype(float), len(text))
 
 
 def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
@@ -698,18 +690,18 @@ def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
 def _chance(
     chunk: Sequence[_Target], survey: RolloutSurvey, tallies: dict[Attack, _Tally], threads: int
 ) -> None:
-    sample = survey.sample.of(chunk[0].entry.data_source)
+    sample = survey.sample.of(chunk[0][0].data_source)
     if not sample:
         return
     chars = float(np.mean([len(one.text) for one in sample]))
     problems = [
-        (one.entry.problem_id, [n.expressions + (n.derived or ()) for n in one.entry.nodes])
-        for one in chunk
+        (entry.problem_id, [node.expressions + (node.derived or ()) for node in entry.nodes])
+        for entry, _ in chunk
     ]
-    for target, hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
+    for (entry, _), hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
         if len(hits):
             reached = float((hits.mean(axis=1) >= REACHED).mean())
-            tallies[Attack.UNRELATED].add(target, hit_rates(hits), chars, reached)
+            tallies[Attack.UNRELATED].add(entry, hit_rates(hits), chars, reached)
 
 
 @dataclass(slots=True)
@@ -725,7 +717,7 @@ class _Tally:
 
     def add(
         self,
-        target: _Target,
+        entry: Entry,
         rates: npt.NDArray[np.float64],
         chars: float,
         reached: float | None = None,
@@ -737,16 +729,16 @@ class _Tally:
             reached: share of the texts that reach half of the nodes; None for one text.
         """
         ncr = float(rates.mean())
-        others = rates[~np.array(target.is_final)]
+        others = rates[[not node.is_final for node in entry.nodes]]
         without_final = float(others.mean()) if len(others) else float("nan")
         reached = float(ncr >= REACHED) if reached is None else reached
         row = (ncr, without_final, reached, chars, float(rates.sum()))
-        self.by_source.setdefault(target.entry.data_source, []).append(row)
+        self.by_source.setdefault(entry.data_source, []).append(row)
         self.problems += 1
         if ncr > 0:
             order = np.argsort(-rates, kind="stable")
-            hit = tuple(target.node_ids[at] for at in order if rates[at] > 0)
-            one = WorstProblem(target.entry.problem_id, target.entry.data_source, ncr, hit)
+            hit = tuple(entry.nodes[at].node_id for at in order if rates[at] > 0)
+            one = WorstProblem(entry.problem_id, entry.data_source, ncr, hit)
             heapq.heappush(self.worst, (ncr, -self.problems, one))
             if len(self.worst) > self.num_worst:
                 heapq.heappop(self.worst)

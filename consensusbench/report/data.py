@@ -191,8 +191,8 @@ def _summarize(
     )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _mean(values: Sequence[float] | Floats) -> float | None:
+    return float(np.mean(values)) if len(values) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ class RewardStudy:
         return RewardFigures(
             name,
             alpha,
-            _mean_of(rewards[right]),
-            _mean_of(rewards[~right]),
+            _mean(rewards[right]),
+            _mean(rewards[~right]),
             self._signal(rewards),
             self._misordered(spec),
         )
@@ -287,10 +287,6 @@ def _pair_counts(
             for of_wrong, m in wrong.items():
                 counts[of_right, of_wrong] += n * m
     return counts
-
-
-def _mean_of(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def alpha_sweep(study: RewardStudy, alphas: Sequence[float] = ALPHAS) -> list[RewardFigures]:
