@@ -176,11 +176,7 @@ def _say_what_is_missing(outcome: SampleOutcome, total: int) -> None:
 
 
 class Rates:
-    """Requests and tokens a second, over the last half minute.
-
-    Args:
-        clock: seconds, monotonic.
-    """
+    """Requests and tokens a second, over the last half minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -123,12 +123,7 @@ class Layout(Protocol):
         ...
 
     def finished(self, row: Row, index: int) -> Row:
-        """Return a row as it is written, now that all have been made.
-
-        Args:
-            row: of :meth:`row`.
-            index: its place in its file.
-        """
+        """Return a row as it is written at a place of its file, now that all have been made."""
         ...
 
 
@@ -253,15 +248,7 @@ class _Texts:
 def write_export(
     export: Export, layout: Layout, progress: Callable[[int], None] = lambda done: None
 ) -> ExportReport:
-    """Write the files of an export.
-
-    Args:
-        export: what and how.
-        layout: the format.
-        progress: called with the number of problems read.
-
-    Returns:
-        What was written and what was left out.
+    """Write the files of an export; tell ``progress`` how many problems are read.
 
     Raises:
         DataError: an input cannot be read, or has a bad row and ``on_error`` is ``stop``.
@@ -440,15 +427,11 @@ def _files(
 
 
 class ParquetFile:
-    """Takes rows one by one.
-
-    Args:
-        stream: where to.
-        schema: of the rows; a key that a row lacks is null.
+    """Takes rows one by one; a key that a row lacks is null.
 
     Attributes:
         rows: how many there are.
-        nbytes: bytes of all rows in Arrow's memory layout, of those written so far.
+        nbytes: bytes of those written so far in Arrow's memory layout.
     """
 
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:

@@ -318,12 +318,6 @@ class DatasetCard:
     """The card of files that are complete.
 
     Values of its header are written as JSON, which YAML contains, so that no text can break it.
-
-    Args:
-        said: what the data do not say.
-        report: of the export.
-        making: how the problems were made.
-        schema: columns of the files.
     """
 
     def __init__(

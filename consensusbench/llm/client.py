@@ -66,13 +66,7 @@ NO_KEY = "none"
 
 @dataclass(slots=True, eq=False)
 class AttemptFailed(Exception):
-    """One attempt came to nothing.
-
-    Attributes:
-        reason: one clause.
-        kind: what it is where it is not repeated.
-        retry_after_s: the server's hint.
-    """
+    """One attempt came to nothing; ``kind`` is what it is where it is not repeated."""
 
     reason: str
     kind: type[ModelError] = ModelUnavailable
@@ -127,14 +121,7 @@ def _number(text: str | None) -> float | None:
 def _from_status(
     code: int, headers: Mapping[str, str], body: object, answered_before: bool
 ) -> AttemptFailed:
-    """Return what a status other than 200 means.
-
-    Args:
-        code: HTTP status.
-        headers: with keys in lower case, or any case-blind mapping.
-        body: the error object as openai unpacked it, or text.
-        answered_before: the model has replied to something.
-    """
+    """Return what a status other than 200 means; ``body`` is an error as openai unpacks it."""
     error, reason = _error(body), f"HTTP {code}{_said(body)}"
     if code == 429 and (error.get("code") or error.get("type")) in NO_CREDIT:
         return AttemptFailed(reason, ModelNoAccess)
@@ -553,12 +540,9 @@ def ask_key(
 ) -> str:
     """Return the key of a question: equal keys were asked the same of the same model.
 
+    Address, limits and prices do not count; all else is as :meth:`ChatModel.ask` takes it.
+
     Args:
-        settings: who is asked; address, limits and prices do not count.
-        messages: what is asked.
-        temperature: as given to ``ask``.
-        json_schema: as given to ``ask``.
-        seed: as given to ``ask``.
         sample: tells apart samples of the same question; any JSON value.
     """
     asked = settings.sampling() | ({} if temperature is None else {"temperature": temperature})
@@ -580,9 +564,6 @@ async def ask_once(
     if this is cancelled meanwhile.
 
     Args:
-        model: who is asked.
-        journal: where replies are.
-        messages: what is asked.
         sample: tells apart samples of the same question; any JSON value.
         how: temperature, json_schema and seed as for :meth:`ChatModel.ask`.
 

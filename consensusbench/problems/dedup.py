@@ -45,23 +45,14 @@ class ProblemStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProblemKey:
-    """What is looked at of one problem.
-
-    Attributes:
-        text: digest of its text key.
-        rough: digest of its rough key.
-        is_test: whether it belongs to a test split.
-        problem_id: its id.
-        ground_truth: its answer.
-        source: place of its source among those named.
-    """
+    """What is looked at of one problem; digests stand for its text key and its rough key."""
 
     text: bytes
     rough: bytes
     is_test: bool
     problem_id: str
     ground_truth: str
-    source: int
+    source: int  # its place among those named
 
     @classmethod
     def of(cls, problem: Problem, source: int) -> Self:
@@ -158,13 +149,9 @@ class Deduplicator:
 
 @dataclass(slots=True)
 class Conflict:
-    """A text that comes with more than one answer.
+    """A text that comes with more than one answer."""
 
-    Attributes:
-        answers: each answer with the first problem id that has it, at most 16.
-        sources: names of the sources that have the text.
-    """
-
+    # Each answer with the first problem id that has it, at most 16.
     answers: dict[str, str] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
 
@@ -211,13 +198,7 @@ class SourcesReport:
         self.statuses = [Counter() for _ in self.inputs]
 
     def note(self, key: ProblemKey, status: ProblemStatus, test_copy: ProblemKey | None) -> None:
-        """Count one judged problem.
-
-        Args:
-            key: the problem.
-            status: what became of it.
-            test_copy: the test problem that it is a copy of, leaked or kept all the same.
-        """
+        """Count one judged problem; ``test_copy`` is the test problem that it is a copy of."""
         self.statuses[key.source][status] += 1
         self.written += status is ProblemStatus.WRITTEN
         if status is ProblemStatus.CONFLICTING:
@@ -315,14 +296,11 @@ class ProblemCollection:
 def collect_problems(
     collection: ProblemCollection, progress: Callable[[int], None] = lambda done: None
 ) -> SourcesReport:
-    """Read the sources and write the problems that are kept.
+    """Read the sources, write the problems that are kept and say what became of all.
 
     Args:
         collection: what and how.
         progress: called with the number of problems read.
-
-    Returns:
-        What became of the problems.
 
     Raises:
         DataError: a file cannot be read, or has a bad row and ``on_error`` is ``stop``.

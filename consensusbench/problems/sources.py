@@ -291,19 +291,12 @@ def _keys(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """Which rows of the hub.
+    """Which rows of the hub."""
 
-    Attributes:
-        hub_id: owner and name, or the path of a local folder.
-        config: its configuration, None for the only one.
-        split: its split.
-        revision: commit, tag or branch; None: the latest.
-    """
-
-    hub_id: str
+    hub_id: str  # owner and name, or the path of a local folder
     config: str | None
     split: str
-    revision: str | None = None
+    revision: str | None = None  # commit, tag or branch; None: the latest
 
     def __str__(self) -> str:
         config = f" ({self.config})" if self.config else ""
@@ -318,10 +311,6 @@ def hub_rows(dataset: HubDataset, first: int | None = None) -> Iterator[tuple[in
     there when told to stay offline (``HF_HUB_OFFLINE=1``).  Rows lie in a memory-mapped file, so
     that the 1.8 million rows of DAPO-Math-17k take no more memory than thirty; only the first
     rows of a set are streamed, without downloading the rest.
-
-    Args:
-        dataset: which.
-        first: stop after so many rows.
 
     Raises:
         InputError: the ``datasets`` package is not installed, or the hub has no such dataset,

@@ -51,16 +51,7 @@ TYPES = {"num_tokens": "int64", "prompt_tokens": "int64", "correct": "bool", "co
 
 @dataclass(frozen=True, slots=True)
 class SampleJob:
-    """What to sample, from whom, to where.
-
-    Attributes:
-        problems: the dataset.
-        output: where the rollouts go: JSONL, JSONL.gz or Parquet by its suffix.
-        models: who is asked.
-        settings: how many of what kind, within which limits.
-        finish: ask nothing, write what the journal holds.
-        on_error: what a bad row of the dataset does.
-    """
+    """What to sample, from whom, to where; ``finish`` writes what the journal holds."""
 
     problems: Path
     output: Path
@@ -259,18 +250,7 @@ async def write_rollouts(
     checker: AnswerChecker,
     advance_to: Callable[[int], None],
 ) -> SampleReport:
-    """Write the rollouts that the journal holds, and the file beside them.
-
-    Args:
-        job: names the files.
-        journal: where the replies are.
-        checker: judges replies without a verdict.
-        advance_to: told after each problem how many are done.
-
-    Raises:
-        InputError: a file cannot be written.
-        ConsensusPRError: an answer cannot be checked.
-    """
+    """Write the rollouts that the journal holds, and the file beside them."""
     report = SampleReport(models={model.name: ModelCount() for model in job.models})
     with open_writer(job.output, TYPES) as rows:
         for number, problem in enumerate(job.read(), 1):
@@ -361,11 +341,6 @@ class Interruption:
 
     The first signal stops the asking, a second one the waiting as well.  What is cut off is asked,
     and paid for, again in a later run; all else is in the journal.
-
-    Args:
-        work: cancelled at a second signal, or when the time is over.
-        budget: stopped at the first.
-        grace_s: how long requests in flight may go on.
     """
 
     def __init__(self, work: asyncio.Future[Any], budget: Budget, grace_s: float) -> None:
@@ -414,29 +389,20 @@ class SampleProgress:
 
 @dataclass(frozen=True, slots=True)
 class SampleOutcome:
-    """How a job ended.
+    """How a job ended."""
 
-    Attributes:
-        run: what sampling came to; None where nothing was asked.
-        report: of the output that was written; None where none was.
-        signal: that stopped it, if any.
-    """
-
-    run: SampleRun | None
-    report: SampleReport | None
-    signal: signal.Signals | None
+    run: SampleRun | None  # None where nothing was asked
+    report: SampleReport | None  # None where no output was written
+    signal: signal.Signals | None  # that stopped it
 
 
 async def run_job(job: SampleJob, watch: Callable[[SampleProgress], None]) -> SampleOutcome:
-    """Sample and write.
-
-    Args:
-        job: what to do.
-        watch: told every half second how it goes.
+    """Sample and write; ``watch`` is told every half second how it goes.
 
     Raises:
-        ConsensusPRError: see :class:`RolloutSampler`, :class:`SampleJournal` and
-            :func:`write_rollouts`; what stops the asking is not raised but part of the outcome.
+        InputError: see :class:`SampleJournal`, or the output cannot be written.
+        ConsensusPRError: the journal cannot be written, or an answer cannot be checked; what
+            stops the asking is not raised but part of the outcome.
     """
     if job.finish and not job.journal_path.exists():
         raise InputError(f"{job.journal_path}: no such file, so that there is nothing to finish")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -105,6 +105,11 @@ class DrawResult(Enum):
     WRONG = auto()  # undecided, cut at the limit of tokens and empty ones too
     REFUSED = auto()  # by the server, for good: the model is out for this problem
     LOST = auto()  # no reply: the model is out for this run
+
+    @classmethod
+    def of(cls, correct: bool | None) -> Self:
+        """Return that of a reply that was judged."""
+        return cls.CORRECT if correct else cls.WRONG
 
 
 @dataclass(frozen=True, slots=True)

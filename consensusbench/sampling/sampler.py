@@ -58,11 +58,7 @@ _NUMBERED = re.compile(r"(?P<question>[0-9a-f]{32})-(?P<index>\d+)")
 class AskedProblem:
     """One problem put to one model.
 
-    Attributes:
-        model: who is asked.
-        problem: what is asked.
-        messages: how it is asked.
-        key: stands for all that decides how the replies are distributed, and for the problem.
+    Its key stands for the problem and all that decides how the replies are distributed.
     """
 
     model: ModelSettings
@@ -86,12 +82,6 @@ class AskedProblem:
 
 class SampleJournal:
     """The journal as sampling sees it: replies, refusals and verdicts.
-
-    Args:
-        path: of the journal.
-        models: who is asked.
-        settings: of the run.
-        read_only: write nothing.
 
     Attributes:
         earlier: what earlier runs spent on the replies that are recorded.
@@ -205,11 +195,7 @@ def _draw_key(asked: AskedProblem, index: int) -> str:
 
 
 class AnswerChecker:
-    """Verdicts on replies, from the journal or from the answer verifier; a context manager.
-
-    Args:
-        journal: where verdicts are kept.
-    """
+    """Verdicts on replies, from the journal or from the answer verifier; a context manager."""
 
     def __init__(self, journal: SampleJournal) -> None:
         self._journal = journal
@@ -280,14 +266,13 @@ async def restored_plan(
         for index in journal.indices(one):
             found = journal.reply(one, index)
             if isinstance(found, str):
-                result = DrawResult.REFUSED
-            elif checker is None:
+                plan.settle(Draw(number, index), DrawResult.REFUSED)
+                continue
+            if checker is None:
                 correct = journal.verdict(one, index) in (True, "unknown")
-                result = DrawResult.CORRECT if correct else DrawResult.WRONG
             else:
-                correct = bool(await checker.correct(one, index, found))
-                result = DrawResult.CORRECT if correct else DrawResult.WRONG
-            plan.settle(Draw(number, index), result)
+                correct = await checker.correct(one, index, found) is True
+            plan.settle(Draw(number, index), DrawResult.of(correct))
     return plan
 
 
@@ -309,14 +294,7 @@ class SampleRun:
 
 
 class RolloutSampler:
-    """One run over a dataset.
-
-    Args:
-        models: those of the journal, in their order.
-        budget: that of the models.
-        journal: where replies go.
-        checker: the answer check.
-    """
+    """One run over a dataset; the models are those of the journal, in their order."""
 
     def __init__(
         self,
@@ -402,8 +380,7 @@ class RolloutSampler:
             )
             self._failures[draw.model] = 0
             await self._record_refusals(asked.model.name)
-            correct = await self._checker.correct(asked, draw.index, reply)
-            return DrawResult.CORRECT if correct else DrawResult.WRONG
+            return DrawResult.of(await self._checker.correct(asked, draw.index, reply))
         except ModelRefused as error:
             return await self._refused(asked, draw, error)
         except ModelUnavailable as error:

@@ -76,7 +76,8 @@ def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
 
 
 def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    """Write rows as JSONL and return the file's path."""
+    """Write rows as JSONL and return the file's path; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from consensusbench.cli import main
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensuspr.errors import InputError
+from tests.consensusbench.conftest import Run, write_jsonl
 
 PROBLEM = {"problem_id": "p", "ground_truth": "3", "nodes": [{"expressions": ["1+2=3"]}]}
 ROLLOUT = {"problem_id": "p", "response": "1+2=3"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with problems and rollouts in it."""
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "p.jsonl", [PROBLEM])
+    write_jsonl(tmp_path / "r.jsonl", [ROLLOUT])
+    return tmp_path
 
 
 def test_outputs_apart_from_inputs_are_fine(tmp_path: Path) -> None:
@@ -54,21 +62,13 @@ def test_an_input_under_another_name_is_an_input(tmp_path: Path) -> None:
         "build r.jsonl --problems p.jsonl --output q.jsonl --candidates r.jsonl",
     ],
 )
-def test_a_slip_of_the_hand_costs_no_file(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = {"p.jsonl": json.dumps(PROBLEM) + "\n", "r.jsonl": json.dumps(ROLLOUT) + "\n"}
-    for name, text in before.items():
-        Path(name).write_text(text, encoding="utf-8")
+def test_a_slip_of_the_hand_costs_no_file(command: str, folder: Path, run: Run) -> None:
+    before = {path.name: path.read_text() for path in folder.iterdir()}
     if command.startswith("report"):
         pytest.importorskip("jinja2", reason="the extra consensusbench is not installed")
-    assert main(command.split()) == 2
-    assert "is read by this command; write elsewhere" in capsys.readouterr().err
-    assert {name: Path(name).read_text(encoding="utf-8") for name in before} == before
+    code, _, error = run(*command.split())
+    assert code == 2 and "is read by this command; write elsewhere" in error
+    assert {path.name: path.read_text() for path in folder.iterdir()} == before
 
 
 ROWS = [
@@ -94,20 +94,11 @@ ROWS = [
     ],
 )
 def test_an_output_that_cannot_be_meant_is_refused_at_once(
-    command: str,
-    output: str,
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, output: str, sentence: str, folder: Path, run: Run
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("p.jsonl").write_text(json.dumps(PROBLEM) + "\n", encoding="utf-8")
-    Path("r.jsonl").write_text(json.dumps(ROLLOUT) + "\n", encoding="utf-8")
-    assert main(command.format(output).split()) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error == f"consensusbench: error: {sentence}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "r.jsonl"]
+    code, _, error = run(*command.format(output).split())
+    assert code == 2 and error.splitlines()[-1] == f"consensusbench: error: {sentence}"
+    assert sorted(path.name for path in folder.iterdir()) == ["p.jsonl", "r.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["x.TSV", "x.xlsx", "x.html", "x.csv.gz"])

@@ -36,8 +36,12 @@ def read(path: Path) -> dict[str, Any]:
         return {key: journal.get(key) for key in journal}
 
 
-def test_records_come_back_from_disk_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "j"
+
+
+def test_records_come_back_from_disk_in_order(path: Path) -> None:
     long = {"text": "x" * 3_000_000}
     write(path, {"b": {"text": "line\u2028end\n"}, "a": long})
     write(path, {"c": {"text": "\ud800"}})
@@ -48,15 +52,14 @@ def test_records_come_back_from_disk_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_looking_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+def test_looking_changes_nothing(path: Path) -> None:
     write(path, {"a": {"n": 1}, "b": {"n": 2}})
     content = path.read_bytes()
     with Journal(path, "rollouts", SETTINGS, read_only=True) as journal:
         assert list(journal.items()) == [("a", {"n": 1}), ("b", {"n": 2})]
         with pytest.raises(ConsensusPRError, match="cannot be written: attempt to write a"):
             journal.append("c", {})
-    assert path.read_bytes() == content and os.listdir(tmp_path) == ["j"]
+    assert path.read_bytes() == content and os.listdir(path.parent) == ["j"]
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +106,15 @@ def test_a_journal_of_lines_is_converted_but_for_a_torn_end(
         write(path, {}, prompt="p2")
 
 
-def test_lines_that_another_run_still_writes_are_left_to_it(tmp_path: Path) -> None:
+def test_lines_that_another_run_still_writes_are_left_to_it(path: Path) -> None:
     import fcntl
 
-    path = tmp_path / "j"
     path.write_bytes(LINES)
     with path.open("rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         with pytest.raises(InputError, match="in use by another"):
             write(path, {})
-    assert path.read_bytes() == LINES and os.listdir(tmp_path) == ["j"]
+    assert path.read_bytes() == LINES and os.listdir(path.parent) == ["j"]
 
 
 @pytest.mark.parametrize(
@@ -128,13 +130,12 @@ def test_lines_that_another_run_still_writes_are_left_to_it(tmp_path: Path) -> N
     ],
 )
 def test_other_damage_is_an_error_and_the_file_stays(
-    tmp_path: Path, content: bytes, sentence: str
+    path: Path, content: bytes, sentence: str
 ) -> None:
-    path = tmp_path / "j"
     path.write_bytes(content)
     with pytest.raises(DataError, match=sentence):
         write(path, {"a": {}})
-    assert path.read_bytes() == content and os.listdir(tmp_path) == ["j"]
+    assert path.read_bytes() == content and os.listdir(path.parent) == ["j"]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +147,7 @@ def test_other_damage_is_an_error_and_the_file_stays(
         ("DROP TABLE records", "is damaged: no such table: records"),
     ],
 )
-def test_a_database_of_another_kind_is_refused(
-    tmp_path: Path, statement: str, sentence: str
-) -> None:
-    path = tmp_path / "j"
+def test_a_database_of_another_kind_is_refused(path: Path, statement: str, sentence: str) -> None:
     write(path, {"a": {}})
     with sqlite3.connect(path) as database:
         database.execute(statement)
@@ -158,15 +156,13 @@ def test_a_database_of_another_kind_is_refused(
         write(path, {"b": {}})
 
 
-def test_an_empty_file_is_a_new_journal(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+def test_an_empty_file_is_a_new_journal(path: Path) -> None:
     path.touch()
     write(path, {"a": {"n": 1}})
     assert read(path) == {"a": {"n": 1}}
 
 
-def test_a_changed_setting_is_refused_and_a_new_one_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+def test_a_changed_setting_is_refused_and_a_new_one_is_kept(path: Path) -> None:
     write(path, {"a": {}})
     with pytest.raises(InputError, match=r"was begun with temperature = 2.0, now it is 1.0"):
         write(path, {}, temperature=1.0)
@@ -177,15 +173,13 @@ def test_a_changed_setting_is_refused_and_a_new_one_is_kept(tmp_path: Path) -> N
     assert list(read(path)) == ["a", "b", "c"]
 
 
-def test_two_runs_cannot_write_one_journal(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+def test_two_runs_cannot_write_one_journal(path: Path) -> None:
     with Journal(path, "rollouts", SETTINGS), pytest.raises(InputError, match="in use by another"):
         write(path, {})
     write(path, {})
 
 
-def test_a_killed_process_leaves_neither_lock_nor_loss(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+def test_a_killed_process_leaves_neither_lock_nor_loss(path: Path) -> None:
     code = (
         "import sys, time; from consensusbench.llm import Journal\n"
         f"journal = Journal({str(path)!r}, 'rollouts', {SETTINGS!r})\n"
@@ -217,8 +211,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "j"
+def test_a_full_disk_leaves_the_journal_as_it_was(path: Path) -> None:
     with Journal(path, "rollouts", SETTINGS) as journal:
         journal.append("a", {"n": 1})
         with full_disk(), pytest.raises(ConsensusPRError, match="j: cannot be written: disk I/O"):
@@ -230,6 +223,6 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
     assert read(path) == {"a": {"n": 1}, "b": {"n": 3}}
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_is_named(path: Path) -> None:
     with pytest.raises(InputError, match=r"none/j: cannot be opened: unable to open"):
-        write(tmp_path / "none" / "j", {})
+        write(path.parent / "none" / "j", {})

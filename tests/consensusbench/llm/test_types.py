@@ -39,9 +39,8 @@ def models_of(tmp_path: Path, text: str, *names: str, **defaults: Any) -> tuple[
 
 
 def test_a_file_says_more_than_its_defaults_and_these_more_than_the_caller(tmp_path: Path) -> None:
-    named, big, small = models_of(
-        tmp_path, FILE, "n@http://h/v1", temperature=2.0, top_p=0.9, concurrency=4, max_tokens=None
-    )
+    given = {"temperature": 2.0, "top_p": 0.9, "concurrency": 4, "max_tokens": None}
+    named, big, small = models_of(tmp_path, FILE, "n@http://h/v1", **given)
     assert (named.model, named.base_url, named.temperature) == ("n", "http://h/v1", 2.0)
     assert named.max_tokens is None
     assert (big.temperature, big.max_tokens, big.top_p, big.price_out) == (1.0, 100, 0.9, 2)

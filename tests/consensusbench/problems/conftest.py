@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeAlias
-
-import pytest
+from typing import Any
 
 from consensusbench.export import with_prompt
-
-WriteRows: TypeAlias = Callable[..., Path]
 
 
 def gsm8k(question: str, answer: str) -> dict[str, Any]:
@@ -40,16 +33,3 @@ def dapo(index: str, problem: str, answer: str) -> dict[str, Any]:
         "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
         "extra_info": {"index": index},
     }
-
-
-@pytest.fixture
-def write_rows(tmp_path: Path) -> WriteRows:
-    """Write rows as JSONL and return the file's path."""
-
-    def write(*rows: dict[str, Any], name: str = "rows.jsonl") -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write

@@ -24,11 +24,11 @@ from consensuspr.errors import DataError, InputError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 if TYPE_CHECKING:
-    from tests.consensusbench.problems.conftest import WriteRows
+    from tests.consensusbench.conftest import WriteDataset
 
 
 class CollectBench:
-    def __init__(self, folder: Path, write: WriteRows) -> None:
+    def __init__(self, folder: Path, write: WriteDataset) -> None:
         self.output = folder / "out.jsonl"
         self._write = write
 
@@ -43,8 +43,8 @@ class CollectBench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, write_rows: WriteRows) -> CollectBench:
-    return CollectBench(tmp_path, write_rows)
+def bench(tmp_path: Path, write_dataset: WriteDataset) -> CollectBench:
+    return CollectBench(tmp_path, write_dataset)
 
 
 def test_each_problem_is_written_once(bench: CollectBench) -> None:
@@ -110,9 +110,9 @@ def test_leaked_problems_may_be_kept(bench: CollectBench) -> None:
     assert (len(bench.written()), len(report.leaks)) == (2, 1)
 
 
-def test_files_of_every_format_read_alike(write_rows: WriteRows, tmp_path: Path) -> None:
+def test_files_of_every_format_read_alike(write_dataset: WriteDataset, tmp_path: Path) -> None:
     rows = [math500(number, f"Find ${number}x$.", str(number)) for number in range(20)]
-    plain = write_rows(*rows)
+    plain = write_dataset(*rows)
     packed, columns = tmp_path / "rows.jsonl.gz", tmp_path / "rows.parquet"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     pq.write_table(pa.Table.from_pylist(rows), columns)
@@ -125,10 +125,10 @@ def test_files_of_every_format_read_alike(write_rows: WriteRows, tmp_path: Path)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "parquet"])
-def test_the_output_is_a_dataset(suffix: str, write_rows: WriteRows, tmp_path: Path) -> None:
+def test_the_output_is_a_dataset(suffix: str, write_dataset: WriteDataset, tmp_path: Path) -> None:
     from consensuspr.scoring.dataset_index import DatasetIndex
 
-    path = write_rows(*[math500(number, f"Find ${number}x$.", "1") for number in range(5)])
+    path = write_dataset(*[math500(number, f"Find ${number}x$.", "1") for number in range(5)])
     output = tmp_path / f"out.{suffix}"
     collect_problems(ProblemCollection([source_input("math-500", path)], output))
     assert DatasetIndex.load(output).info.num_without_nodes == 5

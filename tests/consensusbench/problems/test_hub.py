@@ -18,7 +18,7 @@ from consensuspr.errors import DataError, HubUnavailable, InputError
 from tests.consensusbench.problems.conftest import dapo, gsm8k, math500
 
 if TYPE_CHECKING:
-    from tests.consensusbench.problems.conftest import WriteRows
+    from tests.consensusbench.conftest import WriteDataset
 
 datasets = pytest.importorskip("datasets", reason="the extra consensusbench is not installed")
 
@@ -73,12 +73,12 @@ def test_another_split_keeps_what_the_set_is_used_for(gsm8k_folder: str) -> None
     assert [(one.ground_truth, one.split) for one in found] == [(n, "test") for n in "123"]
 
 
-def test_json_lines_and_a_bad_row_named_by_its_number(write_rows: WriteRows) -> None:
+def test_json_lines_and_a_bad_row_named_by_its_number(write_dataset: WriteDataset) -> None:
     good, bad = math500(1, "Find $x$.", "p - q"), math500(2, " ", "1")
-    folder = str(write_rows(good, name="MATH-500/test.jsonl").parent)
+    folder = str(write_dataset(good, name="MATH-500/test.jsonl").parent)
     [problem] = problems("math-500", hub_id=folder)
     assert (problem.problem_id, problem.metadata["level"]) == ("math500-algebra-1", 3)
-    write_rows(good, bad, name="MATH-500/test.jsonl")
+    write_dataset(good, bad, name="MATH-500/test.jsonl")
     with pytest.raises(DataError, match="MATH-500:2: the text of the problem is empty"):
         problems("math-500", hub_id=folder)
 
@@ -168,8 +168,8 @@ def test_without_the_package_the_sentence_says_how_to_get_it(
         problems("gsm8k")
 
 
-def test_rows_of_a_copy_in_this_projects_shape(write_rows: WriteRows) -> None:
+def test_rows_of_a_copy_in_this_projects_shape(write_dataset: WriteDataset) -> None:
     row = {"problem_id": "mine", "problem": "Find $x$.", "ground_truth": "1"}
-    path = write_rows(row, name="copy/test.jsonl")
+    path = write_dataset(row, name="copy/test.jsonl")
     [problem] = problems("math-500", hub_id=str(path.parent))
     assert problem.problem_id == "mine"

@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 
 from consensusbench.cli import main
-from tests.consensusbench.problems.conftest import WriteRows, dapo, math500
+from tests.consensusbench.conftest import WriteDataset
+from tests.consensusbench.problems.conftest import dapo, math500
 
 
 @pytest.fixture
-def named(write_rows: WriteRows) -> list[str]:
-    training = write_rows(
+def named(write_dataset: WriteDataset) -> list[str]:
+    training = write_dataset(
         dapo("1", "Find $x$.", "1"),
         dapo("2", "Find $y$.", "2"),
         dapo("3", "Find $y$.", "3"),
         dapo("4", "Find z", "4"),
         name="dapo.jsonl",
     )
-    test = write_rows(math500(1, "Find $z$.", "4"), name="math.jsonl")
+    test = write_dataset(math500(1, "Find $z$.", "4"), name="math.jsonl")
     return [f"dapo-math-17k={training}", f"math-500={test}"]
 
 

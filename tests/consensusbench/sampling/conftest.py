@@ -12,6 +12,7 @@ import pytest
 
 from consensusbench.cli import main
 from consensuspr.data import read_rollouts
+from tests.consensusbench.conftest import write_jsonl
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Refuse, Respond, Say
 
 
@@ -73,8 +74,7 @@ class SampleBench:
 
     def problems(self, count: int, **changes: dict[str, Any]) -> Path:
         """Write so many additions as a dataset; ``changes`` by id."""
-        path = self.folder / "problems.jsonl"
-        rows = [
+        rows = (
             {
                 "problem_id": f"p{number}",
                 "data_source": "additions",
@@ -83,9 +83,8 @@ class SampleBench:
                 **changes.get(f"p{number}", {}),
             }
             for number in range(count)
-        ]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
+        )
+        return write_jsonl(self.folder / "problems.jsonl", rows)
 
     def models(self, *names: str, more: str = "") -> Path:
         """Write a models file with short waits; one table a name, ``more`` lines for all."""

@@ -186,17 +186,10 @@ def test_a_corrected_ground_truth_is_judged_anew_and_not_paid_for_again(bench: S
 @pytest.mark.parametrize(
     "trouble",
     [
-        Refuse(429),
         Refuse(429, headers={"retry-after": "0.01"}),
-        Refuse(500),
-        Refuse(503),
         HangUp(),
         Garbage(),
-        Say("Answer: 1000", cut_after=0),
         Say("x" * 99, cut_after=3),
-        Say("x" * 99, broken_after=3),
-        Say("x" * 99, choices=False),
-        Say("x" * 99, finish_reason=None),
     ],
     ids=repr,
 )
