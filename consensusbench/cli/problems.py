@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,12 @@ from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
 
 SHOWN_CASES = 3
+SHOWN = (
+    ProblemStatus.REPEATED,
+    ProblemStatus.CONFLICTING,
+    ProblemStatus.LEAKED,
+    ProblemStatus.WRITTEN,
+)
 
 
 def _per_source(help: str, value: str) -> Any:
@@ -128,9 +135,10 @@ def _choices(
         InputError: an option names no source of the command line, or one twice.
     """
     names = {named.partition("=")[0] for named in sources}
-    options = {"hub-id": hub_id, "config": config, "split": split, "revision": revision}
+    options = {"hub_id": hub_id, "config": config, "split": split, "revision": revision}
     given: dict[str, dict[str, str]] = {}
-    for option, values in options.items():
+    for field, values in options.items():
+        option = field.replace("_", "-")
         for value in values or ():
             name, _, choice = value.partition("=")
             if name not in names or not choice:
@@ -138,15 +146,10 @@ def _choices(
                     f"--{option} must be NAME=VALUE with a source of this command "
                     f"({', '.join(sorted(names))}), got {value!r}"
                 )
-            if option in given.setdefault(name, {}):
+            if field in given.setdefault(name, {}):
                 raise InputError(f"--{option} is given twice for {name}")
-            given[name][option] = choice
-    return {
-        name: HubChoice(
-            chosen.get("hub-id"), chosen.get("config"), chosen.get("split"), chosen.get("revision")
-        )
-        for name, chosen in given.items()
-    }
+            given[name][field] = choice
+    return {name: HubChoice(**chosen) for name, chosen in given.items()}
 
 
 def _input(named: str, choices: dict[str, HubChoice], limit: int | None) -> SourceInput:
@@ -161,25 +164,22 @@ def _print(
 ) -> None:
     console = make_console(color)
     table = Table()
-    for heading in ("source", "read", "repeated", "conflicting", "leaked", "written"):
+    for heading in ("source", "read", *SHOWN):
         table.add_column(heading, justify="left" if heading == "source" else "right")
     rows = [
         (origin.name, origin.read.rows, statuses)
         for origin, statuses in zip(report.inputs, report.statuses, strict=True)
     ]
-    shown = (
-        ProblemStatus.REPEATED,
-        ProblemStatus.CONFLICTING,
-        ProblemStatus.LEAKED,
-        ProblemStatus.WRITTEN,
-    )
-    for name, read, statuses in rows:
-        table.add_row(name, f"{read:,}", *[f"{statuses[status]:,}" for status in shown])
+
+    def add(name: str, read: int, statuses: Counter[ProblemStatus]) -> None:
+        table.add_row(name, f"{read:,}", *[f"{statuses[status]:,}" for status in SHOWN])
+
+    for row in rows:
+        add(*row)
     if len(rows) > 1:
-        totals = [sum(statuses[status] for _, _, statuses in rows) for status in shown]
         table.add_section()
-        read = sum(read for _, read, _ in rows)
-        table.add_row("all", f"{read:,}", *[f"{total:,}" for total in totals])
+        total = sum((statuses for _, _, statuses in rows), Counter[ProblemStatus]())
+        add("all", sum(read for _, read, _ in rows), total)
     console.print(table)
     for sentence in _sentences(report, keep_leaked):
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
