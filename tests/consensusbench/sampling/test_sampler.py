@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings
 from consensusbench.sampling import SampleSettings
 from consensusbench.sampling.sampler import AnswerChecker, RolloutSampler, SampleJournal
-from consensuspr.data import Problem, Row
+from consensuspr.data import Problem
 from consensuspr.errors import ConsensusPRError, VerifierUnavailable
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict
 from tests.consensusbench.conftest import journal_records
@@ -54,30 +55,21 @@ def test_what_breaks_ends_the_run_and_what_was_paid_is_kept(
     bench: SampleBench, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     problems = bench.problems(10)
-    append, verify, calls = Journal.append, AnswerVerifier.verify_batch, 0
+    owner, method, most, error = {
+        "disk": (Journal, "append", 12, ConsensusPRError("No space left on device")),
+        "verifier": (AnswerVerifier, "verify_batch", 6, VerifierUnavailable("cannot be started")),
+    }[what]
+    works, calls = getattr(owner, method), itertools.count(1)
 
-    def full(journal: Journal, key: str, record: Row, *, durable: bool = True) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 12:
-            raise ConsensusPRError("r.jsonl.journal: cannot be written: No space left on device")
-        append(journal, key, record, durable=durable)
+    def breaks(*arguments: Any, **options: Any) -> Any:
+        if next(calls) > most:
+            raise error
+        return works(*arguments, **options)
 
-    def broken(verifier: AnswerVerifier, *arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 6:
-            raise VerifierUnavailable("the worker processes cannot be started")
-        return verify(verifier, *arguments)
-
-    if what == "disk":
-        monkeypatch.setattr(Journal, "append", full)
-    else:
-        monkeypatch.setattr(AnswerVerifier, "verify_batch", broken)
+    monkeypatch.setattr(owner, method, breaks)
     assert bench.sample(problems, "--concurrency", 2, seed=0) == 1
-    error = bench.errors()
-    expected = "No space left on device" if what == "disk" else "processes cannot be started"
-    assert expected in error and "of 10 problems are finished" in error
+    said = bench.errors()
+    assert str(error) in said and "of 10 problems are finished" in said
     assert not bench.output.exists()
     assert len(bench.server.asked) < 30
     first = len(bench.server.asked)
