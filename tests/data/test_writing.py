@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.data import atomic_file, open_writer, read_rollouts
@@ -185,22 +185,12 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=5))
-def test_jsonl_gives_back_any_column(
+def test_jsonl_gives_back_any_column_and_parquet_takes_it(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("rows")
     rows = [row(column=value) for value in values]
     assert list(read_rollouts(write(folder / "a.jsonl", rows))) == rows
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(VALUES, min_size=1, max_size=5))
-def test_parquet_takes_any_column(
-    tmp_path_factory: pytest.TempPathFactory, values: list[Any]
-) -> None:
-    folder = tmp_path_factory.mktemp("rows")
-    rows = [row(column=value) for value in values]
     back = list(read_rollouts(write(folder / "a.parquet", rows)))
     assert [sorted(r) for r in back] == [["column", "problem_id", "response"]] * len(values)

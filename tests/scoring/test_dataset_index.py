@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.client import RewardClient, Rollout
@@ -260,7 +260,6 @@ PROBLEMS = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(PROBLEMS, st.randoms())
 def test_any_dataset_survives_shuffling_and_a_snapshot(
     tmp_path_factory: pytest.TempPathFactory, problems: dict[str, Any], rng: random.Random
@@ -477,7 +476,6 @@ ANY_PROBLEMS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(ANY_PROBLEMS)
 def test_a_record_is_three_lines_of_compact_json(problem: Problem) -> None:
     nodes = problem.nodes

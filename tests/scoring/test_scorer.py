@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.core import NORMAL_FORM_VERSION, match_batch, normalize
@@ -130,7 +130,6 @@ ROLLOUTS = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(ROLLOUTS, max_size=8), st.integers(0, 1))
 def test_any_batch_is_scored_consistently(
     real_scorer: Scorer, batch: list[Rollout], epoch: int

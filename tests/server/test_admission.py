@@ -22,6 +22,7 @@ from consensuspr.server.admission import (
     STANDING_REQUESTS,
     STANDING_WAIT_S,
     Admission,
+    Refusal,
     Slots,
     WorkingThreads,
 )
@@ -41,13 +42,25 @@ def bounded(limit_bytes: int, clock: Clock | None = None, burst_s: float = math.
     return Admission(limit_bytes, burst_s, clock or Clock())
 
 
+def refusal_of(admission: Admission, num_bytes: int, sender: str = "") -> Refusal:
+    """Ask for a request that must be refused."""
+    refusal = admission.admit(num_bytes, sender)
+    assert refusal is not None
+    return refusal
+
+
+def served(admission: Admission, clock: Clock, num_bytes: int, seconds: float = 1.0) -> None:
+    """Have a request served that takes so long."""
+    assert admission.admit(num_bytes) is None
+    clock.now += seconds
+    admission.finish(num_bytes, begun=False, served=True)
+
+
 def test_requests_are_let_in_up_to_the_limit_in_bytes() -> None:
     admission = bounded(100)
     assert admission.admit(60) is None
     assert admission.admit(40) is None
-    refusal = admission.admit(1)
-    assert refusal is not None
-    assert refusal.reason == (
+    assert refusal_of(admission, 1).reason == (
         "100 bytes of requests are unfinished and 1 more would exceed the limit of 100 bytes"
         " of this worker"
     )
@@ -69,28 +82,20 @@ def test_the_hint_is_the_time_in_which_the_backlog_drains() -> None:
     clock = Clock()
     admission = bounded(4_000_000, clock)
     for _ in range(20):  # a megabyte a second, for long enough to be believed
-        assert admission.admit(1_000_000) is None
-        clock.now += 1.0
-        admission.finish(1_000_000, begun=False, served=True)
+        served(admission, clock, 1_000_000)
     for _ in range(4):
         assert admission.admit(1_000_000) is None
-    refusal = admission.admit(1)
-    assert refusal is not None
-    assert refusal.retry_after_s == pytest.approx(4.0, rel=0.05)
+    assert refusal_of(admission, 1).retry_after_s == pytest.approx(4.0, rel=0.05)
 
 
 def test_idle_time_does_not_count_as_slowness() -> None:
     clock = Clock()
     admission = bounded(1_000_000, clock)
     for _ in range(20):
-        assert admission.admit(1_000_000) is None
-        clock.now += 1.0
-        admission.finish(1_000_000, begun=False, served=True)
+        served(admission, clock, 1_000_000)
         clock.now += 1000.0
     assert admission.admit(1_000_000) is None
-    refusal = admission.admit(1)
-    assert refusal is not None
-    assert refusal.retry_after_s == pytest.approx(1.0, rel=0.05)
+    assert refusal_of(admission, 1).retry_after_s == pytest.approx(1.0, rel=0.05)
 
 
 def test_abandoned_work_does_not_count_as_speed() -> None:
@@ -103,9 +108,7 @@ def test_abandoned_work_does_not_count_as_speed() -> None:
         admission.finish(90_000_000, begun=False, served=False)
         admission.finish(1_000_000, begun=False, served=True)
     assert admission.admit(3_000_000) is None
-    refusal = admission.admit(100_000_000)
-    assert refusal is not None
-    assert refusal.retry_after_s == pytest.approx(3.0, rel=0.05)
+    assert refusal_of(admission, 100_000_000).retry_after_s == pytest.approx(3.0, rel=0.05)
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.floats(0, 1000)), max_size=50))
@@ -113,12 +116,9 @@ def test_the_hint_is_always_a_sensible_time(history: list[tuple[int, float]]) ->
     clock = Clock()
     admission = bounded(10**9, clock)
     for num_bytes, seconds in history:
-        assert admission.admit(num_bytes) is None
-        clock.now += seconds
-        admission.finish(num_bytes, begun=False, served=True)
+        served(admission, clock, num_bytes, seconds)
     assert admission.admit(10**9) is None
-    refusal = admission.admit(1)
-    assert refusal is not None
+    refusal = refusal_of(admission, 1)
     assert MIN_RETRY_S <= refusal.retry_after_s <= MAX_RETRY_S
     admission.finish(10**9, begun=False, served=True)
     assert (admission.unfinished_bytes, admission.unfinished_requests) == (0, 0)
@@ -141,8 +141,7 @@ def test_a_burst_is_queued_and_a_flood_is_not() -> None:
     assert flooded(clock, 0.2).closed("one") is None
     assert flooded(clock, 0.2).admit(1_000_000, "one") is None
     admission = flooded(clock, 0.3)
-    refusal = admission.admit(1_000_000, "one")
-    assert refusal is not None
+    refusal = refusal_of(admission, 1_000_000, "one")
     assert refusal == admission.closed("one"), "known before the request has been received"
     assert refusal.reason == (
         "more comes by this connection than is served: 32 requests of 32000000 bytes wait for"
@@ -295,6 +294,30 @@ class Other:
         self._thread.join(20)
 
 
+class Lender:
+    """A thread that has a turn and lends it until it is told to go on."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.lent = threading.Event()
+        self.go_on = threading.Event()
+        self.back = threading.Event()
+        self._slots = slots
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self.lent.wait(20)
+
+    def _run(self) -> None:
+        with self._slots.held():
+            with self._slots.lent():
+                self.lent.set()
+                assert self.go_on.wait(20)
+            self.back.set()
+
+    def end(self) -> None:
+        assert self.back.wait(20)
+        self._thread.join(20)
+
+
 def test_no_more_have_a_turn_than_there_are() -> None:
     slots = Slots(2)
     others = [Other(slots) for _ in range(3)]
@@ -306,55 +329,18 @@ def test_no_more_have_a_turn_than_there_are() -> None:
         other.end()
 
 
-def test_a_lent_turn_is_anothers_until_it_is_taken_back() -> None:
+def test_a_lent_turn_is_anothers_and_its_lender_comes_before_who_waits_for_a_first_one() -> None:
     slots = Slots(1)
-    back = threading.Event()
-
-    def lend() -> None:
-        with slots.held():
-            with slots.lent():
-                other.append(Other(slots))
-                assert other[0].entered.wait(20)
-            back.set()
-
-    other: list[Other] = []
-    lender = threading.Thread(target=lend)
-    lender.start()
-    assert not back.wait(0.3), "the other has it"
-    other[0].end()
-    assert back.wait(20)
-    lender.join(20)
-    last = Other(slots)
-    assert last.entered.wait(20), "it was given back"
-    last.end()
-
-
-def test_who_lent_a_turn_comes_before_who_waits_for_a_first_one() -> None:
-    slots = Slots(1)
-    back = threading.Event()
-    lent = threading.Event()
-    go_on = threading.Event()
-
-    def lend() -> None:
-        with slots.held():
-            with slots.lent():
-                lent.set()
-                assert go_on.wait(20)
-            back.set()
-
-    lender = threading.Thread(target=lend)
-    lender.start()
-    assert lent.wait(20)
+    lender = Lender(slots)
     first = Other(slots)
-    assert first.entered.wait(20)
+    assert first.entered.wait(20), "it has the lent turn"
     second = Other(slots)
-    go_on.set()
-    assert not back.wait(0.3), "the first has the turn"
+    lender.go_on.set()
+    assert not lender.back.wait(0.3), "the first has the turn"
     assert not second.entered.is_set()
     first.end()
-    assert back.wait(20)
-    lender.join(20)
-    assert second.entered.wait(20)
+    lender.end()
+    assert second.entered.wait(20), "it was given back"
     second.end()
 
 

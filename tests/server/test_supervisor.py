@@ -268,17 +268,26 @@ def test_workers_do_not_outlive_a_supervisor_that_was_killed(
     assert "the supervisor is gone; draining" in server.log.read_text()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_port_in_use_is_an_error(serve_real: ServeReal, shared: bool) -> None:
+@pytest.mark.parametrize(
+    ("setting", "what", "shared"),
+    [
+        ("address", "{} is in use by another process", False),
+        ("address", "{} is in use by another process", True),
+        ("metrics_address", "metrics address {} is in use by another process", False),
+    ],
+)
+def test_a_port_in_use_is_an_error(
+    serve_real: ServeReal, setting: str, what: str, shared: bool
+) -> None:
     with socket.socket() as other:
         if shared:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        server = serve_real(address=address)
+        server = serve_real(**{setting: address})
         assert server.process.wait(20) == 1
-        assert server.log.read_text().strip() == f"{address} is in use by another process"
+        assert server.log.read_text().strip() == what.format(address)
 
 
 @pytest.mark.slow
@@ -291,16 +300,6 @@ def test_a_second_server_does_not_share_the_port_in_silence(serve_real: ServeRea
     port = first.address
     assert first.stop() == 0
     assert serve_real(address=port).wait_until_listening().address == port
-
-
-def test_a_metrics_port_in_use_is_an_error(serve_real: ServeReal) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        server = serve_real(metrics_address=address)
-        assert server.process.wait(20) == 1
-        assert f"metrics address {address} is in use" in server.log.read_text()
 
 
 @pytest.mark.parametrize(
