@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,11 +110,12 @@ def validate(
     def progress(what: str, unit: str) -> AbstractContextManager[Callable[[int], None]]:
         return count_progress(what, None, unit, hidden=no_progress)
 
-    with ExitStack() as stack:
-        tell: Callable[[DatasetFinding], None] = lambda finding: None  # noqa: E731
-        if output is not None:
-            out = stack.enter_context(open_writer(output))
-            tell = lambda finding: out.write(finding.to_row())  # noqa: E731
+    with nullcontext() if output is None else open_writer(output) as out:
+
+        def tell(finding: DatasetFinding) -> None:
+            if out is not None:
+                out.write(finding.to_row())
+
         report = validate_dataset(
             dataset, tuple(rollouts or ()), settings, tell=tell, progress=progress
         )

@@ -16,7 +16,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
@@ -658,18 +658,13 @@ def check_rollouts(
 Progress: TypeAlias = Callable[[str, str], AbstractContextManager[Callable[[int], None]]]
 
 
-@contextmanager
-def _silent(what: str, unit: str) -> Iterator[Callable[[int], None]]:
-    yield lambda done: None
-
-
 def validate_dataset(
     dataset: str | os.PathLike[str],
     rollouts: Sequence[str | os.PathLike[str]] = (),
     settings: ValidationSettings = ValidationSettings(),
     *,
     tell: Callable[[DatasetFinding], None] = lambda finding: None,
-    progress: Progress = _silent,
+    progress: Progress = lambda what, unit: nullcontext(lambda done: None),
 ) -> ValidationReport:
     """Look a dataset over.
 

@@ -53,6 +53,11 @@ def problem(number: int, **changes: Any) -> dict[str, Any]:
     }
 
 
+def ordinary_problems() -> list[dict[str, Any]]:
+    """Return the six problems that the ordinary rollouts answer."""
+    return [problem(number) for number in range(11, 17)]
+
+
 def response(number: int, *, nodes: int = 3, right: bool = True, tail: str = "") -> str:
     """Return a response that reaches the first so many nodes."""
     steps = [
@@ -185,15 +190,15 @@ def write_page(
 @pytest.fixture(scope="session")
 def ordinary_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A page about ordinary rollouts."""
-    problems = [problem(number) for number in range(11, 17)]
-    return write_page(tmp_path_factory.mktemp("ordinary"), problems, ordinary_rollouts())
+    folder = tmp_path_factory.mktemp("ordinary")
+    return write_page(folder, ordinary_problems(), ordinary_rollouts())
 
 
 @pytest.fixture(scope="session")
 def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A page in which all that a file can say is hostile."""
-    problems = [problem(number) for number in range(11, 17)] + [hostile_problem()]
-    rollouts = ordinary_rollouts() + hostile_rollouts()
+    problems = [*ordinary_problems(), hostile_problem()]
+    rollouts = [*ordinary_rollouts(), *hostile_rollouts()]
     return write_page(tmp_path_factory.mktemp("hostile"), problems, rollouts)
 
 

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from tests.consensusbench.conftest import Run, WriteDataset
-from tests.consensusbench.report.conftest import ordinary_rollouts, problem, rollout
+from tests.consensusbench.report.conftest import ordinary_problems, ordinary_rollouts, rollout
 
 
 @pytest.fixture
 def files(write_dataset: WriteDataset, tmp_path: Path) -> list[str]:
     """Arguments that name a file of rollouts, a dataset and the page."""
-    dataset = write_dataset(*(problem(number) for number in range(11, 17)))
+    dataset = write_dataset(*ordinary_problems())
     rollouts = write_dataset(*ordinary_rollouts(), name="rollouts.jsonl")
     return [str(rollouts), "--dataset", str(dataset), "--output", str(tmp_path / "report.html")]
 

@@ -22,6 +22,7 @@ from tests.consensusbench.report.conftest import (
     HOSTILE,
     Outline,
     Written,
+    ordinary_problems,
     ordinary_rollouts,
     problem,
     response,
@@ -144,7 +145,7 @@ def test_a_reader_finds_headings_captions_and_names(ordinary_page: Written) -> N
 
 def test_statuses_are_loud(tmp_path: Path) -> None:
     rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text")]
-    page = write_page(tmp_path, [problem(number) for number in range(11, 17)], rollouts)
+    page = write_page(tmp_path, ordinary_problems(), rollouts)
     [warning] = page.report.warnings
     assert warning.startswith("1 rollouts have status UNKNOWN_PROBLEM: the dataset does not have")
     assert page.html.index("UNKNOWN_PROBLEM") < page.html.index('<h2 id="results">')
@@ -169,8 +170,7 @@ def test_the_head_counts_problems_and_the_results_what_they_are_over(tmp_path: P
 
 def test_a_rollout_without_nodes_comes_last_and_is_not_called_wrong(tmp_path: Path) -> None:
     lost = rollout(99, "lost", "\\boxed{8}", ground_truth="7")
-    problems = [problem(number) for number in range(11, 17)]
-    page = write_page(tmp_path, problems, [lost, *ordinary_rollouts()], no_probes=True)
+    page = write_page(tmp_path, ordinary_problems(), [lost, *ordinary_rollouts()], no_probes=True)
     assert rollouts_of(Outline(page.html))[-1]["data-kind"] == "NO_NODES"
     told = re.sub(r"<[^>]*>", "", page.html.split('<details class="rollout"')[-1])
     assert "NO_NODES" in told.split("p99-lost")[0] and "✗ wrong" not in told
@@ -194,8 +194,7 @@ def test_without_tokens_there_is_a_line_and_no_card(tmp_path: Path, ordinary_pag
     assert "TPN: mean number of tokens" in ordinary_page.html
     assert 'id="chart-all-tpn"' in ordinary_page.html
     rows = [row | {"num_tokens": None} for row in ordinary_rollouts()]
-    problems = [problem(number) for number in range(11, 17)]
-    page = write_page(tmp_path, problems, rollouts=rows, no_probes=True)
+    page = write_page(tmp_path, ordinary_problems(), rollouts=rows, no_probes=True)
     assert "TPN: mean number of tokens" not in page.html
     assert 'chart-all-tpn"' not in page.html and "TPN on a logarithmic axis" not in page.html
     line = "Tokens per node: No rollout has both a length in tokens and a matched node."
@@ -216,8 +215,7 @@ def test_models_stand_in_one_order_everywhere(tmp_path: Path) -> None:
         for at, model in enumerate(models)
         for number in range(11, 12 + at)
     ]
-    problems = [problem(number) for number in range(11, 17)]
-    page = write_page(tmp_path, problems, rows, no_probes=True)
+    page = write_page(tmp_path, ordinary_problems(), rows, no_probes=True)
     ordered = ["Beta", "alpha", "zeta", "(none)"]
     for caption in ("Results by model", "Classes by model"):
         table = page.html.split(f"<caption>{caption}</caption>")[1].split("</table>")[0]
@@ -304,8 +302,7 @@ def test_equal_input_gives_an_equal_page(tmp_path: Path) -> None:
     for name in ("a", "b"):
         folder = tmp_path / name
         folder.mkdir()
-        problems = [problem(number) for number in range(11, 17)]
-        pages.append(write_page(folder, problems, ordinary_rollouts()).html)
+        pages.append(write_page(folder, ordinary_problems(), ordinary_rollouts()).html)
     assert pages[0] == pages[1]
 
 
