@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 from rich import box
@@ -16,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.harness.machine import Machine
+
+# The row of a table that a figure stands in.
+Parameters: TypeAlias = Mapping[str, str | int | float]
 
 
 class Result(BaseModel):
@@ -73,7 +77,7 @@ class SuiteResult(Result):
         name: str,
         value: float,
         unit: str,
-        parameters: Mapping[str, str | int | float] | None = None,
+        parameters: Parameters | None = None,
         note: str = "",
     ) -> None:
         """Add a figure."""
@@ -83,6 +87,18 @@ class SuiteResult(Result):
     def check(self, target: str, value: float | None, note: str) -> None:
         """Add the figure that a target asks for."""
         self.checks.append(Check(target=target, value=value, note=note))
+
+    def plot(
+        self,
+        name: str,
+        x_label: str,
+        y_label: str,
+        lines: dict[str, list[tuple[float, float]]],
+        log_y: bool = True,
+    ) -> None:
+        """Add a plot over a logarithmic axis."""
+        labels = {"x_label": x_label, "y_label": y_label}
+        self.series.append(Series(name=name, **labels, log_x=True, log_y=log_y, lines=lines))
 
 
 class State(Result):

@@ -28,7 +28,7 @@ from typing import NamedTuple, Self
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, WrongAnswerError, interleaved
-from benchmarks.harness.results import Figure, Series, SuiteResult
+from benchmarks.harness.results import Figure, Parameters, SuiteResult
 from benchmarks.suites.verl_python import MAKE, interpreter
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
@@ -194,7 +194,7 @@ def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> li
             "median": (statistics.median(times[name]), "µs"),
             "99th percentile": (_quantile(times[name], 0.99), "µs"),
         }
-        row: dict[str, str | int | float] = {"set": name, "answers": len(cases)}
+        row: Parameters = {"set": name, "answers": len(cases)}
         for figure, (value, unit) in figures.items():
             result.add(figure, round(value, 2), unit, row)
     for target, names in (("answers_gsm8k", _GSM8K), ("answers_math", _MATH)):
@@ -289,16 +289,8 @@ def _by_length(context: Context, verifier: AnswerVerifier, result: SuiteResult) 
         us = round(1e6 * timings[f"{part}, {size}"].best / _TEXTS, 2)
         lines.setdefault(part, []).append((size, us))
         result.add(part, us, "µs", {"response bytes": size})
-    result.series.append(
-        Series(
-            name="An answer by the length of its response",
-            x_label="bytes of the response",
-            y_label="µs an answer",
-            log_x=True,
-            log_y=False,
-            lines=lines,
-        )
-    )
+    name = "An answer by the length of its response"
+    result.plot(name, "bytes of the response", "µs an answer", lines, log_y=False)
 
 
 def _parts(responses: list[bytes], verifier: AnswerVerifier) -> dict[str, Callable[[], object]]:
@@ -424,7 +416,7 @@ def _compare_peers(
     )
     for name, timing in timings.items():
         right = sum(a is case.correct for a, case in zip(said[name], sample, strict=True))
-        rows: dict[str, str | int | float] = {"decided by": name, "answers": len(sample)}
+        rows: Parameters = {"decided by": name, "answers": len(sample)}
         us = 1e6 * timing.best / len(sample)
         result.figures += [
             Figure(name="mean", value=round(us, 2), unit="µs", parameters=rows),

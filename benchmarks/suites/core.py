@@ -20,13 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import ahocorasick
 import numpy as np
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, interleaved, require
-from benchmarks.harness.results import Series, SuiteResult
+from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
 from consensuspr.core.pure import matcher as pure
 
@@ -57,6 +58,7 @@ NOTES = [
     "memcpy copies a buffer far larger than the caches of a core, in the same rounds.",
 ]
 Rows = list[list[bool]]
+Key = TypeVar("Key", int, str)
 # A usual plain-Python normaliser: one substitution after the other.
 _RULES: Sequence[tuple[re.Pattern[str], str]] = [
     (re.compile(pattern), replacement)
@@ -71,7 +73,7 @@ _RULES: Sequence[tuple[re.Pattern[str], str]] = [
         (r"\s+", ""),
     )
 ]
-BOTH = "normalise + match, bytes"
+BOTH = "normalise + match"
 
 
 @dataclass(frozen=True)
@@ -288,11 +290,24 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to match a workload: ``run`` is what is timed, ``rows`` reads its answer."""
+    """One way to match ``work``: ``run`` is what is timed, ``rows`` reads its answer."""
 
     run: Callable[[], object]
     rows: Callable[[], Rows]
-    size: int
+    work: Workload
+
+
+def costs(
+    contenders: Mapping[str, Contender],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:
+    """Return the seconds a byte of each contender, measured in turn after all were checked."""
+    for name, contender in contenders.items():
+        require(name, contender.rows(), contender.work.expected)
+    runs = {name: contender.run for name, contender in contenders.items()}
+    timings = interleaved(runs, rounds, clock)
+    return {name: timings[name].best / one.work.size for name, one in contenders.items()}
 
 
 def against_peers(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -308,39 +323,21 @@ def against_peers(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteRe
         contenders["re + ahocorasick_rs"] = re_ahocorasick_rs(work)
     else:
         found.notes.append("ahocorasick_rs is not installed and was not measured.")
-    for name, contender in contenders.items():
-        require(name, contender.rows(), work.expected[: len(contender.rows())])
-    timings = interleaved(
-        {name: contender.run for name, contender in contenders.items()},
-        context.rounds,
-        time.process_time,
-    )
-    cost = {name: timings[name].best / contenders[name].size for name in contenders}
+    cost = costs(contenders, context.rounds)
+    for name, seconds in cost.items():
+        found.add(BOTH, 1e-6 / seconds, "MB/s", {"contender": name})
     ours = cost.pop("consensuspr core")
-    _peer_rate(found, "consensuspr core", ours)
+    of = {"text bytes": 10_000, "nodes": len(work.problems[0])}
     for name, theirs in cost.items():
-        _peer_rate(found, name, theirs)
-    for name, theirs in cost.items():
-        found.add(
-            f"core against {name}",
-            theirs / ours,
-            "x",
-            {"text bytes": 10_000, "nodes": len(work.problems[0])},
-            _part_of(contenders[name], work),
-        )
+        share = contenders[name].work.size / work.size
+        note = "" if share == 1 else f"a byte each; measured on the first {share:.0%} of the bytes"
+        found.add(f"core against {name}", theirs / ours, "x", of, note)
     found.check(
         "core_vs_re_pyahocorasick",
         cost["re + pyahocorasick"] / ours,
         f"core {1e-6 / ours:,.0f} MB/s, peer "
         f"{1e-6 / cost['re + pyahocorasick']:,.1f} MB/s, on the same bytes in turn",
     )
-
-
-def _part_of(contender: Contender, work: Workload) -> str:
-    """Say where a contender got fewer bytes than the others."""
-    if contender.size == work.size:
-        return ""
-    return f"a byte each; measured on the first {contender.size / work.size:.0%} of the bytes"
 
 
 def core(work: Workload, threads: int = 1) -> Contender:
@@ -350,7 +347,7 @@ def core(work: Workload, threads: int = 1) -> Contender:
     def run() -> BatchResult:
         return match_batch(matchers, work.texts, threads=threads)
 
-    return Contender(run, lambda: flags(run()), work.size)
+    return Contender(run, lambda: flags(run()), work)
 
 
 def flags(result: BatchResult) -> Rows:
@@ -366,7 +363,7 @@ def twin(work: Workload) -> Contender:
     def run() -> BatchResult:
         return pure.match_batch(matchers, work.texts, threads=1)
 
-    return Contender(run, lambda: flags(run()), work.size)
+    return Contender(run, lambda: flags(run()), work)
 
 
 def normalise(text: str) -> str:
@@ -442,7 +439,7 @@ def _plain(work: Workload, build: Callable[[Nodes], Callable[[str], list[bool]]]
             searches[index // work.group](normalise(text)) for index, text in enumerate(decoded)
         ]
 
-    return Contender(run, run, work.size)
+    return Contender(run, run, work)
 
 
 def _patterns(nodes: Nodes) -> list[tuple[int, str]]:
@@ -453,27 +450,23 @@ def _stands_alone(form: str, start: int, end: int) -> bool:
     return not form[max(start - 1, 0) : start].isdigit() and not form[end : end + 1].isdigit()
 
 
-def _peer_rate(found: SuiteResult, name: str, cost: float) -> None:
-    found.add("normalise + match", 1e-6 / cost, "MB/s", {"contender": name})
-
-
 def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
     """Time normalise, both, one text at a time, and spans, in turn with memcpy."""
     work = corpus.planted(10_000)
     decoded = [text.decode() for text in work.texts]
     pairs = list(zip(work.matchers, work.texts, strict=True))
-    require(BOTH, core(work).rows(), work.expected)
+    both = f"{BOTH}, bytes"
+    require(both, core(work).rows(), work.expected)
     require("match", [matcher.match(text) for matcher, text in pairs], work.expected)
     require("str", flags(match_batch(work.matchers, decoded, threads=1)), work.expected)
-    _require_spans(work, decoded)
+    spans = [matcher.spans(text) for matcher, text in zip(work.matchers, decoded, strict=True)]
+    require("spans", [[span is not None for span in row] for row in spans], work.expected)
     size = work.size
     ways: dict[str, Callable[[], object]] = {
         "normalise": lambda: [normalize(text) for text in work.texts],
-        BOTH: core(work).run,
-        "normalise + match, str": lambda: match_batch(work.matchers, decoded, threads=1),
-        "normalise + match, one call a text": lambda: [
-            matcher.match(text) for matcher, text in pairs
-        ],
+        both: core(work).run,
+        f"{BOTH}, str": lambda: match_batch(work.matchers, decoded, threads=1),
+        f"{BOTH}, one call a text": lambda: [matcher.match(text) for matcher, text in pairs],
         "spans": lambda: [matcher.spans(text) for matcher, text in pairs],
     }
     source = np.ones(sizes.memcpy_bytes, dtype=np.uint8)
@@ -484,60 +477,32 @@ def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteR
     )
     floor = sizes.memcpy_bytes / timings.pop("memcpy").best
     cost = {name: timing.best / size for name, timing in timings.items()}
+    of = {"text bytes": 10_000}
     for name, seconds in cost.items():
-        _part(found, name, 1e-6 / seconds, "MB/s")
-    scan = 1e9 * (cost[BOTH] - cost["normalise"])
+        found.add(name, 1e-6 / seconds, "MB/s", of)
+    scan = 1e9 * (cost[both] - cost["normalise"])
     note = "" if scan > 0 else "no more than what normalise alone spends on its calls"
-    _part(found, "scan, by difference", scan, "ns a byte", note)
-    _part(found, "memcpy", floor / 1e6, "MB/s")
-    for name in ("normalise", BOTH, "spans"):
-        _part(found, f"memcpy's bandwidth over {name}", floor * cost[name], "x")
+    found.add("scan, by difference", scan, "ns a byte", of, note)
+    found.add("memcpy", floor / 1e6, "MB/s", of)
+    for name in ("normalise", both, "spans"):
+        found.add(f"memcpy's bandwidth over {name}", floor * cost[name], "x", of)
     found.check(
         "core_vs_memcpy",
-        floor * cost[BOTH],
-        f"core {1e-6 / cost[BOTH]:,.0f} MB/s, memcpy {floor / 1e6:,.0f} MB/s",
+        floor * cost[both],
+        f"core {1e-6 / cost[both]:,.0f} MB/s, memcpy {floor / 1e6:,.0f} MB/s",
     )
-
-
-def _part(found: SuiteResult, name: str, value: float, unit: str, note: str = "") -> None:
-    found.add(name, value, unit, {"text bytes": 10_000}, note)
-
-
-def _require_spans(work: Workload, decoded: list[str]) -> None:
-    """Demand that spans name just the nodes that are known, and places within the text."""
-    spans = [matcher.spans(text) for matcher, text in zip(work.matchers, decoded, strict=True)]
-    require("spans", [[span is not None for span in row] for row in spans], work.expected)
 
 
 def by_length(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
     """Cut the same bytes into texts of each length; the target asks for 1 KB to 1 MB."""
     works = {length: corpus.lengths(length) for length in sizes.lengths}
-    cost = _costs(context, {f"{length} bytes": work for length, work in works.items()})
-    rates = [(length, 1e-6 / cost[f"{length} bytes"]) for length in works]
-    for length, rate in rates:
-        _cost_rate(found, rate, {"length in bytes": length})
+    cost = _core_costs(context, works)
+    for length, seconds in cost.items():
+        found.add(BOTH, 1e-6 / seconds, "MB/s", {"length in bytes": length})
     # The peer, once: what it costs a byte hardly depends on the length.
-    peers = {
-        length: work.first(sizes.twin_bytes) for length, work in works.items() if length <= 100_000
-    }
-    slow = _peer_rates(context, peers)
-    found.series.append(
-        Series(
-            name="Normalise + match by length of the text",
-            x_label="bytes of a text",
-            y_label="MB/s",
-            log_x=True,
-            log_y=True,
-            lines={"consensuspr core": rates, "re + pyahocorasick": slow},
-        )
-    )
-    _spread(
-        found,
-        "cost_by_length",
-        "1 KB to 1 MB",
-        cost,
-        [f"{length} bytes" for length in works if 1_000 <= length <= 1_000_000],
-    )
+    peers = {length: work for length, work in works.items() if length <= 100_000}
+    _plot(context, sizes, found, "length of the text", "bytes of a text", cost, peers)
+    _spread(found, "cost_by_length", "1 KB to 1 MB", "bytes", cost, range(1_000, 1_000_001))
 
 
 def by_nodes(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -546,34 +511,15 @@ def by_nodes(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult)
     works = {
         nodes: plant(pieces, corpus.seed, count=nodes, group=len(pieces)) for nodes in sizes.nodes
     }
-    cost = _costs(context, {f"{nodes} nodes": work for nodes, work in works.items()})
-    rates = [(nodes, 1e-6 / cost[f"{nodes} nodes"]) for nodes in works]
-    for nodes, rate in rates:
+    cost = _core_costs(context, works)
+    for nodes, seconds in cost.items():
         matcher = works[nodes].matchers[0]
-        parameters: dict[str, str | int | float] = {
-            "nodes": nodes,
-            "patterns": matcher.num_patterns,
-        }
-        _cost_rate(found, rate, parameters)
-        found.add("matcher", matcher.nbytes, "bytes", parameters)
-    peers = {nodes: work.first(sizes.twin_bytes) for nodes, work in works.items()}
-    found.series.append(
-        Series(
-            name="Normalise + match by number of nodes",
-            x_label="nodes of a problem, each with four equal forms",
-            y_label="MB/s",
-            log_x=True,
-            log_y=True,
-            lines={"consensuspr core": rates, "re + pyahocorasick": _peer_rates(context, peers)},
-        )
-    )
-    _spread(
-        found,
-        "cost_by_nodes",
-        "5 to 500 nodes",
-        cost,
-        [f"{nodes} nodes" for nodes in works if 5 <= nodes <= 500],
-    )
+        of = {"nodes": nodes, "patterns": matcher.num_patterns}
+        found.add(BOTH, 1e-6 / seconds, "MB/s", of)
+        found.add("matcher", matcher.nbytes, "bytes", of)
+    x_label = "nodes of a problem, each with four equal forms"
+    _plot(context, sizes, found, "number of nodes", x_label, cost, works)
+    _spread(found, "cost_by_nodes", "5 to 500 nodes", "nodes", cost, range(5, 501))
 
 
 def by_kind(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -587,8 +533,9 @@ def by_kind(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) 
         short = texts.real_rollouts(corpus.data, SHORT)
         works["short solutions, GSM8K"] = plant(short, corpus.seed).first(sizes.peer_bytes)
         works["generated, 10 KB"] = plant(texts.rollouts(count, 10_000, corpus.seed), corpus.seed)
-    for name, cost in _costs(context, works).items():
-        _cost_rate(found, 1e-6 / cost, {"text": name, "texts": len(works[name].texts)})
+    for name, cost in _core_costs(context, works).items():
+        of: Parameters = {"text": name, "texts": len(works[name].texts)}
+        found.add(BOTH, 1e-6 / cost, "MB/s", of)
 
 
 def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -612,7 +559,7 @@ def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) 
         works[name] = Workload(
             [text.encode()], [wanted], 1, [[forms[0] in reached for forms in wanted]]
         )
-    cost = _costs(context, works)
+    cost = _core_costs(context, works)
     base = cost.pop("ordinary text")
     for name, spent in cost.items():
         found.add(
@@ -623,77 +570,66 @@ def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) 
         )
 
 
-def _costs(context: Context, works: Mapping[str, Workload]) -> dict[str, float]:
-    """Return the CPU seconds a byte of each workload, measured in turn."""
-    contenders = {name: core(work) for name, work in works.items()}
-    for name, contender in contenders.items():
-        require(f"the core ({name})", contender.rows(), works[name].expected)
-    timings = interleaved(
-        {name: contender.run for name, contender in contenders.items()},
-        2 * context.rounds,
-        time.process_time,
+def _core_costs(context: Context, works: Mapping[Key, Workload]) -> dict[Key, float]:
+    """Return the CPU seconds that the core takes for a byte of each workload."""
+    cost = costs(
+        {f"the core ({key})": core(work) for key, work in works.items()}, 2 * context.rounds
     )
-    return {name: timings[name].best / works[name].size for name in works}
+    return dict(zip(works, cost.values(), strict=True))
 
 
-def _peer_rates(context: Context, works: Mapping[int, Workload]) -> list[tuple[float, float]]:
-    contenders = {str(key): re_pyahocorasick(work) for key, work in works.items()}
-    for key, work in works.items():
-        require(f"re + pyahocorasick ({key})", contenders[str(key)].rows(), work.expected)
-    timings = interleaved(
-        {key: contender.run for key, contender in contenders.items()},
-        min(3, context.rounds),
-        time.process_time,
-    )
-    return [(key, work.size / timings[str(key)].best / 1e6) for key, work in works.items()]
+def _plot(
+    context: Context,
+    sizes: Sizes,
+    found: SuiteResult,
+    over: str,
+    x_label: str,
+    cost: Mapping[int, float],
+    peers: Mapping[int, Workload],
+) -> None:
+    """Plot the core's rates, and those of a peer on the first bytes of its workloads."""
+    name = "re + pyahocorasick"
+    contenders = {
+        f"{name} ({key})": re_pyahocorasick(work.first(sizes.twin_bytes))
+        for key, work in peers.items()
+    }
+    slow = costs(contenders, min(3, context.rounds)).values()
+    lines: dict[str, list[tuple[float, float]]] = {
+        "consensuspr core": [(key, 1e-6 / seconds) for key, seconds in cost.items()],
+        name: [(key, 1e-6 / seconds) for key, seconds in zip(peers, slow, strict=True)],
+    }
+    found.plot(f"Normalise + match by {over}", x_label, "MB/s", lines)
 
 
 def _spread(
-    found: SuiteResult, target: str, over: str, cost: Mapping[str, float], names: list[str]
+    found: SuiteResult, target: str, over: str, unit: str, cost: Mapping[int, float], among: range
 ) -> None:
-    """Check the dearest byte against the cheapest one, among ``names``."""
-    if len(names) < 2:
+    """Check the dearest byte against the cheapest one, of the workloads ``among``."""
+    keys = [key for key in cost if key in among]
+    if len(keys) < 2:
         return
-    dearest, cheapest = max(names, key=cost.__getitem__), min(names, key=cost.__getitem__)
+    dearest, cheapest = max(keys, key=cost.__getitem__), min(keys, key=cost.__getitem__)
     ratio = cost[dearest] / cost[cheapest]
     found.add("dearest byte against cheapest", ratio, "x", {"over": over})
-    found.check(target, ratio, f"dearest at {dearest}, cheapest at {cheapest}")
-
-
-def _cost_rate(
-    found: SuiteResult, rate: float, parameters: Mapping[str, str | int | float]
-) -> None:
-    found.add("normalise + match", rate, "MB/s", parameters)
+    found.check(target, ratio, f"dearest at {dearest} {unit}, cheapest at {cheapest} {unit}")
 
 
 def by_threads(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
     """Time a batch of a training step's size by number of threads."""
     work = corpus.planted(10_000).repeated(sizes.thread_bytes)
     cores = len(os.sched_getaffinity(0))
-    contenders = {threads: core(work, threads) for threads in sorted({1, 2, cores})}
-    for threads, contender in contenders.items():
-        require(f"{threads} threads", contender.rows(), work.expected)
-    timings = interleaved(
-        {str(threads): contender.run for threads, contender in contenders.items()},
-        3 * context.rounds,
-    )
-    for threads in contenders:
-        found.add(
-            "batch, wall time",
-            work.size / timings[str(threads)].best / 1e6,
-            "MB/s",
-            {"threads": threads, "batch MB": round(work.size / 1e6, 1)},
-        )
+    contenders = {f"{threads} threads": core(work, threads) for threads in sorted({1, 2, cores})}
+    wall = costs(contenders, 3 * context.rounds, time.perf_counter)
+    for name, seconds in wall.items():
+        of = {"threads": int(name.split()[0]), "batch MB": round(work.size / 1e6, 1)}
+        found.add("batch, wall time", 1e-6 / seconds, "MB/s", of)
     if cores < 2:
         found.notes.append("This machine has one core: what a second adds was not measured.")
         return
-    gain = timings["1"].best / timings["2"].best
-    spent = interleaved(
-        {str(threads): contenders[threads].run for threads in (1, 2)},
-        context.rounds,
-        time.process_time,
-    )
-    more = spent["2"].best / spent["1"].best
+    one, two = "1 threads", "2 threads"
+    gain = wall[one] / wall[two]
+    spent = costs({name: contenders[name] for name in (one, two)}, context.rounds)
+    more = spent[two] / spent[one]
     found.add("two threads against one, wall time", gain, "x")
     found.add(
         "two threads against one, processor time",

@@ -19,7 +19,7 @@ import psutil
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, Resident, peak_memory, require, resident
 from benchmarks.harness.processes import serving
-from benchmarks.harness.results import Series, SuiteResult
+from benchmarks.harness.results import SuiteResult
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.scoring import Score
@@ -128,24 +128,12 @@ def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
         count = max(1, sizes.matcher_nodes // nodes)
         forms = [_forms(row) for row in texts.problems(count, context.seed, nodes)]
         cost = _fresh(_build_matchers, forms)
-        parameters: dict[str, str | int | float] = {
-            "nodes": nodes,
-            "patterns": cost.patterns,
-            "matchers": count,
-        }
+        parameters = {"nodes": nodes, "patterns": cost.patterns, "matchers": count}
         for name, value in (("nbytes", cost.nbytes), ("resident", cost.resident)):
             lines[name].append((nodes, value / 1e3))
             found.add(f"{name} of a matcher", value / 1e3, "kB", parameters)
-    found.series.append(
-        Series(
-            name="Memory of a matcher by number of nodes",
-            x_label="nodes, each with four equal forms",
-            y_label="kB",
-            log_x=True,
-            log_y=True,
-            lines=lines,
-        )
-    )
+    name = "Memory of a matcher by number of nodes"
+    found.plot(name, "nodes, each with four equal forms", "kB", lines)
 
 
 def _build_matchers(forms: Sequence[list[list[str]]]) -> MatcherCost:

@@ -38,7 +38,7 @@ from benchmarks.harness.measure import (
     resident,
 )
 from benchmarks.harness.processes import family, serving
-from benchmarks.harness.results import Series, SuiteResult
+from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.data import JsonRows, open_writer
 from consensuspr.scoring.dataset_index import prepare_dataset
@@ -256,13 +256,11 @@ FULL = Sizes(
 def measure(context: Context, sizes: Sizes) -> SuiteResult:
     """Measure datasets of the sizes given."""
     found = SuiteResult(suite="problems", title="Many problems", notes=list(NOTES))
-    found.series = [
-        Series(name=name, x_label="problems", y_label=label, log_x=True, log_y=True, lines={})
-        for name, label in (
-            ("Ready to score", "seconds"),
-            ("Resident bytes of each problem", "bytes"),
-        )
-    ]
+    for name, label in (
+        ("Ready to score", "seconds"),
+        ("Resident bytes of each problem", "bytes"),
+    ):
+        found.plot(name, "problems", label, {})
     context.say("generating problems")
     pool = make_pool(context.seed, max(sizes.stored))
     smallest = None
@@ -416,7 +414,7 @@ class _Size:
         self._figure("workers, used: sum of PSS", served.workers.pss / MB, "MB", name)
 
     def _figure(self, name: str, value: float, unit: str, source: str) -> None:
-        parameters: dict[str, str | int | float] = {"problems": self._count, "from": source}
+        parameters: Parameters = {"problems": self._count, "from": source}
         self._found.add(name, value, unit, parameters)
 
 

@@ -30,7 +30,7 @@ from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, chec
 from benchmarks.harness import texts
 from benchmarks.harness.measure import REPOSITORY, Context, Timing, WrongAnswerError, interleaved
 from benchmarks.harness.processes import listening, on_one_core, serving
-from benchmarks.harness.results import Series, SuiteResult
+from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.client import AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
 from consensuspr.http.json_body import Bounds, members, text
@@ -326,7 +326,7 @@ def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: Sui
     _ratio_rows(result, ratios, f"{SYNC} / (echo + scoring)", "1")
     for count in counts:
         num_bytes = encode_score_response(*work.score(count)).ByteSize()
-        of: dict[str, str | int | float] = {"rollouts": count, "cores": "1"}
+        of: Parameters = {"rollouts": count, "cores": "1"}
         result.add("reply on the wire", num_bytes / count, "bytes a rollout", of)
     worst = max(COUNTS, key=lambda count: ratios[count])
     result.check(
@@ -373,7 +373,11 @@ def _all_cores(context: Context, work: Work, counts: tuple[int, ...], result: Su
         overlapped[worst],
         f"batches of {worst}, {UNDER_WAY} under way, one worker with one thread",
     )
-    result.series.append(_plot(timings))
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for count, name, value in _rows(timings):
+        lines.setdefault(name, []).append((count, value))
+    x_label = "rollouts of 10 KB in a batch"
+    result.plot("Scoring a batch", x_label, "microseconds a rollout", lines)
     _two_workers(context, work, result)
 
 
@@ -411,7 +415,7 @@ def _us(timing: Timing, count: int) -> float:
 
 def _table(result: SuiteResult, timings: Timings, cores: str) -> None:
     for count, name, value in _rows(timings):
-        parameters: dict[str, str | int | float] = {"rollouts": count, "cores": cores}
+        parameters: Parameters = {"rollouts": count, "cores": cores}
         result.add(name, value, UNIT, parameters)
 
 
@@ -424,20 +428,6 @@ def _rows(timings: Timings) -> Iterator[tuple[int, str, float]]:
 def _ratio_rows(result: SuiteResult, ratios: Mapping[int, float], name: str, cores: str) -> None:
     for count, ratio in ratios.items():
         result.add(name, ratio, "x", {"rollouts": count, "cores": cores})
-
-
-def _plot(timings: Timings) -> Series:
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for count, name, value in _rows(timings):
-        lines.setdefault(name, []).append((count, value))
-    return Series(
-        name="Scoring a batch",
-        x_label="rollouts of 10 KB in a batch",
-        y_label="microseconds a rollout",
-        log_x=True,
-        log_y=True,
-        lines=lines,
-    )
 
 
 def _ray(
@@ -472,7 +462,7 @@ def _ray(
         raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
     for count, ways in json.loads(done.stdout.splitlines()[-1]).items():
         for name, value in ways.items():
-            of: dict[str, str | int | float] = {"rollouts": int(count), "cores": "all"}
+            of: Parameters = {"rollouts": int(count), "cores": "all"}
             result.add(name, value, UNIT, of, "in Ray's interpreter, a run of its own")
 
 

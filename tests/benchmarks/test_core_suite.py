@@ -113,7 +113,7 @@ def test_a_wrong_contender_is_refused_before_it_is_timed(
 
     def blind(work: Workload) -> Contender:
         rows = [[False] * len(row) for row in work.expected]
-        return Contender(lambda: ran.append("timed"), lambda: rows, work.size)
+        return Contender(lambda: ran.append("timed"), lambda: rows, work)
 
     monkeypatch.setattr(core, "re_in", blind)
     found = SuiteResult(suite="core", title="The core")

@@ -198,6 +198,7 @@ def load(
     """
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("consensuspr.loadtest.processes.LEAD_S", 0.05)
+    monkeypatch.setattr("consensuspr.loadtest.terminal.LINE_S", 600.0)
     root = logging.getLogger()
 
     def run(address: str, *options: object, text: bool = False, **settings: object) -> Outcome:

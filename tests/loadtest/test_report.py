@@ -216,7 +216,7 @@ def test_a_late_step_that_was_made_twice_is_drawn_once_and_undecided() -> None:
 class Tags(HTMLParser):
     """The elements of a page, checked to be well nested, with their attributes."""
 
-    VOID = ("meta", "line", "circle", "polyline")
+    VOID = ("meta", "line", "path", "circle", "polyline")
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -21,6 +21,7 @@ from pathlib import Path
 from consensuspr.data import atomic_file
 from consensuspr.errors import InputError
 from consensuspr.loadtest.result import LoadTest
+from consensuspr.loadtest.saturation import Search
 from consensuspr.loadtest.settings import Arrivals
 from consensuspr.loadtest.stats import ms
 
@@ -38,59 +39,40 @@ _ARRIVALS = {Arrivals.CONSTANT: "evenly spaced", Arrivals.POISSON: "Poisson arri
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #16191d; --quiet: #565d66; --line: #d4d8dd;
-  --loud: #a33b00; --loud-back: #fdefe6; --good: #00643f; --good-back: #e9f6f0;
-  --c0: #0072b2; --c1: #b86a00; --c2: #b8346f; --c3: #6b7280; }
+  --loud: #a33b00; --good: #00643f; --c0: #0072b2; --c1: #b86a00; --c2: #b8346f; --c3: #6b7280; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --back: #14171b; --ink: #e8eaed; --quiet: #a7aeb8; --line: #3a4048; --loud: #ff9d5c;
-    --loud-back: #33211a; --good: #5fd6a5; --good-back: #15291f;
-    --c0: #56b4e9; --c1: #e6a23c; --c2: #e57fb0; --c3: #9aa3ad; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.2rem clamp(.8rem, 3vw, 2.4rem) 3rem; max-width: 64rem;
-  background: var(--back); color: var(--ink); overflow-wrap: anywhere;
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: 0 0 .3rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; padding-top: .6rem;
-  border-top: 1px solid var(--line); }
-p { margin: .3rem 0 .7rem; max-width: 74ch; }
-.quiet { color: var(--quiet); }
-.box { border-left: .5rem solid; padding: .5rem .9rem; margin: .9rem 0; }
-.box ul { margin: .2rem 0; padding-left: 1.1rem; }
-.bad { border-color: var(--loud); background: var(--loud-back); }
-.good { border-color: var(--good); background: var(--good-back); }
-.figures { display: flex; flex-wrap: wrap; gap: .8rem 2.2rem; margin: 1rem 0; padding: 0;
+    --good: #5fd6a5; --c0: #56b4e9; --c1: #e6a23c; --c2: #e57fb0; --c3: #9aa3ad; } }
+body { margin: 0 auto; padding: 1rem; max-width: 64rem; background: var(--back);
+  color: var(--ink); overflow-wrap: anywhere; font: 16px/1.5 system-ui, sans-serif; }
+h2 { margin-top: 2.2rem; border-top: 1px solid var(--line); }
+.quiet, th, dt, .figures span { color: var(--quiet); }
+.box { border-left: .5rem solid; padding: 0 .9rem; margin: .9rem 0; }
+.bad { border-color: var(--loud); }
+.good { border-color: var(--good); }
+ul.figures, ul.legend { display: flex; flex-wrap: wrap; gap: .4rem 2rem; padding: 0;
   list-style: none; }
-.figures b { display: block; font-size: 1.45rem; line-height: 1.25;
-  font-variant-numeric: tabular-nums; }
-.figures span { color: var(--quiet); font-size: .88rem; }
+.figures b { display: block; font-size: 1.45rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--line); text-align: right;
-  vertical-align: baseline; overflow-wrap: normal; }
-th { color: var(--quiet); font-weight: 600; }
+table, dl { font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: baseline; }
 th:first-child, td:first-child, .text { text-align: left; }
-td:last-child { overflow-wrap: anywhere; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .9rem; }
-dt { color: var(--quiet); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; }
 dd { margin: 0; }
 figure { margin: 1.2rem 0; }
 figcaption { font-weight: 600; }
-figure svg { width: 100%; height: auto; display: block; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin: .2rem 0;
-  padding: 0; font-size: .88rem; }
-figure svg.key { width: 22px; height: 8px; display: inline-block; margin-right: .4rem;
-  vertical-align: middle; }
-.grid { stroke: var(--line); stroke-width: 1; }
-.axis { stroke: var(--quiet); stroke-width: 1; }
+figure svg { width: 100%; display: block; }
+figure svg.key { width: 22px; height: 8px; display: inline-block; margin-right: .4rem; }
+.grid { stroke: var(--line); }
+.axis { stroke: var(--quiet); }
 .tick, .label { fill: var(--quiet); font-size: 12px; }
 .mid { text-anchor: middle; }
 .end { text-anchor: end; }
-.line { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.dot { stroke-width: 2; }
-.line.c0, .dot.c0 { stroke: var(--c0); } .dot.c0 { fill: var(--c0); }
-.line.c1, .dot.c1 { stroke: var(--c1); } .dot.c1 { fill: var(--c1); }
-.line.c2, .dot.c2 { stroke: var(--c2); } .dot.c2 { fill: var(--c2); }
-.line.c3, .dot.c3 { stroke: var(--c3); } .dot.c3 { fill: var(--c3); }
-.dot.hollow { fill: var(--back); }
+.line, .dot { fill: none; stroke-width: 2; }
+.c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); }
+.c3 { stroke: var(--c3); }
+.dot.c0 { fill: var(--c0); } .dot.c1 { fill: var(--c1); } .dot.c2 { fill: var(--c2); }
+.dot.c3 { fill: var(--c3); } .dot.hollow { fill: var(--back); }
 """
 
 
@@ -197,16 +179,9 @@ def _count(number: int, thing: str, plural: str) -> str:
 
 
 def _verdict(test: LoadTest) -> str:
-    faults, limits = test.faults(), test.client_limits()
-    parts = []
-    if faults:
-        parts.append(_box("bad", "Failed", faults))
-    else:
-        checked = test.checked
-        said = ["no limit was exceeded"]
-        if checked is not None and checked.compared:
-            said = [str(checked)]
-        parts.append(_box("good", "Passed", said))
+    faults, limits, checked = test.faults(), test.client_limits(), test.checked
+    passed = [str(checked) if checked and checked.compared else "no limit was exceeded"]
+    parts = [_box("bad", "Failed", faults) if faults else _box("good", "Passed", passed)]
     if limits:
         parts.append(_box("bad", "The load generator was the limit", limits))
     if test.notes():
@@ -250,22 +225,22 @@ def _headline(test: LoadTest) -> str:
 
 def _charts(test: LoadTest) -> list[LineChart]:
     if test.search is not None:
-        return [_load_curve(test)]
+        return [_load_curve(test.search)]
     timeline = test.tally.timeline.at_most(MAX_POINTS)
-    bins, width_s = timeline.bins(), timeline.width_s
-    middles = [start_s + width_s / 2 for start_s, _ in bins]
+    bins, width_s = [its for _, its in timeline.bins()], timeline.width_s
+    middles = [start_s + width_s / 2 for start_s, _ in timeline.bins()]
     quantiles = [
-        (*its.latency.percentiles((50, 90, 99)), its.latency.max_s or None) for _, its in bins
+        (*its.latency.percentiles((50, 90, 99)), its.latency.max_s or None) for its in bins
     ]
 
-    def over_time(values: Sequence[float | None]) -> list[tuple[float, float | None]]:
-        return list(zip(middles, values, strict=True))
-
-    def rates(values: Sequence[int]) -> list[tuple[float, float | None]]:
-        return over_time([value / width_s for value in values])
+    def rates(name: str, field: str) -> ChartLine:
+        values = (getattr(its, field) / width_s for its in bins)
+        return ChartLine(name, list(zip(middles, values, strict=True)))
 
     latency = [
-        ChartLine(name, over_time([_in_ms(its[place]) for its in quantiles]))
+        ChartLine(
+            name, [(x, _in_ms(its[place])) for x, its in zip(middles, quantiles, strict=True)]
+        )
         for place, name in enumerate(("p50", "p90", "p99", "maximum"))
     ]
     ranked = zip(_CURVE_RANKS, test.tally.latency.resolved(_CURVE_RANKS), strict=True)
@@ -293,17 +268,14 @@ def _charts(test: LoadTest) -> list[LineChart]:
             "Throughput over time",
             "seconds since the start",
             "rollouts a second",
-            (ChartLine("scored", rates([its.rollouts for _, its in bins])),),
+            (rates("scored", "rollouts"),),
             x_from=0.0,
         ),
         LineChart(
             "Requests over time",
             "seconds since the start",
             "requests a second",
-            tuple(
-                ChartLine(name, rates([getattr(its, name) for _, its in bins]))
-                for name in ("answered", "shed", "failed", "due")
-            ),
+            tuple(rates(name, name) for name in ("answered", "shed", "failed", "due")),
             x_from=0.0,
         ),
     ]
@@ -318,20 +290,17 @@ def _stretch(rank: float) -> float:
     return -math.log10(1 - rank / 100)
 
 
-def _load_curve(test: LoadTest) -> LineChart:
-    assert test.search is not None
-    steps = test.search.last_tries
+def _load_curve(search: Search) -> LineChart:
+    steps = search.last_tries
     broken = frozenset(n for n, step in enumerate(steps) if not step.sustained)
-
-    def line(name: str, values: Sequence[float | None]) -> ChartLine:
-        rates = [step.rate for step in steps]
-        return ChartLine(name, list(zip(rates, map(_in_ms, values), strict=True)), broken)
-
     return LineChart(
         "Latency against load",
         "requests a second offered",
         "milliseconds",
-        (line("p50", [s.p50_s for s in steps]), line("p99", [s.p99_s for s in steps])),
+        (
+            ChartLine("p50", [(step.rate, _in_ms(step.p50_s)) for step in steps], broken),
+            ChartLine("p99", [(step.rate, _in_ms(step.p99_s)) for step in steps], broken),
+        ),
         log_y=True,
         note="A hollow point is a rate that was not sustained, or stayed undecided. Of a rate that"
         " was offered twice, the last try is drawn.",
@@ -407,13 +376,7 @@ def _facts(test: LoadTest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """One line of a chart.
-
-    Attributes:
-        name: in the legend.
-        points: x ascending; a gap where y is None.
-        hollow: places of the points that are drawn hollow.
-    """
+    """One line of a chart: x ascending, a gap where y is None, points drawn hollow by place."""
 
     name: str
     points: Sequence[tuple[float, float | None]]
@@ -422,15 +385,11 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """A chart with one or more lines over one pair of axes.
+    """A chart with one or more lines over one pair of axes, the first line on top.
 
     Attributes:
-        title: above it.
-        x_label: with its unit.
-        y_label: with its unit.
-        lines: to draw, the first on top.
         x_from: where the x axis begins; None: at the smallest x.
-        log_y: whether the y axis is logarithmic; then every y is above 0.
+        log_y: whether the y axis is logarithmic; what is not above 0 is then a gap.
         x_ticks: places and names on the x axis; None: round numbers.
         note: a sentence below.
     """
@@ -480,20 +439,74 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def draw(chart: LineChart) -> str:
     """Return a chart as an SVG element; a sentence where there is nothing to draw."""
-    points = [(x, y) for line in chart.lines for x, y in line.points if y is not None]
-    if chart.log_y:
-        points = [(x, y) for x, y in points if y > 0]
+    points = [
+        (x, y)
+        for line in chart.lines
+        for x, y in line.points
+        if y is not None and (y > 0 or not chart.log_y)
+    ]
     if not points:
         return "<p class='quiet'>Nothing was answered, so that there is nothing to draw.</p>"
-    scale = _Scale.around(points, chart)
-    parts = [
-        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{safe(chart.title)}'>",
-        *_axes(chart, scale),
+    xs = [x for x, _ in points] + [place for place, _ in chart.x_ticks or ()]
+    ys = [y for _, y in points]
+    x_low, x_high = min(xs) if chart.x_from is None else chart.x_from, max(xs)
+    if x_low == x_high:
+        x_low, x_high = x_low - 0.5, x_high + 0.5
+    y_low, y_high = 0.0, max(ys) * 1.08 or 1.0
+    if chart.log_y:
+        y_low, y_high = min(ys) / 1.25, max(ys) * 1.25
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+
+    def at_x(value: float) -> float:
+        return LEFT + (value - x_low) / (x_high - x_low) * (right - LEFT)
+
+    def at_y(value: float) -> float:
+        share = (value - y_low) / (y_high - y_low)
+        if chart.log_y:
+            share = math.log(value / y_low) / math.log(y_high / y_low)
+        return bottom - share * (bottom - TOP)
+
+    parts = [f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{safe(chart.title)}'>"]
+    for tick in (log_ticks if chart.log_y else round_ticks)(y_low, y_high):
+        y = at_y(tick)
+        parts.append(f"<line x1='{LEFT}' y1='{y:.1f}' x2='{right}' y2='{y:.1f}' class='grid'/>")
+        parts.append(f"<text x='{LEFT - 7}' y='{y + 4:.1f}' class='tick end'>{tick:,g}</text>")
+    for place, name in chart.x_ticks or [(t, f"{t:,g}") for t in round_ticks(x_low, x_high, 9)]:
+        x = at_x(place)
+        parts.append(f"<path d='M{x:.1f} {bottom}v5' class='axis'/>")
+        parts.append(f"<text x='{x:.1f}' y='{bottom + 18}' class='tick mid'>{safe(name)}</text>")
+    middle_y = (TOP + bottom) // 2
+    parts += [
+        f"<path d='M{LEFT} {bottom}H{right}' class='axis'/>",
+        f"<text x='{(LEFT + right) // 2}' y='{HEIGHT - 6}' class='label mid'>"
+        f"{safe(chart.x_label)}</text>",
+        f"<text x='14' y='{middle_y}' class='label mid' transform='rotate(-90 14 {middle_y})'>"
+        f"{safe(chart.y_label)}</text>",
     ]
     for number, line in reversed(tuple(enumerate(chart.lines))):
-        parts += _line(line, number, scale, chart)
-    parts.append("</svg>")
-    return "".join(parts)
+        # Broken where there is no value; its points tell theirs.
+        pieces: list[list[str]] = [[]]
+        marks = []
+        for place, (value, y_or_none) in enumerate(line.points):
+            if y_or_none is None or (chart.log_y and y_or_none <= 0):
+                pieces.append([])
+                continue
+            x, y = at_x(value), at_y(y_or_none)
+            pieces[-1].append(f"{x:.1f},{y:.1f}")
+            look = " hollow" if place in line.hollow else ""
+            told = safe(f"{line.name}: {y_or_none:,.4g} at {value:,.4g}")
+            marks.append(
+                f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' class='dot c{number}{look}'>"
+                f"<title>{told}</title></circle>"
+            )
+        parts += [
+            f"<polyline points='{' '.join(piece)}' class='line c{number}'/>"
+            for piece in pieces
+            if len(piece) > 1
+        ]
+        if len(line.points) <= MAX_MARKED:
+            parts += marks
+    return "".join(parts) + "</svg>"
 
 
 def legend(chart: LineChart) -> str:
@@ -504,95 +517,6 @@ def legend(chart: LineChart) -> str:
         for number, line in enumerate(chart.lines)
     )
     return f"<ul class='legend'>{keys}</ul>"
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Where values stand in the picture."""
-
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    log_y: bool
-
-    @classmethod
-    def around(cls, points: Sequence[tuple[float, float]], chart: LineChart) -> _Scale:
-        xs = [x for x, _ in points] + [place for place, _ in chart.x_ticks or ()]
-        ys = [y for _, y in points]
-        x_low, x_high = min(xs) if chart.x_from is None else chart.x_from, max(xs)
-        if x_low == x_high:
-            x_low, x_high = x_low - 0.5, x_high + 0.5
-        if chart.log_y:
-            return cls(x_low, x_high, min(ys) / 1.25, max(ys) * 1.25, log_y=True)
-        return cls(x_low, x_high, 0.0, max(ys) * 1.08 or 1.0, log_y=False)
-
-    def x(self, value: float) -> float:
-        return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        if self.log_y:
-            share = math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
-        else:
-            share = (value - self.y_low) / (self.y_high - self.y_low)
-        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-
-
-def _axes(chart: LineChart, scale: _Scale) -> list[str]:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    if scale.log_y:
-        y_ticks = log_ticks(scale.y_low, scale.y_high)
-    else:
-        y_ticks = round_ticks(scale.y_low, scale.y_high)
-    parts = []
-    for tick in y_ticks:
-        y = scale.y(tick)
-        parts.append(f"<line x1='{LEFT}' y1='{y:.1f}' x2='{right}' y2='{y:.1f}' class='grid'/>")
-        parts.append(f"<text x='{LEFT - 7}' y='{y + 4:.1f}' class='tick end'>{tick:,g}</text>")
-    x_ticks = chart.x_ticks
-    if x_ticks is None:
-        x_ticks = tuple((t, f"{t:,g}") for t in round_ticks(scale.x_low, scale.x_high, 9))
-    for place, name in x_ticks:
-        x = scale.x(place)
-        parts.append(
-            f"<line x1='{x:.1f}' y1='{bottom}' x2='{x:.1f}' y2='{bottom + 5}' class='axis'/>"
-        )
-        parts.append(f"<text x='{x:.1f}' y='{bottom + 18}' class='tick mid'>{safe(name)}</text>")
-    middle_y = (TOP + bottom) / 2
-    parts += [
-        f"<line x1='{LEFT}' y1='{bottom}' x2='{right}' y2='{bottom}' class='axis'/>",
-        f"<text x='{(LEFT + right) / 2:.0f}' y='{HEIGHT - 6}' class='label mid'>"
-        f"{safe(chart.x_label)}</text>",
-        f"<text x='14' y='{middle_y:.0f}' class='label mid'"
-        f" transform='rotate(-90 14 {middle_y:.0f})'>{safe(chart.y_label)}</text>",
-    ]
-    return parts
-
-
-def _line(line: ChartLine, number: int, scale: _Scale, chart: LineChart) -> list[str]:
-    """Return a line, broken where there is no value, and its points with their values."""
-    pieces: list[list[str]] = [[]]
-    marks = []
-    marked = len(line.points) <= MAX_MARKED
-    for place, (x, y) in enumerate(line.points):
-        if y is None or (scale.log_y and y <= 0):
-            pieces.append([])
-            continue
-        at_x, at_y = f"{scale.x(x):.1f}", f"{scale.y(y):.1f}"
-        pieces[-1].append(f"{at_x},{at_y}")
-        if marked:
-            look = " hollow" if place in line.hollow else ""
-            told = safe(f"{line.name}: {y:,.4g} at {x:,.4g}")
-            marks.append(
-                f"<circle cx='{at_x}' cy='{at_y}' r='3' class='dot c{number}{look}'>"
-                f"<title>{told}</title></circle>"
-            )
-    drawn = [
-        f"<polyline points='{' '.join(piece)}' class='line c{number}'/>"
-        for piece in pieces
-        if len(piece) > 1
-    ]
-    return drawn + marks
 
 
 _WRITERS: dict[str, Callable[[LoadTest], str]] = {
