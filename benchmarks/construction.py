@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.markdown import demand, page_parser, table, write_block
+from benchmarks.harness.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import read_gold, write_dataset
 from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.evaluation.agreement import Agreement, agreement_of_files
@@ -48,7 +48,6 @@ class RolloutSet:
     """Rollouts that are evaluated together.
 
     Attributes:
-        name: row of the table.
         files: below the folder of outside data.
         folds: 0: leave one model out; n: leave every n-th rollout of a problem out.
         min_rollouts, min_support: where they are not the defaults.
@@ -94,12 +93,7 @@ SETS = (
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One split of a set.
-
-    Attributes:
-        sources: file of the rollouts that nodes are made from.
-        held_out: file of the others.
-    """
+    """One split of a set: the rollouts that nodes are made from, and the others."""
 
     sources: Path
     held_out: Path
@@ -219,10 +213,7 @@ def measure(
 class WholeFigures:
     """What nodes are worth that all rollouts of a set make.
 
-    Attributes:
-        variant: how they were made.
-        probes: what cheap texts earn.
-        agreement: with the steps that people annotated.
+    ``probes`` say what cheap texts earn, ``agreement`` is with the steps that people annotated.
     """
 
     variant: Variant
@@ -382,10 +373,7 @@ def main() -> int:
     if SETS[0] in wanted:
         whole = measure_whole(SETS[0], arguments.shared, _tell)
         blocks |= {"attacks": attacks_table(whole), "agreement": agreement_table(whole)}
-    print(*blocks.values(), sep="\n\n")
-    if arguments.write:
-        for name, text in blocks.items():
-            write_block(arguments.write, name, text)
+    publish(blocks, arguments.write)
     return 0
 
 

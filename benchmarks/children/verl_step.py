@@ -163,9 +163,7 @@ class Worker(RewardLoopWorker):  # type: ignore[misc]  # verl has no types
 def batch(step: Step, encode: Callable[[int, str], Sequence[int]]) -> Any:
     """Return a step as verl hands it over.
 
-    Args:
-        step: its rollouts.
-        encode: token ids of a response, from its place and its text.
+    ``encode`` gives the token ids of a response, from its place and its text.
     """
     rows = step.rows
     responses = [torch.tensor(encode(at, row["response"])) for at, row in enumerate(rows)]

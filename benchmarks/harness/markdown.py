@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness.measure import REPOSITORY
@@ -48,6 +48,14 @@ def around_block(path: Path, name: str) -> tuple[str, str]:
     if page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(f"{path} must hold {begin!r} and {end!r} once each")
     return page.partition(begin)[0] + begin, end + page.partition(end)[2]
+
+
+def publish(blocks: Mapping[str, str], page: Path | None) -> None:
+    """Print blocks, and bring them up to date in a page where one is given."""
+    print(*blocks.values(), sep="\n\n")
+    if page is not None:
+        for name, text in blocks.items():
+            write_block(page, name, text)
 
 
 def page_parser(program: str, description: str | None) -> argparse.ArgumentParser:

@@ -82,7 +82,7 @@ def serving(
         settings: environment variables of the server.
 
     Raises:
-        RuntimeError: it does not start; the text is its log's.
+        RuntimeError: as :func:`listening`.
     """
     named = (
         [str(datasets)] if isinstance(datasets, Path) else [f"{n}={p}" for n, p in datasets.items()]

@@ -64,15 +64,9 @@ def run_all(
     """Run the suites one after the other; progress goes to ``console``.
 
     Args:
-        names: of the suites.
-        settings: of all of them.
         only: says that ``names`` are not all suites there are.
-        console: for progress.
-        keep: called with what there is after each suite.
+        keep: called with what there is after each suite; what it got last is returned.
         earlier: a run whose other suites are kept, see :func:`mergeable`.
-
-    Returns:
-        what ``keep`` got last.
 
     Raises:
         MergeError: the earlier run is of another commit, machine or settings.

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.harness.markdown import demand, page_parser, table, write_block
+from benchmarks.harness.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import (
     DERIVED,
     FORM_KINDS,
@@ -35,7 +35,10 @@ from benchmarks.quality.measure import (
 def figures_table(results: Results) -> str:
     """Return the table of figures, one column a file of rollouts."""
     rows: list[tuple[str, Callable[[Figures, Figures], str]]] = [
-        ("rollouts, right ones", lambda on, off: f"{on.rollouts:,}, {on.right:,}"),
+        (
+            "rollouts, right ones",
+            lambda on, off: f"{on.every.num_right + on.every.num_wrong:,}, {on.every.num_right:,}",
+        ),
         ("**recall** of gold equations in right solutions", lambda on, off: f"**{on.recall:.3f}**"),
         ("… without derived forms", lambda on, off: f"{off.recall:.3f}"),
         (
@@ -43,15 +46,15 @@ def figures_table(results: Results) -> str:
             lambda on, off: f"**{on.false_positives:.3%}**",
         ),
         ("… without derived forms", lambda on, off: f"{off.false_positives:.3%}"),
-        ("mean NCR, right", lambda on, off: f"{on.ncr_right:.3f}"),
-        ("mean NCR, wrong", lambda on, off: f"{on.ncr_wrong:.3f}"),
-        ("**AUROC** of NCR, all nodes", lambda on, off: f"**{on.auroc:.3f}**"),
-        ("… without derived forms", lambda on, off: f"{off.auroc:.3f}"),
+        ("mean NCR, right", lambda on, off: _known(on.every.ncr_right)),
+        ("mean NCR, wrong", lambda on, off: _known(on.every.ncr_wrong)),
+        ("**AUROC** of NCR, all nodes", lambda on, off: f"**{_known(on.every.auroc.value)}**"),
+        ("… without derived forms", lambda on, off: _known(off.every.auroc.value)),
         (
             "**AUROC** without the final-answer node",
-            lambda on, off: f"**{on.auroc_without_final:.3f}**",
+            lambda on, off: f"**{_known(on.inner.auroc.value)}**",
         ),
-        ("… without derived forms", lambda on, off: f"{off.auroc_without_final:.3f}"),
+        ("… without derived forms", lambda on, off: _known(off.inner.auroc.value)),
         ("Acc agrees with the label", lambda on, off: f"{on.acc_agreement:.2%}"),
     ]
     sets = results.figures.values()
@@ -60,6 +63,10 @@ def figures_table(results: Results) -> str:
         for heading, told in rows
     ]
     return "\n".join([table(["", *results.figures], cells, 1), "", *_facts(results)])
+
+
+def _known(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _facts(results: Results) -> list[str]:
@@ -131,14 +138,11 @@ def main() -> int:
         "forms": forms_table(count_forms(problems, files), num_nodes),
         "misses": misses_table(results),
     }
-    print(*blocks.values(), sep="\n\n")
+    publish(blocks, arguments.write)
     if arguments.sample_misses:
         print(
             "", sample_of_misses(results.misses, arguments.sample_misses, arguments.seed), sep="\n"
         )
-    if arguments.write:
-        for name, text in blocks.items():
-            write_block(arguments.write, name, text)
     return 0
 
 

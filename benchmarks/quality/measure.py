@@ -30,9 +30,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from sklearn.metrics import roc_auc_score
+import numpy as np
 
 from benchmarks.harness.processes import serving
+from consensusbench.evaluation.metrics import Consistency, consistency_of
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import Hit, Matcher, derive_forms, normalize
 from consensuspr.core.expressions import evaluate, parse_statement
@@ -112,9 +113,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def read_gold(shared: Path, derive: bool = True) -> list[Problem]:
     """Return the problems that have gold nodes, in the order of the file.
 
-    Args:
-        shared: folder of the outside data.
-        derive: store equal forms in the nodes; else none, and none are made later.
+    Without ``derive`` no equal forms are stored in the nodes, and none are made later.
     """
     problems = []
     for row in read_rows(shared / GOLD_NODES):
@@ -153,14 +152,10 @@ def _value(text: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A problem without an answer that has the nodes of many.
+    """A problem without an answer that has the nodes of many, and of each node its owner.
 
     Rollouts scored against all pools show which nodes of every other problem they hit: the
     exact rate of false positives, with no choice of other problems to add noise.
-
-    Attributes:
-        problem: to be scored against.
-        owners: for each node the problem that it was taken from.
     """
 
     problem: Problem
@@ -204,26 +199,23 @@ def read_responses(path: Path, problem_ids: set[str]) -> list[Response]:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One rollout scored against the nodes of one problem.
+    """One rollout scored against the nodes of one problem, a flag for each node.
 
-    Attributes:
-        correct: its answer is right.
-        matched: one bool per node.
-        is_final: one bool per node: the node states the final answer.
+    ``is_final`` says that a node states the final answer.
     """
 
     correct: bool
     matched: tuple[bool, ...]
     is_final: tuple[bool, ...]
 
-    def ncr(self, with_final: bool = True) -> float | None:
-        """Return the share of nodes reached; None where there is no node to reach."""
+    def ncr(self, with_final: bool = True) -> float:
+        """Return the share of nodes reached; NaN where there is no node to reach."""
         counted = [
             hit
             for hit, final in zip(self.matched, self.is_final, strict=True)
             if with_final or not final
         ]
-        return sum(counted) / len(counted) if counted else None
+        return sum(counted) / len(counted) if counted else float("nan")
 
 
 def hit_rate(observations: Iterable[Observation]) -> float:
@@ -244,49 +236,12 @@ def hit_rate(observations: Iterable[Observation]) -> float:
     return hits / total
 
 
-def mean_ncr(observations: Iterable[Observation]) -> float:
-    """Return the mean NCR over rollouts whose problem has nodes.
-
-    Raises:
-        ValueError: there is none.
-    """
-    values = [ncr for observation in observations if (ncr := observation.ncr()) is not None]
-    if not values:
-        raise ValueError("no rollout has nodes, so there is no mean NCR")
-    return sum(values) / len(values)
-
-
-def ncr_auroc(observations: Iterable[Observation], with_final: bool = True) -> float:
-    """Return how well NCR tells right from wrong rollouts.
-
-    Args:
-        observations: right and wrong ones.
-        with_final: count the nodes that state the final answer.  Without them, rollouts
-            of problems that have no other node are left out.
-    """
-    scored = [
-        (ncr, observation.correct)
-        for observation in observations
-        if (ncr := observation.ncr(with_final)) is not None
-    ]
-    return auroc([ncr for ncr, _ in scored], [correct for _, correct in scored])
-
-
-def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float:
-    """Return the area under the ROC curve, ties counting half.
-
-    Args:
-        scores: (n,) one score each.
-        labels: (n,) True for the class that should score higher.
-
-    Raises:
-        ValueError: one class is empty.
-    """
-    num_positive = sum(labels)
-    num_negative = len(labels) - num_positive
-    if not num_positive or not num_negative:
-        raise ValueError(f"AUROC needs both classes, got {num_positive} and {num_negative}")
-    return float(roc_auc_score(labels, scores))
+def consistency(observations: Sequence[Observation], with_final: bool = True) -> Consistency:
+    """Return how NCR goes together with the labels, over rollouts that have a node to reach."""
+    ncr = np.array([one.ncr(with_final) for one in observations])
+    right = np.array([float(one.correct) for one in observations])
+    # As if of one problem: the page gives no intervals, and none are drawn.
+    return consistency_of(ncr, right, np.zeros(len(ncr), int), confidence=0.95, seed=0)
 
 
 @contextmanager
@@ -323,17 +278,16 @@ def score(client: Client, dataset: str, rollouts: Sequence[Rollout], wanted: Sta
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the report says about one file of rollouts under one set of nodes."""
+    """What the report says about one file of rollouts under one set of nodes.
 
-    rollouts: int
-    right: int
+    ``every`` is over all nodes, ``inner`` without those that state the final answer.
+    """
+
     acc_agreement: float
     recall: float
     false_positives: float
-    ncr_right: float
-    ncr_wrong: float
-    auroc: float
-    auroc_without_final: float
+    every: Consistency
+    inner: Consistency
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,12 +321,7 @@ class Results:
 
 
 def measure(shared: Path, in_process: bool) -> Results:
-    """Score everything.
-
-    Args:
-        shared: folder of the outside data.
-        in_process: without a server.
-    """
+    """Score everything; ``in_process`` without a server."""
     gold = {DERIVED: read_gold(shared), WRITTEN: read_gold(shared, derive=False)}
     with TemporaryDirectory() as folder:
         paths = {}
@@ -423,21 +372,15 @@ class _Measurement:
             self._observation(one.correct, one.problem_id, of_one.matched)
             for one, of_one in zip(responses, scores, strict=True)
         ]
-        right = [one for one in observed if one.correct]
-        wrong = [one for one in observed if not one.correct]
         agreeing = sum(
             bool(of_one.acc) == one.correct for one, of_one in zip(responses, scores, strict=True)
         )
         figures = Figures(
-            rollouts=len(observed),
-            right=len(right),
             acc_agreement=agreeing / len(observed),
-            recall=hit_rate(right),
+            recall=hit_rate(one for one in observed if one.correct),
             false_positives=hit_rate(self._beside_others(_pooled(name), responses)),
-            ncr_right=mean_ncr(right),
-            ncr_wrong=mean_ncr(wrong),
-            auroc=ncr_auroc(observed),
-            auroc_without_final=ncr_auroc(observed, with_final=False),
+            every=consistency(observed),
+            inner=consistency(observed, with_final=False),
         )
         return figures, observed
 
@@ -496,14 +439,9 @@ class _Measurement:
 
 @dataclass(slots=True)
 class FormCounts:
-    """Counts by kind of derived form.
+    """Counts by kind of derived form, found by it first.
 
-    Attributes:
-        derived: forms made.
-        found: gold equations found in right solutions by such a form first.
-        false: nodes of other problems found by such a form first.
-        looked_for: gold equations looked for in right solutions, found or not.
-        held_against: nodes of other problems that responses were held against.
+    ``looked_for`` are gold equations in right solutions, ``held_against`` nodes of other problems.
     """
 
     derived: Counter[str] = field(default_factory=Counter)

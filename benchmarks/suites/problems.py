@@ -78,11 +78,7 @@ def content(problems: list[dict[str, Any]], number: int, count: int) -> dict[str
 def write(path: Path, problems: list[dict[str, Any]], count: int, *, stored: bool) -> Path:
     """Write a dataset in the format of the path's suffix; in memory is never more than the pool.
 
-    Args:
-        path: where to.
-        problems: the pool.
-        count: rows.
-        stored: whether the equal forms stay.
+    ``stored`` says whether the equal forms stay.
     """
     bare = [row if stored else _without_forms(row) for row in problems]
     with open_writer(path) as out:
@@ -162,13 +158,10 @@ def _run(*arguments: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that has scored rollouts of many problems.
+    """A server that has scored rollouts of many problems: seconds until it listens, and memory.
 
-    Attributes:
-        seconds: from its start until it listens.
-        fresh: memory of all its processes when it listens.
-        used: the same after the rollouts.
-        workers: the part of ``used`` that the workers hold; the rest is the supervisor's.
+    ``fresh`` is of all processes when it listens, ``used`` after the rollouts, and ``workers`` the
+    part of that which is not the supervisor's.
     """
 
     seconds: float
@@ -182,12 +175,7 @@ def serve(
 ) -> Served:
     """Start a server, score rollouts of random problems, and return what it holds.
 
-    Args:
-        dataset: any file that ``serve`` takes.
-        scratch: for the server's log.
-        problems: the pool that the dataset repeats.
-        count: its problems.
-        seed: of the choice.
+    ``problems`` is the pool that the dataset of ``count`` repeats.
     """
     rng = random.Random(f"served {seed}")
     start = time.perf_counter()
@@ -229,13 +217,9 @@ def _all_of(processes: list[int]) -> Resident:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured.
+    """Numbers of problems that are loaded with equal forms stored, loaded bare, and served.
 
-    Attributes:
-        stored: numbers of problems that are loaded with equal forms stored.
-        bare: numbers that are loaded without, which makes the forms.
-        served: numbers that a server is started with.
-        rounds: loads of each file below 50,000 problems.
+    ``rounds`` are loads of each file below 50,000 problems.
     """
 
     stored: tuple[int, ...]
@@ -327,11 +311,7 @@ class _Size:
             self._loads.setdefault(name, []).append(load(path))
 
     def report(self, smallest: _Size) -> None:
-        """Add what the loads have shown.
-
-        Args:
-            smallest: the dataset that others are compared with.
-        """
+        """Add what the loads have shown, beside those of the smallest dataset."""
         digests = {load.digest for loads in self._loads.values() for load in loads}
         if len(digests) != 1:
             raise WrongAnswerError(f"{self._count} problems have {len(digests)} digests")

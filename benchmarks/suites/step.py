@@ -55,10 +55,7 @@ class Step:
     def check(self, side: str, rewards: Sequence[float], tolerance: float = 0.0) -> None:
         """Compare rewards, half of Acc and half of NCR, with what is written into the texts.
 
-        Args:
-            side: whose they are, for the error.
-            rewards: of all rows, in order.
-            tolerance: for verl's tensors, which hold 32-bit numbers.
+        ``tolerance`` is for verl's tensors, which hold 32-bit numbers.
 
         Raises:
             ValueError: one is wrong; nothing is to be reported then.

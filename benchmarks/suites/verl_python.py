@@ -40,11 +40,7 @@ def interpreter() -> Path | None:
 def measured(module: str, suite: str, title: str, context: Context) -> SuiteResult:
     """Return what ``module.measure`` finds in the environment with verl.
 
-    Args:
-        module: its full name.
-        suite: name of the suite, for a result that says why there is none.
-        title: of the suite.
-        context: handed on.
+    ``suite`` and ``title`` are for a result that says why there is none.
 
     Raises:
         RuntimeError: the module ended without a result; it has said why on standard error.

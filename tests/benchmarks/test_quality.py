@@ -26,13 +26,11 @@ from benchmarks.quality.measure import (
     Observation,
     Response,
     Results,
-    auroc,
+    consistency,
     count_kinds,
     hit_rate,
     kind_of,
-    mean_ncr,
     measure,
-    ncr_auroc,
     pool,
     read_gold,
     read_responses,
@@ -48,46 +46,25 @@ def seen(correct: bool, matched: str, final: str = "") -> Observation:
     return Observation(correct, tuple(c == "1" for c in matched), tuple(c == "1" for c in finals))
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels", "area"),
-    [
-        ([0.1, 0.2, 0.8, 0.9], [False, False, True, True], 1.0),
-        ([0.9, 0.8, 0.2, 0.1], [False, False, True, True], 0.0),
-        ([0.5, 0.5, 0.5, 0.5], [False, True, False, True], 0.5),
-        ([0.1, 0.4, 0.35, 0.8], [False, False, True, True], 0.75),
-        ([0.0, 0.5, 0.5, 1.0], [False, False, True, True], 0.875),
-        ([1.0, 0.0], [True, False], 1.0),
-    ],
-)
-def test_auroc_counts_ties_half(scores: list[float], labels: list[bool], area: float) -> None:
-    assert auroc(scores, labels) == pytest.approx(area)
-
-
-@pytest.mark.parametrize("labels", [[], [True, True], [False]])
-def test_auroc_needs_both_classes(labels: list[bool]) -> None:
-    with pytest.raises(ValueError, match="both classes"):
-        auroc([0.5] * len(labels), labels)
-
-
 def test_rates_are_pooled_over_nodes_and_ncr_is_averaged_over_rollouts() -> None:
     observations = [seen(True, "1"), seen(True, "0001"), seen(True, "")]
     assert hit_rate(observations) == pytest.approx(2 / 5)
-    assert mean_ncr(observations) == pytest.approx((1 + 1 / 4) / 2)
+    found = consistency(observations)
+    assert found.ncr_right == pytest.approx((1 + 1 / 4) / 2)
+    assert (found.ncr_wrong, found.auroc.value) == (None, None)
     with pytest.raises(ValueError, match="no node"):
         hit_rate([seen(True, "")])
-    with pytest.raises(ValueError, match="no rollout"):
-        mean_ncr([])
 
 
-def test_auroc_without_the_final_answer_leaves_it_out() -> None:
+def test_auroc_without_the_final_answer_leaves_it_out_and_counts_ties_half() -> None:
     observations = [
         seen(True, "11", "01"),
         seen(False, "10", "01"),
         seen(True, "1", "1"),  # nothing is left of this one
         seen(False, "0", "1"),
     ]
-    assert ncr_auroc(observations) == pytest.approx(1.0)
-    assert ncr_auroc(observations, with_final=False) == pytest.approx(0.5)
+    assert consistency(observations).auroc.value == pytest.approx(1.0)
+    assert consistency(observations, with_final=False).auroc.value == pytest.approx(0.5)
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -166,14 +143,14 @@ def test_measuring_small_data(small_data: Path, in_process: bool) -> None:
     results = measure(small_data, in_process)
     for by_set in results.figures.values():
         on, off = by_set[DERIVED], by_set[WRITTEN]
-        assert (on.rollouts, on.right, on.acc_agreement) == (5, 3, 1.0)
+        assert (on.every.num_right, on.every.num_wrong, on.acc_agreement) == (3, 2, 1.0)
         # Right rollouts reach 2 of 2, 0 of 2 and 1 of 1 nodes; as written 1 of 2, 0 and 0.
         assert (on.recall, off.recall) == pytest.approx((3 / 5, 1 / 5))
-        assert on.ncr_right == pytest.approx((1 + 0 + 1) / 3)
-        assert on.ncr_wrong == 0.0
+        assert on.every.ncr_right == pytest.approx((1 + 0 + 1) / 3)
+        assert on.every.ncr_wrong == 0.0
         # One of 3 * 1 + 2 * 2 nodes of the other problem is hit.
         assert (on.false_positives, off.false_positives) == pytest.approx((1 / 7, 1 / 7))
-        assert on.auroc > 0.5
+        assert (on.every.auroc.value or 0.0) > 0.5
     assert results.enumerated == pytest.approx((0.0, 1 / 3))
     assert len(results.misses) == 2 * len(ROLLOUTS)
     table = figures_table(results)
@@ -265,8 +242,8 @@ def test_quality_on_real_rollouts_keeps_its_floor(results: Results, file: str) -
     recall, area, area_without_final, false_positives = FLOORS[file]
     figures = results.figures[file][DERIVED]
     assert figures.recall >= recall
-    assert figures.auroc >= area
-    assert figures.auroc_without_final >= area_without_final
+    assert (figures.every.auroc.value or 0.0) >= area
+    assert (figures.inner.auroc.value or 0.0) >= area_without_final
     assert figures.false_positives <= false_positives
     assert figures.acc_agreement >= 0.99
     assert figures.recall > results.figures[file][WRITTEN].recall + 0.1

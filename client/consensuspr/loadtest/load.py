@@ -54,11 +54,8 @@ _PADDING = "and so on, "
 class Target:
     """The server that is loaded; nothing is sent anywhere else.
 
-    Attributes:
-        address: ``HOST:PORT``.
-        info: what it said about itself.
-        dataset: path of the dataset with the content that is to score.
-        options: how it is to score, with the dataset's name there.
+    ``info`` is what it said about itself, ``dataset`` the path of the dataset with the content
+    that is to score, ``options`` how, with the dataset's name there.
     """
 
     address: str
@@ -75,12 +72,8 @@ class Target:
     def check_batch(self, settings: LoadSettings, request_bytes: int) -> None:
         """Refuse what one request of the server cannot carry.
 
-        Args:
-            settings: of the load test.
-            request_bytes: of the responses of the largest request.
-
         Raises:
-            InputError: the batch is larger than the server takes.
+            InputError: the batch, or its responses in bytes, are more than the server takes.
         """
         if settings.profile is not Profile.BATCH:
             return
@@ -97,12 +90,7 @@ class Target:
 
 
 def in_flight_limit(request_bytes: float, processes: int) -> int:
-    """Return how many requests one process may have in flight.
-
-    Args:
-        request_bytes: mean size of a request.
-        processes: that share the machine's memory.
-    """
+    """Return how many requests of a mean size one of these processes may have in flight."""
     by_bytes = math.floor(IN_FLIGHT_BYTES / max(1.0, request_bytes))
     return max(1, min(IN_FLIGHT_REQUESTS, by_bytes) // processes)
 
@@ -111,12 +99,8 @@ def in_flight_limit(request_bytes: float, processes: int) -> int:
 class Load:
     """A rate over time: pieces of equal length, each with its rate at its start and end.
 
-    Before the first piece lies the warm-up, at the rate with which the load begins.
-
-    Attributes:
-        rates: of each piece in requests a second, at its start and its end; above 0.
-        duration_s: of all pieces together, above 0.
-        warmup_s: before them.
+    Before the first piece lies the warm-up, at the rate with which the load begins.  ``rates``
+    are in requests a second, above 0; ``duration_s`` is of all pieces together.
     """
 
     rates: tuple[tuple[float, float], ...]
@@ -165,13 +149,7 @@ class Load:
 
 
 def due_times(load: Load, arrivals: Arrivals, seed: int) -> Iterator[float]:
-    """Yield when requests are due, ascending, in seconds from the end of the warm-up.
-
-    Args:
-        load: what rate is wanted when.
-        arrivals: evenly, or as a Poisson process.
-        seed: of the Poisson process.
-    """
+    """Yield when requests are due, ascending, in seconds from the end of the warm-up."""
     draw = random.Random(seed)
     counts: Iterator[float]
     if arrivals is Arrivals.POISSON:
@@ -188,12 +166,7 @@ def due_times(load: Load, arrivals: Arrivals, seed: int) -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The rollouts that are sent, over and over.
-
-    Attributes:
-        rollouts: at least one.
-        source: where they are from, in a few words.
-    """
+    """The rollouts that are sent, over and over: at least one; and where they are from."""
 
     rollouts: tuple[Rollout, ...]
     source: str
@@ -227,13 +200,13 @@ def pool_from_dataset(path: str | os.PathLike[str], size: int, seed: int) -> Poo
     """Return made-up rollouts to the problems of a dataset.
 
     Each reaches some of its problem's nodes, in one of their ways of writing, and most state
-    the right answer.
+    the right answer.  Equal seeds give equal rollouts.
 
     Args:
         path: of the dataset.
         size: bytes of each response, in [:data:`MIN_SIZE`, :data:`MAX_SIZE`]; a response is
             longer only where its answer alone is.
-        seed: equal seeds give equal rollouts.
+        seed: of what is drawn.
 
     Raises:
         InputError: the size is out of its range, or the dataset is a prepared one, which holds

@@ -64,16 +64,7 @@ TICK_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ProcessSetup:
-    """What a load process is made with.
-
-    Attributes:
-        target: to load.
-        settings: of the load test.
-        rollouts: to send.
-        number: of the process, from 0.
-        processes: of the load test.
-        connections: of this process, at least 1.
-    """
+    """What a load process is made with: its number, from 0, and its own connections."""
 
     target: Target
     settings: LoadSettings
@@ -187,14 +178,7 @@ class Pacer:
 
 
 class ProcessRun:
-    """One run, from its order to its end.
-
-    Args:
-        setup: of this process.
-        order: what to do.
-        sender: sends.
-        recorder: is told of every request.
-    """
+    """One run, from its order to its end; ``recorder`` is told of every request."""
 
     def __init__(
         self, setup: ProcessSetup, order: Start, sender: Sender, recorder: Recorder
@@ -334,8 +318,7 @@ class ProcessRun:
 def work(pipe: Connection[Any, Any]) -> None:
     """Be a load process until told to quit, or until nobody is left to tell.
 
-    Args:
-        pipe: to the process that leads; its first message is the :class:`ProcessSetup`.
+    The first message of the process that leads is the :class:`ProcessSetup`.
     """
     # Ctrl-C reaches all processes of a terminal; the leading one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -445,13 +428,7 @@ class LoadProcessLost(ConsensusPRError):
 
 @dataclass(slots=True)
 class RunProgress:
-    """How a run goes.
-
-    Attributes:
-        elapsed_s: since the end of the warm-up, negative before.
-        tally: so far.
-        in_flight: requests that wait for their reply.
-    """
+    """How a run goes: seconds since the end of the warm-up, negative before it, and counts."""
 
     elapsed_s: float
     tally: LoadTally
@@ -484,11 +461,6 @@ Watch = Callable[[RunProgress], bool]
 
 class Team:
     """The load processes; a context manager that leaves none behind.
-
-    Args:
-        target: to load.
-        settings: of the load test.
-        pool: what they send.
 
     Raises:
         ConsensusPRError: one of them cannot reach the server.
@@ -525,14 +497,11 @@ class Team:
         self._end()
 
     def run(self, load: Load | None, watch: Watch = lambda progress: False) -> RunResult:
-        """Carry out one run.
+        """Carry out one run, also to a result where Ctrl-C ended it early.
 
         Args:
             load: open loop; None: the closed loop of the settings.
             watch: called some times a second; the run is stopped where it returns True.
-
-        Returns:
-            Its result, also where Ctrl-C ended it early.
 
         Raises:
             LoadProcessLost: a load process ended.

@@ -61,14 +61,7 @@ _ANSWER_BUDGET_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScoreDifference:
-    """One score that is not the right one.
-
-    Attributes:
-        rollout: which, as a person would find it again.
-        field: the first that differs.
-        served: what the server said.
-        right: what it should have said.
-    """
+    """One score that is not the right one: of which rollout, and the first field that differs."""
 
     rollout: str
     field: str
@@ -87,12 +80,10 @@ class ScoreCheck:
     """What the comparison found.
 
     Attributes:
-        compared: scores that were compared.
-        wrong: of which were not right.
         undecided: of which only the nodes were compared.
         unanswered: of which the server left an answer undecided that the scorer here decided.
         skipped: scores without a value to compare, because they ended INTERNAL.
-        first: the first difference in the order of the pool; None where there is none.
+        first: the first difference in the order of the pool.
     """
 
     compared: int = 0
@@ -126,10 +117,7 @@ def check_samples(
 ) -> ScoreCheck:
     """Compare scores with those of the in-process scorer.
 
-    Args:
-        samples: scores that came back.
-        rollouts: the pool that their positions are of.
-        target: whose limits on one rollout hold here too, and whose name of the dataset does not.
+    The target's limits on one rollout hold here too, its name of the dataset does not.
 
     Raises:
         DataError: the dataset cannot be read.
@@ -218,14 +206,10 @@ class LoadTest:
     """A load test that is over.
 
     Attributes:
-        target: what was loaded.
-        settings: what it was told.
-        pool: what it sent.
-        machine: that sent.
         began_at: in UTC, ISO 8601.
         result: what became of the requests; of all steps in a search.
         checked: the comparison of scores; None where none was wanted.
-        search: the search for the highest sustained rate; None where there was one load.
+        search: None where there was one load.
     """
 
     target: Target
@@ -490,12 +474,8 @@ def perform(
 ) -> LoadTest:
     """Load a server and return what was found; Ctrl-C ends it early, with a result.
 
-    Args:
-        target: to load.
-        settings: how to load it; a search begins with their rate, where they name one.
-        pool: what to send.
-        show: told some times a second how a run goes.
-        say: told of each step of a search.
+    A search begins with the settings' rate, where they name one.  ``show`` is told some times a
+    second how a run goes, ``say`` of each step of a search.
 
     Raises:
         InputError: the settings do not fit the server.

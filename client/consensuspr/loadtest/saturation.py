@@ -32,14 +32,10 @@ RunLoad = Callable[[Load, Callable[[RunProgress], bool]], RunResult]
 
 @dataclass(frozen=True, slots=True)
 class RateStep:
-    """One rate that was offered, and what came of it.
+    """One rate that was offered, in requests a second, and what came of it.
 
     Attributes:
-        rate: offered, requests a second.
-        answered_rate: requests answered a second.
-        rollout_rate: rollouts scored a second.
-        p50_s: median latency; None where too few were answered to tell.
-        p99_s: 99th percentile; the same.
+        p50_s: median latency; None where too few were answered to tell, as in ``p99_s``.
         error_rate: share of requests that failed or were refused.
         late_s: by which 1 % of its requests left late, or more; of the load generator's making.
         stable: whether the windows agreed.
@@ -83,12 +79,9 @@ class RateStep:
 
 @dataclass(slots=True)
 class Search:
-    """A search, finished or ended early.
+    """A search, finished or ended early: its steps in order, and the result of all together.
 
-    Attributes:
-        steps: in the order in which they were made.
-        result: of all steps together; ``cpu_shares`` as in the step that kept the load processes
-            busiest.
+    The result's ``cpu_shares`` are those of the step that kept the load processes busiest.
     """
 
     steps: list[RateStep] = field(default_factory=list)

@@ -51,9 +51,8 @@ class Sender(Protocol):
     async def send(self, number: int, timeout_s: float) -> RequestOutcome:
         """Send a request and wait for its end; never raises for what the server does.
 
-        Args:
-            number: counted from 0; decides which rollouts are sent, and on which connection.
-            timeout_s: until it must have ended, above 0.
+        ``number``, from 0, decides which rollouts are sent, and on which connection;
+        ``timeout_s`` is above 0.
         """
 
     async def close(self) -> None:

@@ -88,16 +88,10 @@ class Histogram:
         self.max_s = max(self.max_s, other.max_s)
 
     def percentiles(self, ranks: Sequence[float]) -> list[float | None]:
-        """Return the value below or at which each share of the values lies.
+        """Return the seconds below or at which each share of the values lies.
 
-        The nearest rank: the smallest value such that at least ``rank`` percent are not above
-        it, within :data:`RELATIVE_ERROR`.
-
-        Args:
-            ranks: in percent, each in (0, 100].
-
-        Returns:
-            Seconds, one for each rank; None where there is no value.
+        The nearest rank: the smallest value such that at least ``rank`` percent, in (0, 100], are
+        not above it, within :data:`RELATIVE_ERROR`; None where there is no value.
         """
         if not self.count:
             return [None] * len(ranks)
@@ -111,10 +105,7 @@ class Histogram:
         """Return percentiles for a reader: None where there are too few values to tell one.
 
         The p99.9 of five values would be their maximum under another name; a percentile needs
-        a value beyond it, at least ``1 / (1 - rank / 100)`` values in all.
-
-        Args:
-            ranks: as in :meth:`percentiles`; 100 is never told.
+        a value beyond it, at least ``1 / (1 - rank / 100)`` values in all; 100 is never told.
         """
         # Rounded, as above: 100 - 99.9 is not exactly 0.1.
         enough = (round(self.count * (100 - rank), 6) >= 100 for rank in ranks)
@@ -149,14 +140,8 @@ def _add_up(mine: Any, other: Any) -> None:
 class TimeBin:
     """One stretch of time: requests that were due in it, and what came back in it.
 
-    Attributes:
-        latency: of the requests due in it, seconds from when they were due.
-        due: requests due in it.
-        answered: replies that came in it.
-        rollouts: scored rollouts that came in it.
-        num_bytes: bytes of their responses.
-        shed: requests refused for load in it.
-        failed: requests that failed in it.
+    ``latency`` is of the requests due in it, seconds from when they were due; ``num_bytes`` are
+    those of the scored responses.
     """
 
     latency: Histogram = field(default_factory=Histogram)
@@ -240,11 +225,7 @@ class LoadTally:
         latency: seconds from when a request was due until its reply, of all that were
             answered or ran out of time.
         lag: seconds by which requests were sent late although nothing held them back.
-        timeline: the same over time.
-        sent: requests that were sent.
-        answered: requests that were answered.
-        rollouts: scored rollouts.
-        num_bytes: bytes of their responses.
+        num_bytes: bytes of the scored responses.
         shed: requests that the server refused for load in the end.
         failed: requests that failed otherwise.
         retries: attempts beyond the first of a request.
@@ -306,7 +287,6 @@ class LoadReply:
         positions: of the rollouts in the pool, in the order of the scores.
         num_bytes: of their responses.
         statuses: how many scores have which status.
-        digest: of the dataset that they were computed with.
         score: reads the score at a place of ``positions``.
     """
 
@@ -326,9 +306,7 @@ class RequestOutcome:
         message: one sentence where it is not OK.
         shed: the server refused it for load.
         failed_attempts: codes of the attempts that failed, in order.
-        retries: attempts beyond the first.
         retry_after_s: the server's hint with a refusal.
-        reply: where it is OK.
     """
 
     code: str
@@ -349,12 +327,7 @@ class ScoreSample:
 
 
 class ScoreSampler:
-    """Keeps scores to compare later: a share of all, evenly over the run, bounded.
-
-    Args:
-        share: of the scores, in [0, 1]; 0 keeps none.
-        seed: decides which.
-    """
+    """Keeps scores to compare later: a share of all, evenly over the run, bounded."""
 
     def __init__(self, share: float, seed: int) -> None:
         self._share = share
@@ -382,9 +355,8 @@ class ScoreSampler:
 class Recorder:
     """Counts requests; those that were due in the warm-up are not counted.
 
-    Args:
-        start: end of the warm-up, on the clock of all times given here.
-        sampler: is offered every reply that is counted.
+    ``start`` is the end of the warm-up, on the clock of all times given here; ``sampler`` is
+    offered every reply that is counted.
     """
 
     def __init__(self, start: float, sampler: ScoreSampler) -> None:
@@ -393,13 +365,7 @@ class Recorder:
         self._tally = LoadTally()
 
     def sent(self, due: float, now: float, *, held: bool) -> None:
-        """Count a request out.
-
-        Args:
-            due: when it was to be sent.
-            now: when it was.
-            held: whether too many were in flight at the time.
-        """
+        """Count a request out; ``held`` says that too many were in flight when it was due."""
         if due < self._start:
             return
         tally = self._tally

@@ -31,9 +31,6 @@ def watching(*, hidden: bool) -> Iterator[tuple[Show, Say]]:
     """Show on standard error how a load test goes; yield what is to be told of it.
 
     On a terminal a small table is repainted; elsewhere a line appears every few seconds.
-
-    Args:
-        hidden: show nothing.
     """
     console = make_console(stderr=True)
     if hidden:
