@@ -12,7 +12,6 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 import typer
@@ -393,12 +392,7 @@ class TerminalProgress(BuildProgress):
             self._show("reading", None, "rollouts")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
     def read(self, rollouts: int) -> None:

@@ -105,18 +105,17 @@ def choose(
 ) -> list[DistinctRollout]:
     """Return the rollouts to look at, of distinct correct ones in any order."""
 
-    def rank(*parts: bytes) -> bytes:
-        # The parts before the last are separated, so that no two combinations look alike.
-        salt = f"{settings.seed}\0{problem_id}\0".encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(salt + b"\0".join(parts), digest_size=16).digest()
+    def rank(model: str, *text: bytes) -> bytes:
+        # The parts are separated, so that no two combinations look alike.
+        salt = f"{settings.seed}\0{problem_id}\0{model}".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(b"\0".join([salt, *text]), digest_size=16).digest()
 
     by_model: dict[str, list[DistinctRollout]] = {}
     for one in correct:
         by_model.setdefault(one.model, []).append(one)
     queues = []
-    for model in sorted(by_model, key=lambda name: rank(_bytes(name))):
-        queue = sorted(by_model[model], key=lambda one: rank(_bytes(one.model), one.digest))
-        queues.append(queue)
+    for model in sorted(by_model, key=rank):
+        queues.append(sorted(by_model[model], key=lambda one: rank(one.model, one.digest)))
     most = settings.rollouts_per_problem or MAX_ROLLOUTS
     chosen: list[DistinctRollout] = []
     num_bytes = 0
@@ -129,7 +128,3 @@ def choose(
             num_bytes += queue[turn].num_bytes
             chosen.append(queue[turn])
     return chosen
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

@@ -19,7 +19,8 @@ Nothing is evaluated from text: the core's parser reads it, with its limits.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+import operator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -255,6 +256,16 @@ APPROXIMATE_SHARE = Fraction(1, 10)
 _AROUND = " \t\r\n.,;:?$"
 
 
+_HOLDS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "=": operator.eq,
+    "≠": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
 class Truth(StrEnum):
     """What exact arithmetic says of a statement."""
 
@@ -338,25 +349,13 @@ def _is_rounding(side: Expression, written: Fraction, value: Fraction) -> bool:
 def _link(relation: str, left: Fraction | None, right: Fraction | None) -> Truth:
     if left is None or right is None:
         return Truth.UNCHECKED
-    match relation:
-        case "=":
-            holds = left == right
-        case "≠":
-            holds = left != right
-        case "<":
-            holds = left < right
-        case ">":
-            holds = left > right
-        case "<=":
-            holds = left <= right
-        case ">=":
-            holds = left >= right
-        case "≈":
-            near = abs(left - right) <= APPROXIMATE_SHARE * max(abs(left), abs(right))
-            return Truth.ROUNDED if near else Truth.FALSE
-        case _:
-            return Truth.UNCHECKED
-    return Truth.TRUE if holds else Truth.FALSE
+    if relation == "≈":
+        near = abs(left - right) <= APPROXIMATE_SHARE * max(abs(left), abs(right))
+        return Truth.ROUNDED if near else Truth.FALSE
+    holds = _HOLDS.get(relation)
+    if holds is None:
+        return Truth.UNCHECKED
+    return Truth.TRUE if holds(left, right) else Truth.FALSE
 
 
 def _congruence(statement: Statement, values: Sequence[Fraction | None]) -> Truth:

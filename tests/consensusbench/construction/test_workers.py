@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from consensusbench.construction import workers
 from consensusbench.construction.types import (
     Excluded,
+    Finished,
     Item,
     Outcome,
     ProblemRollouts,
@@ -79,13 +82,16 @@ def items(kinds: list[bool], size: int = 0) -> Iterator[Item]:
             yield Excluded(problem, "few_correct", "")
 
 
+def name_of(finished: Finished) -> str:
+    """Return the id of the problem that something became of."""
+    known = finished if isinstance(finished, Excluded) else finished.chosen
+    return known.problem.problem_id
+
+
 @given(st.lists(st.booleans(), max_size=30), st.integers(1, 8))
 def test_order_is_kept_and_the_window_too(kinds: list[bool], window: int) -> None:
     later = Later()
-    seen = []
-    for finished in in_order(items(kinds), later.submit, window):
-        problem = finished.problem if isinstance(finished, Excluded) else finished.chosen.problem
-        seen.append(problem.problem_id)
+    seen = list(map(name_of, in_order(items(kinds), later.submit, window)))
     assert seen == [str(number) for number in range(len(kinds))]
     assert later.most_open <= window
 
@@ -124,22 +130,17 @@ def task(name: str, text: str = "") -> ProblemTask:
 def test_a_problem_that_ends_its_worker_leaves_the_next_one_alone(
     text: str, reason: str, detail: str
 ) -> None:
-    worker = WorkerProcess(Stages(ToyExtractor(), None, time_limit_s=0.2))
-    try:
+    with closing(WorkerProcess(Stages(ToyExtractor(), None, time_limit_s=0.2))) as worker:
         failure = worker.run(task("bad", text)).failure
-        assert failure is not None and (failure.reason, failure.detail) == (reason, detail)
         extraction = worker.run(task("good")).extraction
-        assert extraction is not None and [one.label for one in extraction.candidates] == ["1+1=2"]
-    finally:
-        worker.close()
+    assert failure is not None and (failure.reason, failure.detail) == (reason, detail)
+    assert extraction is not None and [one.label for one in extraction.candidates] == ["1+1=2"]
 
 
 def test_one_that_sleeps_for_ever_is_ended_too() -> None:
-    worker = WorkerProcess(Stages(ToyExtractor(sleep_s=3600.0), None, time_limit_s=0.02))
-    try:
+    stages = Stages(ToyExtractor(sleep_s=3600.0), None, time_limit_s=0.02)
+    with closing(WorkerProcess(stages)) as worker:
         failure = worker.run(task("sleepy")).failure
-    finally:
-        worker.close()
     assert failure is not None
     assert (failure.reason, failure.detail) == ("time_limit", "was not done after 0.4 s")
 
@@ -151,27 +152,18 @@ def test_results_come_in_order_and_few_are_under_way() -> None:
         nonlocal taken
         for number in range(60):
             taken += 1
-            yield (
-                task(f"p{number}")
-                if number % 3
-                else Excluded(Problem(f"p{number}"), "few_correct", "none")
-            )
+            name = f"p{number}"
+            yield task(name) if number % 3 else Excluded(Problem(name), "few_correct", "none")
 
     seen = []
     for finished in work_here(items(), Stages(ToyExtractor(), None), 2):
-        problem = finished.problem if isinstance(finished, Excluded) else finished.chosen.problem
-        seen.append(problem.problem_id)
+        seen.append(name_of(finished))
         assert taken <= len(seen) + 16
     assert seen == [f"p{number}" for number in range(60)]
 
 
 def test_leaving_early_ends_the_workers() -> None:
-    items: list[Item] = [
-        Excluded(Problem("p"), "few_correct", "none"),
-        task("a"),
-        task("b"),
-        task("c"),
-    ]
+    items: list[Item] = [Excluded(Problem("p"), "few_correct", "none"), *map(task, "abc")]
     stream = work_here(items, Stages(ToyExtractor(sleep_s=30.0), None), 2)
     assert isinstance(next(stream), Excluded)
     stream.close()
@@ -182,8 +174,6 @@ def test_an_extractor_that_cannot_be_loaded_is_one_sentence(
 ) -> None:
     (tmp_path / "only_here.py").write_text("class Gone:\n    name = 'gone'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    import importlib
-
     gone = importlib.import_module("only_here").Gone()
     (tmp_path / "only_here.py").unlink()
     with pytest.raises(ConsensusPRError, match=r"cannot load its stages: ModuleNotFoundError"):
@@ -191,7 +181,5 @@ def test_an_extractor_that_cannot_be_loaded_is_one_sentence(
 
 
 def test_the_way_a_worker_ended_is_named() -> None:
-    from consensusbench.construction import workers
-
     assert workers._how(-signal.SIGKILL) == "was ended by SIGKILL"
     assert workers._how(3) == "ended with exit code 3"
