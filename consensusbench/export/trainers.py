@@ -35,12 +35,12 @@ SPLIT_OF = {ExportSplit.TRAIN: "train", ExportSplit.VALIDATION: "test"}
 def export_verl(
     export: Export, progress: Callable[[int], None] = lambda done: None
 ) -> ExportReport:
-    """Write the files of an export; see :func:`~consensusbench.export.files.write_export`."""
+    """Write verl's files; see :func:`~consensusbench.export.files.write_export`."""
     return write_export(export, _VerlLayout(export.inline_nodes), progress)
 
 
 def export_trl(export: Export, progress: Callable[[int], None] = lambda done: None) -> ExportReport:
-    """Write the files of an export; see :func:`~consensusbench.export.files.write_export`."""
+    """Write TRL's files; see :func:`~consensusbench.export.files.write_export`."""
     return write_export(export, _TrlLayout(export.inline_nodes), progress)
 
 

@@ -42,17 +42,11 @@ def _bytes(text: str) -> int:
 
 @dataclass(slots=True)
 class Spent:
-    """What was spent, or is reserved.
+    """What was spent, or is reserved."""
 
-    Attributes:
-        cost: US dollars, of models with a price.
-        requests: sent, failed ones included.
-        tokens: of prompts and replies, estimated where a server did not count.
-    """
-
-    cost: float = 0.0
-    requests: int = 0
-    tokens: int = 0
+    cost: float = 0.0  # US dollars, of models with a price
+    requests: int = 0  # sent, failed ones included
+    tokens: int = 0  # of prompts and replies, estimated where a server did not count
 
     def add(self, other: Spent, sign: int = 1) -> None:
         """Add another account, or take it off."""

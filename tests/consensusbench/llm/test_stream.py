@@ -86,10 +86,9 @@ def test_a_last_line_without_an_end_counts() -> None:
     assert assembled(event(delta={"content": "5"}, finish_reason="stop").rstrip()).text == "5"
 
 
-@pytest.mark.parametrize("depth", [100_000])
-def test_deep_nesting_is_a_broken_reply(depth: int) -> None:
+def test_deep_nesting_is_a_broken_reply() -> None:
     with pytest.raises(AttemptFailed, match="broken JSON"):
-        assembled(b"data: " + b"[" * depth + b"\n")
+        assembled(b"data: " + b"[" * 100_000 + b"\n")
 
 
 def test_what_a_server_can_make_it_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
