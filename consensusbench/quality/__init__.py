@@ -7,7 +7,7 @@
     report = validate_dataset("dataset.jsonl", rollouts=["rollouts.jsonl"])
     report.counts[Code.UNMATCHABLE_NODE]
 
-Every finding, its severity and what to do about it: ``docs/validation.md``.
+Every finding, its severity and what to do about it: ``docs/build-datasets.md``.
 """
 
 from __future__ import annotations
