@@ -34,31 +34,27 @@ def shares(made: list[Draw]) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("models", "target", "turn", "expected"),
+    ("plan", "bad", "expected"),
     [
-        (1, 5, 0, {0: 5}),
-        (5, 5, 3, {0: 1, 1: 1, 2: 1, 3: 1, 4: 1}),
-        (2, 5, 0, {0: 3, 1: 2}),
-        (2, 5, 1, {0: 2, 1: 3}),
-        (3, 5, 2, {0: 2, 1: 1, 2: 2}),
-        (7, 5, 5, {5: 1, 6: 1, 0: 1, 1: 1, 2: 1}),
+        # Good models take turns.
+        (ProblemPlan(1, 10, 5, 0), None, {0: 5}),
+        (ProblemPlan(5, 10, 5, 3), None, {0: 1, 1: 1, 2: 1, 3: 1, 4: 1}),
+        (ProblemPlan(2, 10, 5, 0), None, {0: 3, 1: 2}),
+        (ProblemPlan(2, 10, 5, 1), None, {0: 2, 1: 3}),
+        (ProblemPlan(3, 10, 5, 2), None, {0: 2, 1: 1, 2: 2}),
+        (ProblemPlan(7, 10, 5, 5), None, {5: 1, 6: 1, 0: 1, 1: 1, 2: 1}),
+        # One that fails gives way and the others fill up: two draws of it were in flight from the
+        # beginning, and a third went out when the first came back.
+        (ProblemPlan(2, 10, 5), 1, {0: 5, 1: 3}),
+        # It is asked again where the others cannot fill up.
+        (ProblemPlan(2, 4, 6), 1, {0: 4, 1: 4}),
     ],
 )
-def test_good_models_take_turns(
-    models: int, target: int, turn: int, expected: dict[int, int]
+def test_models_share_the_draws(
+    plan: ProblemPlan, bad: int | None, expected: dict[int, int]
 ) -> None:
-    assert shares(play(ProblemPlan(models, 10, target, turn), lambda _: RIGHT)) == expected
-
-
-def test_a_model_that_fails_gives_way_and_the_others_fill_up() -> None:
-    made = shares(play(ProblemPlan(2, 10, 5), lambda one: WRONG if one.model else RIGHT))
-    # Two were in flight from the beginning, and a third went out when the first came back.
-    assert made == {0: 5, 1: 3}
-
-
-def test_it_is_asked_again_where_the_others_cannot_fill_up() -> None:
-    made = shares(play(ProblemPlan(2, 4, 6), lambda one: WRONG if one.model else RIGHT))
-    assert made == {0: 4, 1: 4}
+    made = play(plan, lambda one: WRONG if one.model == bad else RIGHT)
+    assert shares(made) == expected
 
 
 def test_a_refusal_and_a_loss_end_a_models_part() -> None:
