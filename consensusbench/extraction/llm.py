@@ -48,7 +48,7 @@ from enum import Enum
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -849,6 +849,21 @@ def _nothing_left(
 # The extractor.
 
 
+class _Turn(NamedTuple):
+    """One question of one conversation.
+
+    Attributes:
+        messages: the conversation so far.
+        how: temperature and seed.
+        sample: what tells its replies from those to another problem or run: two problems never
+            share one.
+    """
+
+    messages: Sequence[Message]
+    how: dict[str, Any]
+    sample: list[object]
+
+
 class LlmExtractor:
     """Extracts nodes by asking a model.  Belongs to the event loop of its model.
 
@@ -920,10 +935,14 @@ class LlmExtractor:
         """
         for run in itertools.count():
             messages = list(question)
+            temperature, seed = self._settings.temperature, self._settings.seed
+            if run and temperature is not None:
+                temperature = max(temperature, RERUN_TEMPERATURE)
+            how = {"temperature": temperature, "seed": None if seed is None else seed + run}
             asked = False
             fault = ""
             for _ in range(1 + self._settings.re_asks):
-                reply, fresh = await self._ask(_Turn(problem_id, run, messages))
+                reply, fresh = await self._ask(_Turn(messages, how, [problem_id, run]))
                 asked = asked or fresh
                 try:
                     return read_reply(reply, self._settings.max_reply_chars)
@@ -967,7 +986,7 @@ class LlmExtractor:
         return reply, fresh
 
     async def _ask_with(self, schema: Mapping[str, Any] | None, turn: _Turn) -> tuple[Reply, bool]:
-        how = self._how(turn, schema)
+        how = turn.how | {"json_schema": schema}
         if self._journal is None:
             return await self._model.ask(turn.messages, **how), True
         known = self._knows(turn, schema)
@@ -978,35 +997,5 @@ class LlmExtractor:
         """Tell whether the reply is on record."""
         if self._journal is None:
             return False
-        how = self._how(turn, schema)
-        key = ask_key(self._model.settings, turn.messages, **how, sample=turn.sample)
-        return key in self._journal
-
-    def _how(self, turn: _Turn, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        temperature, seed = self._settings.temperature, self._settings.seed
-        if turn.run and temperature is not None:
-            temperature = max(temperature, RERUN_TEMPERATURE)
-        return {
-            "temperature": temperature,
-            "json_schema": schema,
-            "seed": None if seed is None else seed + turn.run,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One question of one conversation.
-
-    Attributes:
-        problem_id: whom it is about; two problems never share a reply.
-        run: how many earlier runs ended without a usable reply.
-    """
-
-    problem_id: str
-    run: int
-    messages: Sequence[Message]
-
-    @property
-    def sample(self) -> list[object]:
-        """What tells its replies from those to another problem or run."""
-        return [self.problem_id, self.run]
+        how = turn.how | {"json_schema": schema, "sample": turn.sample}
+        return ask_key(self._model.settings, turn.messages, **how) in self._journal
