@@ -440,9 +440,6 @@ def _read_parquet(
 
     Row groups written by dataframe libraries hold a whole data set, so that pages are read as
     they are needed and rows turn into Python objects a batch at a time.
-
-    Raises:
-        DataError: pyarrow is missing, the file is damaged or lacks a required column.
     """
     try:
         import pyarrow as pa

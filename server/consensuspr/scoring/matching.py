@@ -55,11 +55,7 @@ class Batch:
     """
 
     def __init__(self, rollouts: Sequence[Rollout], limits: Limits, deadline: float | None) -> None:
-        """Check the types of all fields and start with nothing known.
-
-        Raises:
-            InputError: a field of a rollout has a wrong type.
-        """
+        """Start with nothing known; a field of a wrong type raises InputError."""
         count = len(rollouts)
         self.rollouts = rollouts
         self.limits = limits
@@ -127,11 +123,7 @@ def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
 
 
 def match_nodes(batch: Batch, index: DatasetIndex, threads: int, *, include_spans: bool) -> None:
-    """Match every rollout that has nodes; sets status, ground truth and node columns.
-
-    Raises:
-        DeadlineExceeded: the batch's deadline passed.
-    """
+    """Match every rollout that has nodes; sets status, ground truth and node columns."""
     batch.check_deadline("the node matching")
     work = _Matching(batch, index, threads, include_spans)
     for at, rollout in enumerate(batch.rollouts):
@@ -167,11 +159,7 @@ class _Matching:
         self._start_portion()
 
     def matcher_for(self, at: int, rollout: Rollout) -> Matcher | None:
-        """Return the matcher of one rollout, None where its status says why not.
-
-        Raises:
-            InvalidNodesError: the rollout's inline nodes break a rule.
-        """
+        """Return the matcher of one rollout, None where its status says why not."""
         batch = self._batch
         size = exceeds(rollout.response, batch.limits.max_response_bytes)
         if size is not None:
@@ -295,12 +283,7 @@ class InvalidNodesError(Exception):
 def compile_inline(
     nodes: Sequence[InlineNode | Sequence[str]], limits: Limits, cache: MatcherCache
 ) -> Matcher:
-    """Return the matcher of inline nodes.
-
-    Raises:
-        InvalidNodesError: a node without expressions, an expression that is no string, or more
-            of something than the limits allow.
-    """
+    """Return the matcher of inline nodes, or raise InvalidNodesError."""
     patterns = _patterns(nodes, limits)
     # ASCII on purpose: no expression is longer in UTF-8 than in escaped JSON.
     content = json.dumps(patterns, separators=(",", ":")).encode("ascii")

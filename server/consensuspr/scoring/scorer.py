@@ -215,9 +215,6 @@ def _check_answers(batch: Batch, verifier: AnswerVerifier, rule: AnswerRule) -> 
 
     All go to the verifier in one call: it decides nearly all of them in microseconds and
     overlaps the rest in its workers, where portions would wait for each other's budgets.
-
-    Raises:
-        DeadlineExceeded: the batch's deadline passed.
     """
     batch.check_deadline("the answer check")
     checked = [

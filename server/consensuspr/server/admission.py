@@ -123,10 +123,8 @@ class Admission:
     def admit(self, num_bytes: int, sender: str = "") -> Refusal | None:
         """Count a request in, as one that waits; return why not where it is refused.
 
-        Args:
-            num_bytes: of the request.
-            sender: names the connection that it came by; empty where that says nothing of who
-                sent it, and nobody is taken to flood.
+        ``sender`` names the connection that it came by; empty where that says nothing of who
+        sent it, and nobody is taken to flood.
         """
         with self._lock:
             if self._requests and self._bytes + num_bytes > self._limit_bytes:
@@ -158,13 +156,9 @@ class Admission:
             self._leave_queue(num_bytes, sender)
 
     def finish(self, num_bytes: int, sender: str = "", *, begun: bool, served: bool) -> None:
-        """Count a request out that :meth:`admit` let in.
+        """Count a request out that :meth:`admit` let in, and :meth:`begin` where it is begun.
 
-        Args:
-            num_bytes: as it was admitted.
-            sender: as it was admitted.
-            begun: whether :meth:`begin` was called for it.
-            served: False where the work was abandoned, which says nothing of the pace.
+        Not ``served`` is work that was abandoned, which says nothing of the pace.
         """
         with self._lock:
             self._requests -= 1

@@ -41,11 +41,7 @@ def configure(
 ) -> None:
     """Send this process's logs to standard error, replacing what was configured before.
 
-    Args:
-        log_format: for people or for machines.
-        level: least severe level that is logged.
-        role: which process this is, for example ``worker 0``.
-        stream: where to write instead of standard error.
+    ``role`` says which process this is, for example ``worker 0``.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     if log_format == "json":

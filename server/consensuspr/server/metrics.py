@@ -114,21 +114,12 @@ class Metrics:
         total_s: float,
         answers_s: float,
     ) -> None:
-        """Count a scored batch.
+        """Count a scored batch of n rollouts, sources and scores.
 
-        Args:
-            rollouts: (n,) what was scored.
-            sources: (n,) data source of each, None where unknown.
-            scores: (n,) what came out.
-            total_s: how long it took.
-            answers_s: the answer check's part; the rest went into matching and the reward.
+        What is left of ``total_s`` without ``answers_s`` went into matching and the reward.
         """
-        stages = {
-            "total": total_s,
-            "answers": answers_s,
-            "match": max(0.0, total_s - answers_s),
-        }
-        for stage, seconds in stages.items():
+        match_s = max(0.0, total_s - answers_s)
+        for stage, seconds in (("total", total_s), ("answers", answers_s), ("match", match_s)):
             self._child(self._batch_seconds, stage).observe(seconds)
         self._response_bytes.inc(sum(len(rollout.response) for rollout in rollouts))
         for method, number in collections.Counter(s.answer_method for s in scores).items():
@@ -142,27 +133,18 @@ class Metrics:
         for label, group in of_label.items():
             for status, number in collections.Counter(s.status for s in group).items():
                 self._child(self._rollouts, status, label).inc(number)
-            self._sum("ncr", label, [s.ncr for s in group if s.ncr is not None])
-            self._sum("acc", label, [s.acc for s in group if s.acc is not None])
-            self._sum("reward", label, [s.reward for s in group if s.reward is not None])
+            for name, (value_sum, value_rollouts) in self._sums.items():
+                values = [value for s in group if (value := getattr(s, name)) is not None]
+                if values:  # none of it is no series of its own
+                    self._child(value_sum, label).inc(sum(values))
+                    self._child(value_rollouts, label).inc(len(values))
 
     def totals(self, **now: int) -> None:
-        """Count what others counted since the last time that this was called.
-
-        Args:
-            **now: ``cache_hits``, ``cache_misses`` and ``answer_processes`` since their start.
-        """
+        """Count what others have counted, told since their start, since the last call."""
         with self._totals_lock:
             before, self._totals = self._totals, now
         for name, number in now.items():
             self._counted_by_others[name].inc(max(0, number - before[name]))
-
-    def _sum(self, name: str, label: str, values: Sequence[float]) -> None:
-        """Add up one kind of value of one data source; none of it is no series of its own."""
-        if values:
-            value_sum, value_rollouts = self._sums[name]
-            self._child(value_sum, label).inc(sum(values))
-            self._child(value_rollouts, label).inc(len(values))
 
     def _bounded(self, source: str | None) -> str:
         """Return the label of a data source; at most a fixed number of different ones."""
@@ -227,13 +209,7 @@ class TimedVerifier(AnswerVerifier):
 
 
 class MeteredScorer:
-    """A scorer that counts what it does, every batch timed by stage.
-
-    Args:
-        scorer: does the work, with ``verifier``.
-        verifier: the scorer's.
-        metrics: where it is counted.
-    """
+    """A scorer that counts what it does, every batch timed by stage; the verifier is its own."""
 
     def __init__(self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics) -> None:
         self._scorer = scorer

@@ -140,11 +140,9 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Handlers:
-    """The RPCs of one worker.
+    """The RPCs of one worker, for many threads; ``info`` has the limits on a request.
 
-    Args:
-        scorer: scores rollouts of the datasets that ``info`` lists; used by many threads.
-        info: what the server says about itself, its request limits included.
+    Each raises Abort where the request is wrong as a whole, or nobody waits for it any more.
     """
 
     def __init__(self, scorer: MeteredScorer, info: ServerInfo) -> None:
@@ -153,11 +151,7 @@ class Handlers:
         self._info_reply = encode_server_info(info).SerializeToString()
 
     def score(self, raw: bytes, call: RunningCall) -> bytes:
-        """Answer ``Score``.
-
-        Raises:
-            Abort: the request is wrong as a whole, or nobody waits for it any more.
-        """
+        """Answer ``Score``."""
         call.check()
         request = _parse(pb.ScoreRequest, raw)
         options = self._options(request)
@@ -179,11 +173,7 @@ class Handlers:
         return encode_score_response(scores, identity).SerializeToString()
 
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
-        """Answer ``Explain``.
-
-        Raises:
-            Abort: as for :meth:`score`; also where the request holds no rollout.
-        """
+        """Answer ``Explain``."""
         call.check()
         request = _parse(pb.ExplainRequest, raw)
         options = self._options(request)
@@ -195,11 +185,7 @@ class Handlers:
         return encode_explain_response(explanation).SerializeToString()
 
     def server_info(self, raw: bytes, call: RunningCall) -> bytes:
-        """Answer ``ServerInfo``; asked by clients of any protocol version.
-
-        Raises:
-            Abort: the bytes are no request.
-        """
+        """Answer ``ServerInfo``; asked by clients of any protocol version."""
         call.check()
         _parse(pb.ServerInfoRequest, raw)
         return self._info_reply
@@ -231,14 +217,7 @@ def _parse(message: type[M], raw: bytes) -> M:
 
 
 class ScoringService:
-    """The RPCs of one worker on its event loop.
-
-    Args:
-        handlers: the work.
-        admission: the books of unfinished requests.
-        threads: what requests are worked on in.
-        metrics: where outcomes are counted.
-    """
+    """The RPCs of one worker on its event loop."""
 
     def __init__(
         self,
@@ -327,11 +306,6 @@ class ScoringService:
             self._metrics.request(method, code.name, time.monotonic() - start)
 
     async def _serve(self, method: str, raw: bytes, context: Context) -> bytes:
-        """Let the request in and have it worked on by a thread.
-
-        Raises:
-            Abort: it was refused, or ended otherwise than with a reply.
-        """
         self._check_open()
         if method == "ServerInfo":
             # At once: a client that asks what the server takes must not wait behind others.
@@ -556,15 +530,7 @@ class GrpcServer:
 
 @dataclass(frozen=True, slots=True)
 class BuiltService:
-    """A service, and what its faces need besides.
-
-    Attributes:
-        service: admission and working threads, shared by all faces.
-        verifier: the answer processes.
-        scorer: counts what it scores.
-        datasets: by the name that requests use.
-        metrics: where all is counted.
-    """
+    """A service, whose admission and threads all faces share, and what they need besides."""
 
     service: ScoringService
     verifier: TimedVerifier
@@ -581,13 +547,7 @@ class BuiltService:
 def build_service(
     config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
 ) -> BuiltService:
-    """Put together what scores requests.
-
-    Args:
-        config: settings; its addresses and datasets are not looked at.
-        datasets: loaded, by the name that requests use.
-        metrics: where all is counted.
-    """
+    """Put together what scores requests; the settings' addresses and datasets are not looked at."""
     # All cores, not this worker's share: one client is one connection, and may keep one
     # worker busy while the others idle.
     slots = Slots(available_cores())

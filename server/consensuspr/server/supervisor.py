@@ -79,23 +79,14 @@ class _CannotGoOnError(ConsensusPRError):
 
 @dataclass(slots=True)
 class _Slot:
-    """The place of one worker; its process changes.
-
-    Attributes:
-        child: the process, None while a replacement waits.
-        ready: whether the process has reported that it serves.
-        started: when it was started, monotonic.
-        failed_starts: in a row.
-        backoff_s: waited before the latest replacement, 0 where there was none.
-        replace_at: when to replace, where there is no process.
-    """
+    """The place of one worker; its process changes.  Times are monotonic."""
 
     number: int
-    child: Child | None = None
+    child: Child | None = None  # None while a replacement waits
     ready: bool = False
     started: float = 0.0
-    failed_starts: int = 0
-    backoff_s: float = 0.0
+    failed_starts: int = 0  # in a row
+    backoff_s: float = 0.0  # before the latest replacement, 0 where there was none
     replace_at: float = 0.0
 
 
@@ -223,11 +214,7 @@ class _Supervisor:
         _log.debug("worker %d started as process %d", slot.number, slot.child.pid)
 
     def _start_workers(self) -> None:
-        """Start all workers and wait until every one of them serves.
-
-        Raises:
-            ConsensusPRError: one of them cannot start.
-        """
+        """Start all workers and wait until every one of them serves."""
         deadline = time.monotonic() + self._config.start_timeout_s
         for slot in self._slots:
             self._start(slot)
@@ -320,11 +307,7 @@ class _Supervisor:
                 return
 
     def _wait(self) -> None:
-        """Sleep until something may have happened.
-
-        Raises:
-            _Stopped: SIGTERM or SIGINT arrived.
-        """
+        """Sleep until something may have happened; a signal raises _Stopped."""
         if self._pause():
             raise _Stopped
 
@@ -348,15 +331,7 @@ class _MetricsEndpoint:
     """Serves ``/metrics`` from a thread: one address for the numbers of all workers.
 
     Here, in the process that outlasts every worker, so that a counter does not fall when a worker
-    is replaced.
-
-    Args:
-        address: where; port 0 takes any free one.
-        folder: where the workers keep their numbers.
-
-    Raises:
-        ConsensusPRError: another process has the port.
-        InputError: the address is not one of this machine's.
+    is replaced.  ``folder`` is where the workers keep their numbers.
     """
 
     def __init__(self, address: Address, folder: Path) -> None:

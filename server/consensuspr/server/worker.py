@@ -53,22 +53,13 @@ class Front(Protocol):
         """Let replies that are under way leave, and stop; nothing new is admitted any more."""
 
 
-# Loads the datasets of the settings and saves the snapshot of each at the path of its name.
 Save = Callable[[ServerConfig, dict[str, str]], None]
 # Puts a front together from settings, what it serves and what the supervisor ordered.
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
 
 
 def save_snapshots(config: ServerConfig, snapshots: dict[str, str]) -> None:
-    """Load the datasets one after the other and save each.
-
-    Args:
-        config: names and paths of the datasets, and whether to derive.
-        snapshots: where to save them, by name.
-
-    Raises:
-        DataError: a dataset or one of its rows is bad.
-    """
+    """Load the datasets one after the other, and save each at the path of its name."""
     from consensuspr.scoring import DatasetIndex
 
     for name, path in config.datasets.items():
