@@ -108,18 +108,10 @@ identities = st.builds(
 )
 
 
-@given(rollouts)
-def test_rollout_comes_back(rollout: Rollout) -> None:
+@given(rollouts, scores, identities)
+def test_values_come_back(rollout: Rollout, score: Score, identity: Identity) -> None:
     assert decode_rollout(_over_the_wire(encode_rollout(rollout))) == rollout
-
-
-@given(scores)
-def test_score_comes_back(score: Score) -> None:
     assert decode_score(_over_the_wire(encode_score(score))) == score
-
-
-@given(identities)
-def test_identity_comes_back(identity: Identity) -> None:
     assert decode_identity(_over_the_wire(encode_identity(identity))) == identity
 
 
@@ -248,12 +240,7 @@ def test_pieces_hold_all_items_in_order_within_bounds(
         assert len(piece) <= max_items
         assert len(piece) <= 1 or sum(piece) <= max_bytes
 
-
-@given(st.lists(st.integers(0, 50), min_size=2), st.integers(1, 60), st.integers(1, 7))
-def test_no_two_neighbours_would_have_fitted_into_one(
-    sizes: list[int], max_bytes: int, max_items: int
-) -> None:
-    pieces = list(cut(sizes, lambda size: size, max_bytes, max_items))
+    # No two neighbours would have fitted into one.
     for piece, following in pairwise(pieces):
         assert len(piece) == max_items or sum(piece) + following[0] > max_bytes
 

@@ -421,29 +421,21 @@ def test_a_dataset_is_no_snapshot_and_a_snapshot_has_no_rows(
 
 def paper_rows(count: int) -> Rows:
     """Rows of the paper's shape: 7 nodes of about 6 patterns, 15 characters each."""
-    rng = random.Random(3)
 
     def node(number: int) -> dict[str, Any]:
-        values = [f"{rng.randint(100, 999)}" for _ in range(6)]
-        patterns = [f"x_{{{number}}} = {value}/2" for value in values]
-        return {
-            "node_id": f"n{number}",
-            "label": "an intermediate value",
-            "type": "equation",
-            "expressions": patterns[:2],
-            "derived": patterns[2:],
-            "support": rng.randint(1, 16),
-            "is_final": number == 6,
-        }
+        patterns = [f"x_{{{number}}} = {100 + 6 * number + at}/2" for at in range(6)]
+        shown = {"label": "an intermediate value", "type": "equation", "support": 16}
+        split = {"expressions": patterns[:2], "derived": patterns[2:], "is_final": number == 6}
+        return {"node_id": f"n{number}", **shown, **split}
 
     return [
         {
             "problem_id": f"problem-{number:07d}",
             "data_source": "math",
             "problem": "Find the value of $x$ such that … " * 8,
-            "ground_truth": str(rng.randint(0, 999)),
+            "ground_truth": str(number),
             "nodes": [node(position) for position in range(7)],
-            "metadata": json.loads('{"level": 3}'),
+            "metadata": {"level": 3},
         }
         for number in range(count)
     ]

@@ -39,17 +39,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DeriveReport:
-    """What deriving did.
+    """What deriving did."""
 
-    Attributes:
-        nodes: nodes that had no derived forms stored and were derived from.
-        expressions: distinct expressions of these, summed over chunks.
-        forms: derived forms that they got.
-        seconds: time that deriving took.
-    """
-
-    nodes: int = 0
-    expressions: int = 0
+    nodes: int = 0  # that had no derived forms stored
+    expressions: int = 0  # distinct ones of these, summed over chunks
     forms: int = 0
     seconds: float = 0.0
 
