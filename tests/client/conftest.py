@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +23,7 @@ from consensuspr.v1.scoring_pb2_grpc import (
     add_ScoringServiceServicer_to_server,
 )
 from consensuspr.wire.codec import encode_score_response
+from tests.server.conftest import ServeProcess, run_with
 
 IDENTITY = Identity(
     dataset="default",
@@ -184,25 +182,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def real_server(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server with two workers."""
-    program = (
-        "import sys; from consensuspr.server import load_config, run;"
-        "sys.exit(run(load_config(overrides={'datasets': {'default': sys.argv[1]},"
-        " 'address': '127.0.0.1:0', 'workers': 2})))"
-    )
-    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
-    with (
-        log,
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(dataset)],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        log.seek(0)
-        assert line.startswith("listening on "), log.read()
-        yield line.split()[-1]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+    settings = {"datasets": {"default": str(dataset)}, "address": "127.0.0.1:0", "workers": 2}
+    server = ServeProcess(tmp_path_factory.mktemp("server"), run_with(settings))
+    yield server.wait_until_listening().address
+    assert server.stop() == 0
+    server.close()

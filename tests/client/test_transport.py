@@ -44,46 +44,35 @@ class FailedCall:
         return self._metadata
 
 
+OF_A_CODE: dict[grpc.StatusCode, type[RewardServiceError]] = {
+    Code.CANCELLED: Unavailable,
+    Code.UNAVAILABLE: Unavailable,
+    Code.RESOURCE_EXHAUSTED: Overloaded,
+    Code.DEADLINE_EXCEEDED: DeadlineExceeded,
+    Code.NOT_FOUND: UnknownDataset,
+    Code.FAILED_PRECONDITION: IncompatibleServer,
+    Code.UNIMPLEMENTED: IncompatibleServer,
+    **dict.fromkeys((Code.INTERNAL, Code.UNKNOWN, Code.DATA_LOSS), ServerFault),
+    **dict.fromkeys((Code.ABORTED, Code.ALREADY_EXISTS), ServerFault),
+    **dict.fromkeys((Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE), InvalidRequest),
+    **dict.fromkeys((Code.PERMISSION_DENIED, Code.UNAUTHENTICATED), InvalidRequest),
+}
+
+
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not Code.OK])
-def test_every_code_is_one_exception_of_the_service(code: grpc.StatusCode) -> None:
-    error = RpcFailure.of(FailedCall(code)).exception("Score at host:1")
-    assert type(error) is ERRORS[code]
-    assert isinstance(error, RewardServiceError)
+def test_every_code_is_one_exception_and_few_are_transient(code: grpc.StatusCode) -> None:
+    failure = RpcFailure.of(FailedCall(code))
+    error = failure.exception("Score at host:1")
+    assert type(error) is OF_A_CODE[code]
     assert str(error) == f"Score at host:1: the reason ({code.name})"
+    # Without a hint: a server that is away, or ends.
+    assert failure.is_transient == (code in (Code.UNAVAILABLE, Code.CANCELLED))
 
 
 def test_every_exception_of_the_service_is_reached_by_some_code() -> None:
     direct = RewardServiceError.__subclasses__()
     finer = [error for one in direct for error in one.__subclasses__()]
     assert set(ERRORS.values()) == {*direct, *finer}
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        (Code.UNAVAILABLE, Unavailable),
-        (Code.CANCELLED, Unavailable),
-        (Code.RESOURCE_EXHAUSTED, Overloaded),
-        (Code.DEADLINE_EXCEEDED, DeadlineExceeded),
-        (Code.INVALID_ARGUMENT, InvalidRequest),
-        (Code.NOT_FOUND, UnknownDataset),
-        (Code.FAILED_PRECONDITION, IncompatibleServer),
-        (Code.UNIMPLEMENTED, IncompatibleServer),
-        (Code.INTERNAL, ServerFault),
-        (Code.UNKNOWN, ServerFault),
-    ],
-)
-def test_codes_of_a_reward_server(code: grpc.StatusCode, error: type[Exception]) -> None:
-    assert ERRORS[code] is error
-
-
-@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not Code.OK])
-def test_only_a_server_that_is_away_or_ends_is_transient_without_a_hint(
-    code: grpc.StatusCode,
-) -> None:
-    assert RpcFailure.of(FailedCall(code)).is_transient == (
-        code in (Code.UNAVAILABLE, Code.CANCELLED)
-    )
 
 
 @pytest.mark.parametrize(

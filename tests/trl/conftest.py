@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.server.conftest import ServeProcess, run_with
 
 PROBLEMS = [
     {
@@ -34,16 +34,10 @@ def dataset_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def address(dataset_file: Path) -> Iterator[str]:
+def address(dataset_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a real server listens."""
-    arguments = ["--dataset", str(dataset_file), "--address", "127.0.0.1:0", "--workers", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "consensuspr.cli", "serve", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1]
-        process.terminate()
-        assert process.wait(30) == 0
+    settings = {"datasets": {"default": str(dataset_file)}, "address": "127.0.0.1:0", "workers": 1}
+    server = ServeProcess(tmp_path_factory.mktemp("server"), run_with(settings))
+    yield server.wait_until_listening().address
+    assert server.stop() == 0
+    server.close()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.ray_start import patiently
+from tests.server.conftest import ServeProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLE = REPOSITORY / "examples" / "sample"
@@ -24,55 +26,33 @@ if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
 
 
-@dataclass(slots=True)
 class RunningServer:
     """A reward server in a process of its own, that can be killed and started again."""
 
-    arguments: list[str]
-    log: Path
-    address: str = "127.0.0.1:0"
-    process: subprocess.Popen[str] | None = None
+    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+        self._folders = (folder / str(number) for number in count())
+        self._arguments = arguments
+        self.address = "127.0.0.1:0"
+        self.start()
 
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it listens."""
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "consensuspr.cli", "serve"),
-                    *("--address", self.address),
-                    *self.arguments,
-                ],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on "), self.log.read_text()
-        self.address = line.split()[-1]
+        command = ["-m", "consensuspr.cli", "serve", "--address", self.address]
+        self.process = ServeProcess(next(self._folders), [*command, *self._arguments])
+        self.address = self.process.wait_until_listening().address
 
     def kill(self) -> None:
         """Kill it with all its workers, without a word to anybody."""
-        assert self.process is not None
-        children = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
-        ).stdout.split()
-        self.process.kill()
-        for child in children:
-            subprocess.run(["kill", "-9", child], check=False)
-        self._reap()
+        workers = self.process.worker_pids()
+        self.process.close()
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
 
     def stop(self) -> None:
         """Stop it as an operator would."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self._reap()
-
-    def _reap(self) -> None:
-        if self.process is not None:
-            self.process.wait(30)
-            if self.process.stdout is not None:
-                self.process.stdout.close()
+        self.process.stop()
+        self.process.close()
 
 
 @pytest.fixture
@@ -81,13 +61,9 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     servers: list[RunningServer] = []
 
     def start(*arguments: str, dataset: Path = SAMPLE / "dataset.jsonl") -> RunningServer:
-        server = RunningServer(
-            ["--dataset", str(dataset), "--workers", "1", *arguments],
-            tmp_path / f"server-{len(servers)}.log",
-        )
-        server.start()
-        servers.append(server)
-        return server
+        usual = ["--dataset", str(dataset), "--workers", "1"]
+        servers.append(RunningServer(tmp_path / f"server{len(servers)}", [*usual, *arguments]))
+        return servers[-1]
 
     yield start
     for server in servers:

@@ -56,12 +56,12 @@ def expected(rollouts: list[dict[str, Any]]) -> list[Any]:
 def reward_loop(
     ray_cluster: None, compose: Callable[..., Any], tokenizer_dir: Path
 ) -> Iterator[Callable[..., Any]]:
-    """Start verl's reward loop with eight workers; stop its workers at the end."""
+    """Start verl's reward loop; stop its workers, which take seconds to start, at the end."""
     from verl.experimental.reward_loop import RewardLoopManager
 
     managers = []
 
-    def start(address: str, **settings: object) -> Any:
+    def start(address: str, workers: int, **settings: object) -> Any:
         if OLD:
             chosen = [
                 "reward.reward_manager.source=importlib",
@@ -73,6 +73,7 @@ def reward_loop(
         manager = RewardLoopManager(
             compose(
                 f"actor_rollout_ref.model.path={tokenizer_dir}",
+                f"reward.num_workers={workers}",
                 *chosen,
                 f"+reward.reward_kwargs.address={address}",
                 *(f"+reward.reward_kwargs.{name}={value}" for name, value in settings.items()),
@@ -95,7 +96,7 @@ def test_the_reward_equals_the_formula_for_every_sample(
     expected: list[Any],
 ) -> None:
     """Eight workers, 2,048 rollouts, as a whole batch."""
-    loop = reward_loop(start_server().address, alpha=0.25)
+    loop = reward_loop(start_server().address, workers=8, alpha=0.25)
     result = loop.compute_rm_score(make_batch(rollouts))
     fields = result.non_tensor_batch
     assert list(result.meta_info["reward_extra_keys"]) == KEYS
@@ -159,7 +160,7 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     settings: dict[str, object] = {"score_log": tmp_path / "log", "timeout_s": 2}
     if fallback:
         settings["dataset_path"] = SAMPLE / "dataset.jsonl"
-    loop = reward_loop(server.address, **settings)
+    loop = reward_loop(server.address, workers=3, **settings)
 
     def rows() -> list[str]:
         logs = (tmp_path / "log").iterdir()

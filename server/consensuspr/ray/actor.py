@@ -38,7 +38,6 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from consensuspr.errors import ConsensusPRError, InputError
@@ -104,12 +103,7 @@ class RewardServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

@@ -27,7 +27,6 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from enum import StrEnum
 from functools import lru_cache, partial
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from consensuspr.errors import InputError
@@ -288,12 +287,7 @@ class AnswerVerifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _slow_verdicts(self, open_answers: list[_Open], deadline: float | None) -> list[Verdict]:
