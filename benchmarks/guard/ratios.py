@@ -23,7 +23,7 @@ from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import core
 from benchmarks.suites.answers import MathVerify
 from benchmarks.suites.core import QUICK, Corpus, Sizes
-from benchmarks.suites.service import ECHO, SCORING, SYNC, Field, Work
+from benchmarks.suites.service import SYNC, Field, Work, over_floor, timed
 from consensuspr.scoring import AnswerVerifier
 from consensuspr.scoring.answers.compare import forget_forms
 
@@ -154,15 +154,7 @@ def server_over_echo_and_scoring(context: Context) -> float:
         stack.enter_context(on_one_core())
         work = stack.enter_context(closing(Work.make(context, _BATCH)))
         field = stack.enter_context(Field(work, context.scratch))
-        timed = interleaved(
-            {
-                SCORING: lambda: work.score(_BATCH),
-                ECHO: field.echo.contender(work, _BATCH),
-                **field.server.contenders(work, _BATCH, SYNC),
-            },
-            _ROUNDS,
-        )
-    return timed[SYNC].best / (timed[ECHO].best + timed[SCORING].best)
+        return over_floor(timed(context, field, work, _BATCH, SYNC), SYNC)
 
 
 def math_verify_over_fast_path() -> float:
@@ -180,8 +172,8 @@ def math_verify_over_fast_path() -> float:
     math_verify = MathVerify()
     with AnswerVerifier() as verifier:
         assert fast() == slow() == [one.correct for one in given]
-        timed = interleaved({"fast": fast, "slow": slow}, _ROUNDS, time.process_time)
-    return timed["slow"].best / timed["fast"].best
+        spent = interleaved({"fast": fast, "slow": slow}, _ROUNDS, time.process_time)
+    return spent["slow"].best / spent["fast"].best
 
 
 def _part(part: _Part, context: Context, sizes: Sizes, corpus: Corpus) -> SuiteResult:

@@ -316,14 +316,9 @@ def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: Sui
         timings: Timings = {}
         for count in counts:
             context.say(f"batches of {count} on one core")
-            ways = {
-                **_floor(field, work, count),
-                **field.server.contenders(work, count, SYNC),
-            }
-            timings[count] = interleaved(ways, context.rounds)
+            timings[count] = timed(context, field, work, count, SYNC)
     _table(result, timings, "1")
-    ratios = {count: _ratio(timings[count], SYNC) for count in counts}
-    _ratio_rows(result, ratios, f"{SYNC} / (echo + scoring)", "1")
+    ratios = _ratios(result, timings, SYNC, "1")
     for count in counts:
         num_bytes = encode_score_response(*work.score(count)).ByteSize()
         of: Parameters = {"rollouts": count, "cores": "1"}
@@ -344,29 +339,26 @@ def _all_cores(context: Context, work: Work, counts: tuple[int, ...], result: Su
     missing = JsonServer.missing()
     if missing:
         result.notes.append(f"{JSON}: not measured, {' and '.join(missing)} are not installed")
-    timings = {}
+    timings: Timings = {}
     with Field(work, context.scratch) as field:
         for count in counts:
             context.say(f"batches of {count} on all cores")
-            ways = {
-                **_floor(field, work, count),
-                **field.server.contenders(work, count, SYNC, ASYNC, SINGLES, OVERLAPPED),
-            }
-            if missing:
-                timings[count] = interleaved(ways, context.rounds)
-            else:
-                with json_server(work, context.scratch) as peer:
-                    ways[JSON] = peer.contender(work, count)
-                    timings[count] = interleaved(ways, context.rounds)
+            with contextlib.ExitStack() as stack:
+                more: Contenders = {}
+                if not missing:
+                    peer = stack.enter_context(json_server(work, context.scratch))
+                    more[JSON] = peer.contender(work, count)
+                names = SYNC, ASYNC, SINGLES, OVERLAPPED
+                timings[count] = timed(context, field, work, count, *names, more=more)
         _ray(context, work, field.address, counts, result)
     _table(result, timings, "all")
-    for name in (SYNC, ASYNC, SINGLES, OVERLAPPED):
-        ratios = {count: _ratio(timings[count], name) for count in counts}
-        _ratio_rows(result, ratios, f"{name} / (echo + scoring)", "all")
+    ratios = {
+        name: _ratios(result, timings, name, "all") for name in (SYNC, ASYNC, SINGLES, OVERLAPPED)
+    }
     if not missing:
         against = {count: timings[count][JSON].best / timings[count][SYNC].best for count in counts}
         _ratio_rows(result, against, f"{JSON} / {SYNC}", "all")
-    overlapped = {count: _ratio(timings[count], OVERLAPPED) for count in COUNTS}
+    overlapped = ratios[OVERLAPPED]
     worst = max(COUNTS, key=lambda count: overlapped[count])
     result.check(
         "server_overlapped",
@@ -386,24 +378,39 @@ def _two_workers(context: Context, work: Work, result: SuiteResult) -> None:
     timings: Timings = {}
     with Field(work, context.scratch, workers=2) as field:
         for count in COUNTS:
-            ways = {
-                **_floor(field, work, count),
-                **field.server.contenders(work, count, SYNC, ASYNC, OVERLAPPED),
-            }
-            timings[count] = interleaved(ways, context.rounds)
+            timings[count] = timed(context, field, work, count, SYNC, ASYNC, OVERLAPPED)
     for name in (SYNC, ASYNC, OVERLAPPED):
-        ratios = {count: _ratio(timings[count], name) for count in COUNTS}
-        _ratio_rows(result, ratios, f"{name} / (echo + scoring), two workers", "all")
+        _ratios(result, timings, name, "all", ", two workers")
 
 
-def _floor(field: Field, work: Work, count: int) -> Contenders:
-    return {
+def timed(
+    context: Context,
+    field: Field,
+    work: Work,
+    count: int,
+    *names: str,
+    more: Contenders | None = None,
+) -> dict[str, Timing]:
+    """Time ways to score a batch in turn with the floor: an empty echo, and the scoring."""
+    ways: Contenders = {
         SCORING: lambda: work.score(count),
         ECHO: field.echo.contender(work, count),
+        **field.server.contenders(work, count, *names),
+        **(more or {}),
     }
+    return interleaved(ways, context.rounds)
 
 
-def _ratio(timings: Mapping[str, Timing], name: str) -> float:
+def _ratios(
+    result: SuiteResult, timings: Timings, name: str, cores: str, where: str = ""
+) -> dict[int, float]:
+    """Add, and return by size of the batch, what a way takes over the floor."""
+    ratios = {count: over_floor(of_one, name) for count, of_one in timings.items()}
+    _ratio_rows(result, ratios, f"{name} / (echo + scoring){where}", cores)
+    return ratios
+
+
+def over_floor(timings: Mapping[str, Timing], name: str) -> float:
     """Return a batch's time over that of an empty echo and the scoring, one after the other."""
     batches = UNDER_WAY if name == OVERLAPPED else 1
     return timings[name].best / batches / (timings[ECHO].best + timings[SCORING].best)

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from benchmarks.harness import page, results
-from benchmarks.harness.machine import Machine
 from benchmarks.harness.results import TARGETS, Check, Figure, Run, SuiteResult
 
 
@@ -155,34 +154,9 @@ def test_ticks_are_short(value: float, text: str) -> None:
     assert page.short(value) == text
 
 
-def run_of(*suites: SuiteResult) -> Run:
-    """Return a run of these suites."""
-    machine = Machine(
-        cpu="a processor",
-        cores=2,
-        memory_bytes=1 << 33,
-        kernel="Linux",
-        python="CPython 3.11",
-        backend="native",
-        compiler="GCC 12",
-        normal_form="1",
-        libraries={},
-        commit="abc",
-        dirty=False,
-    )
-    return Run(
-        command="python -m benchmarks",
-        started="2026-01-01 00:00 UTC",
-        full=True,
-        seed=20,
-        rounds=7,
-        data=False,
-        machine=machine,
-        states={},
-        suites=list(suites),
-        failures={},
-        warnings=[],
-    )
+def section(run: Run, *suites: SuiteResult) -> str:
+    """Return the section about scale of a run of these suites."""
+    return page.scale_section(run.model_copy(update={"suites": list(suites)}))
 
 
 def service(microseconds: float, singles: float, batches: float) -> SuiteResult:
@@ -238,21 +212,21 @@ def checks() -> SuiteResult:
 
 
 # 50 us for 10 kB: 200 MB/s.  A GPU writes 4 to 40 kB/s.
-FULL = run_of(service(50, singles=400, batches=80), ray_calls(), checks())
-EMPTY = run_of()
+FULL = (service(50, singles=400, batches=80), ray_calls(), checks())
+FOUND = page.Constants(
+    core_bytes_per_s=200e6,
+    singles=5.0,
+    second_core=1.5,
+    problem_bytes=2_000,
+    serve_hops=((1, 2.0), (64, 3.0)),
+    serve_rate=0.5,
+    reply_bytes=100.0,
+)
 
 
-def test_constants_are_those_of_the_run() -> None:
-    assert page.constants(FULL) == page.Constants(
-        core_bytes_per_s=200e6,
-        singles=5.0,
-        second_core=1.5,
-        problem_bytes=2_000,
-        serve_hops=((1, 2.0), (64, 3.0)),
-        serve_rate=0.5,
-        reply_bytes=100.0,
-    )
-    assert page.constants(FULL).gpus_per_core == (5_000, 50_000)
+def test_constants_are_those_of_the_run(run: Run) -> None:
+    assert page.constants(run.model_copy(update={"suites": list(FULL)})) == FOUND
+    assert FOUND.gpus_per_core == (5_000, 50_000)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +243,7 @@ def test_constants_are_those_of_the_run() -> None:
 )
 def test_a_cluster_by_hand(row: str) -> None:
     cells = row.split(" | ")
-    assert page.cluster_row(int(cells[0].replace(",", "")), page.constants(FULL)) == cells
+    assert page.cluster_row(int(cells[0].replace(",", "")), FOUND) == cells
 
 
 @pytest.mark.parametrize(
@@ -292,30 +266,30 @@ def test_a_cluster_by_hand(row: str) -> None:
         "| 1,000,000 | 2 GB |",
     ],
 )
-def test_the_section_says_it(sentence: str) -> None:
-    assert sentence in page.scale_section(FULL)
+def test_the_section_says_it(run: Run, sentence: str) -> None:
+    assert sentence in section(run, *FULL)
 
 
-def test_what_was_not_measured_is_said_and_not_made_up() -> None:
-    text = page.scale_section(EMPTY)
+def test_what_was_not_measured_is_said_and_not_made_up(run: Run) -> None:
+    text = section(run)
     assert text.count(page.MISSING) == 6
     assert "| 8 | 32 kB/s – 320 kB/s | 3.2 – 32 | 0.256 Mbit/s – 2.56 Mbit/s | – | – |" in text
     assert "nan" not in text
-    assert page.scale_section(FULL).count(page.MISSING) == 0
+    assert section(run, *FULL).count(page.MISSING) == 0
 
 
-def test_a_figure_of_fewer_problems_is_not_taken_for_a_million() -> None:
+def test_a_figure_of_fewer_problems_is_not_taken_for_a_million(run: Run) -> None:
     quick = SuiteResult(
         suite="problems",
         title="",
         checks=[Check(target="million_resident_bytes", value=None, note="1,900 bytes of 100,000")],
     )
-    text = page.scale_section(run_of(quick))
+    text = section(run, quick)
     assert "Memory of large datasets: not measured in this run" in text
     assert "1,900" not in text
 
 
-def test_a_part_of_the_run_gives_a_part_of_the_section() -> None:
-    text = page.scale_section(run_of(service(50, singles=400, batches=80)))
+def test_a_part_of_the_run_gives_a_part_of_the_section(run: Run) -> None:
+    text = section(run, FULL[0])
     assert "scores 200 MB/s" in text
     assert text.count(page.MISSING) == 3

@@ -107,7 +107,7 @@ def test_the_ratio_is_of_one_batch_over_echo_and_scoring(
     name: str, seconds: float, ratio: float
 ) -> None:
     timings = {ECHO: Timing((0.1, 0.2)), SCORING: Timing((0.6, 0.4)), name: Timing((seconds, 9.0))}
-    assert service._ratio(timings, name) == pytest.approx(ratio)
+    assert service.over_floor(timings, name) == pytest.approx(ratio)
 
 
 def test_the_overload_target_is_a_ratio_of_percentiles() -> None:
