@@ -54,9 +54,10 @@ class Machine(BaseModel):
 def describe() -> Machine:
     """Look at this machine and this installation."""
     from consensuspr import core
+    from consensuspr.loadtest.result import processor
 
     return Machine(
-        cpu=_cpu(),
+        cpu=processor(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -104,14 +105,6 @@ class Moment:
         spent = (self.busy - earlier.busy) - (self.own - earlier.own)
         there = (self.wall - earlier.wall) * (os.cpu_count() or 1)
         return min(1.0, max(0.0, spent / there)) if there > 0 else 0.0
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.processor() or "unknown"
 
 
 def _compiler(folder: Path) -> str:

@@ -183,11 +183,29 @@ def test_a_server_that_is_still_starting_is_waited_for(played: PlayedServer, loa
     assert done.json["codes"] == {"OK": 6}
 
 
-def test_other_data_than_given_fails(played: PlayedServer, load: Load) -> None:
-    played.digest = "sha256:another"
+def broken(score: Score) -> None:
+    """End a score as a defect of the server does."""
+    score.status, score.reward, score.acc = Status.INTERNAL, None, None
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ({"digest": "sha256:another"}, "5 replies were scored with another dataset (sha256:anothe"),
+        ({"drop": 1}, "BAD_REPLY: 2 scores came back for 3 rollouts"),
+        ({"bend": broken}, "100.00% of what the server took ended in an error"),
+    ],
+)
+def test_a_server_at_fault_fails(
+    played: PlayedServer, load: Load, fault: dict[str, Any], says: str
+) -> None:
+    for name, value in fault.items():
+        setattr(played, name, value)
     done = load(played.address, requests=5)
     assert done.code == 1
-    assert "5 replies were scored with another dataset (sha256:another)" in done.err
+    assert says in done.err
+    checked = done.json["checked"]
+    assert (checked["skipped"] > 0, checked["wrong"]) == ("bend" in fault, 0)
 
 
 def test_an_overloaded_server_sheds_and_that_is_no_failure(
@@ -246,24 +264,6 @@ def test_errors_are_counted_by_code(
     assert done.code == 1
     assert f"most often {code.name}: " in done.err and "broken" in done.err
     assert done.json["requests"]["failed"] == done.json["codes"][code.name] >= 5
-
-
-def test_a_reply_that_is_none_is_an_error(played: PlayedServer, load: Load) -> None:
-    played.drop = 1
-    done = load(played.address, requests=4)
-    assert done.code == 1
-    assert "BAD_REPLY: 2 scores came back for 3 rollouts" in done.err
-
-
-def test_defects_of_the_server_are_errors(played: PlayedServer, load: Load) -> None:
-    def broken(score: Score) -> None:
-        score.status, score.reward, score.acc = Status.INTERNAL, None, None
-
-    played.bend = broken
-    done = load(played.address, requests=4)
-    assert done.code == 1
-    assert "100.00% of what the server took ended in an error" in done.err
-    assert done.json["checked"]["skipped"] > 0 and done.json["checked"]["wrong"] == 0
 
 
 def test_requests_that_run_out_of_time_are_in_the_percentiles(

@@ -179,7 +179,7 @@ def _shown(value: object) -> str:
 def describe_machine() -> dict[str, str | int | float]:
     """Return processor, cores, memory, system and versions; nothing that names its owner."""
     facts: dict[str, str | int | float] = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count() or 1,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -192,7 +192,8 @@ def describe_machine() -> dict[str, str | int | float]:
     return facts
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return what the processor calls itself."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
