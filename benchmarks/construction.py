@@ -193,7 +193,8 @@ def measure(
 ) -> Figures:
     """Return the figures of a set; each rollout is scored once, by nodes made without it."""
     rows = read_set(one, shared)
-    pool = _Pool()
+    scored: list[ScoredSet] = []
+    chance: list[tuple[float, int]] = []
     with tempfile.TemporaryDirectory(prefix="construction-") as name:
         folder = Path(name)
         for number, fold in enumerate(folds_of(one, rows, folder)):
@@ -204,9 +205,43 @@ def measure(
             except InputError as error:  # no problem has enough correct rollouts
                 report(str(error))
                 continue
-            pool.add(score_files([fold.held_out], dataset))
-            pool.add_chance(dataset, fold)
-    return pool.figures(len({row["problem_id"] for row in rows}))
+            scored.append(score_files([fold.held_out], dataset))
+            chance += [
+                (attack.overall.ncr, attack.overall.problems)
+                for attack in probe_dataset(dataset, [fold.held_out]).attacks
+                if attack.attack is Attack.UNRELATED
+            ]
+    return _pooled(scored, chance, len({row["problem_id"] for row in rows}))
+
+
+def _pooled(
+    scored: Sequence[ScoredSet], chance: Sequence[tuple[float, int]], all_problems: int
+) -> Figures:
+    """Return the figures of the held-out rollouts of all folds together."""
+    facts = [facts for fold in scored for facts in fold.problems.values()]
+    known = [
+        (rollout.problem_id, rollout.ncr, rollout.ncr_without_final(of_one), rollout.acc)
+        for fold in scored
+        for rollout in fold.rollouts
+        if (of_one := fold.problems.get(rollout.problem_id)) is not None
+        if rollout.ncr is not None and rollout.acc is not None
+    ]
+    number = {name: at for at, name in enumerate(dict.fromkeys(row[0] for row in known))}
+    problem = np.array([number[row[0]] for row in known])
+    ncr, inner, acc = (np.array([row[at] for row in known], float) for at in (1, 2, 3))
+    weights = [count for _, count in chance]
+    return Figures(
+        problems=len(number),
+        all_problems=all_problems,
+        nodes=float(np.mean([len(one.node_ids) for one in facts])),
+        finals=float(np.mean([sum(one.is_final) for one in facts])),
+        scored=len(ncr),
+        every=consistency_of(ncr, acc, problem, CONFIDENCE, 0),
+        inner=consistency_of(inner, acc, problem, CONFIDENCE, 0),
+        chance=float(np.average([rate for rate, _ in chance], weights=weights))
+        if sum(weights)
+        else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,57 +288,6 @@ def _build(one: RolloutSet, variant: Variant, rollouts: Path, dataset: Path) -> 
     build(
         BuildJob((rollouts,), paths, RulesExtractor(rules), refiner, selection=selection, workers=2)
     )
-
-
-class _Pool:
-    """Held-out rollouts of all folds."""
-
-    def __init__(self) -> None:
-        self._ncr: list[float] = []
-        self._inner: list[float] = []
-        self._acc: list[float] = []
-        self._problem: list[int] = []
-        self._ids: dict[str, int] = {}
-        self._nodes: list[int] = []
-        self._finals: list[int] = []
-        self._chance: list[tuple[float, int]] = []
-
-    def add(self, scored: ScoredSet) -> None:
-        for facts in scored.problems.values():
-            self._nodes.append(len(facts.node_ids))
-            self._finals.append(sum(facts.is_final))
-        for rollout in scored.rollouts:
-            known = scored.problems.get(rollout.problem_id)
-            if known is None or rollout.ncr is None or rollout.acc is None:
-                continue
-            inner = rollout.ncr_without_final(known)
-            self._ncr.append(rollout.ncr)
-            self._inner.append(float("nan") if inner is None else inner)
-            self._acc.append(rollout.acc)
-            self._problem.append(self._ids.setdefault(rollout.problem_id, len(self._ids)))
-
-    def add_chance(self, dataset: Path, fold: Fold) -> None:
-        for attack in probe_dataset(dataset, [fold.held_out]).attacks:
-            if attack.attack is Attack.UNRELATED:
-                figures = attack.overall
-                self._chance.append((figures.ncr, figures.problems))
-
-    def figures(self, all_problems: int) -> Figures:
-        ncr, inner, acc = (np.array(x) for x in (self._ncr, self._inner, self._acc))
-        problem = np.array(self._problem)
-        weights = [count for _, count in self._chance]
-        return Figures(
-            problems=len(self._ids),
-            all_problems=all_problems,
-            nodes=float(np.mean(self._nodes)),
-            finals=float(np.mean(self._finals)),
-            scored=len(ncr),
-            every=consistency_of(ncr, acc, problem, CONFIDENCE, 0),
-            inner=consistency_of(inner, acc, problem, CONFIDENCE, 0),
-            chance=float(np.average([rate for rate, _ in self._chance], weights=weights))
-            if sum(weights)
-            else None,
-        )
 
 
 def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:
