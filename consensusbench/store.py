@@ -301,6 +301,8 @@ def _convert_lines(path: Path, kind: str) -> None:
             fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{path} is in use by another run") from None
+        if not os.path.samestat(os.fstat(lines.fileno()), path.stat()):
+            return  # another run has converted it since it was opened
         lines.seek(0)
         new = Path(f"{path}.new")
         new.unlink(missing_ok=True)

@@ -117,6 +117,21 @@ def test_lines_that_another_run_still_writes_are_left_to_it(path: Path) -> None:
     assert path.read_bytes() == LINES and os.listdir(path.parent) == ["j"]
 
 
+def test_lines_that_another_run_converts_at_this_moment_are_not_converted_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def lock(*_: object) -> None:
+        monkeypatch.undo()
+        write(path, {"b": {"n": 2}})
+
+    path.write_bytes(LINES)
+    monkeypatch.setattr(fcntl, "flock", lock)
+    write(path, {"c": {"n": 3}})
+    assert read(path) == {"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}}
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
