@@ -96,7 +96,8 @@ class BuildSettings(Settings):
     min_support: int | None = Field(
         None,
         ge=1,
-        description="Rollouts that must reach a node; in place of the min_support of every stage.",
+        description="Rollouts that must reach a node, in every stage; where not set, each stage's "
+        "own min_support, 2.",
     )
     split: Split | None = Field(
         None, description="Put this split into every row; where not set, that of the problems."
@@ -163,6 +164,11 @@ class BuildSettings(Settings):
         if not asked.model:
             raise InputError("--extractor llm needs --model NAME")
         if settings.temperature is not None:
+            if asked.temperature not in (None, settings.temperature):
+                raise InputError(
+                    f"model.temperature is {asked.temperature}, but replies are asked for at"
+                    f" llm.temperature, {settings.temperature}: set that one (--temperature)"
+                )
             asked = replace(asked, temperature=settings.temperature)
         if self.max_cost is not None and not asked.is_priced:
             raise InputError("--max-cost needs --price-in and --price-out")

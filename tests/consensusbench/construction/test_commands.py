@@ -246,6 +246,17 @@ def test_bad_usage_is_one_sentence_and_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_temperature_that_no_reply_would_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CONSENSUSBENCH_BUILD_MODEL_TEMPERATURE", "0.7")
+    arguments = ["extract", "r.jsonl", "--output", str(tmp_path / "c.jsonl"), "--no-progress"]
+    assert main([*arguments, "--extractor", "llm", "--model", "m"]) == 2
+    sentence = "model.temperature is 0.7, but replies are asked for at llm.temperature, 0.0"
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bad_input_leaves_no_journal_behind(
     tmp_path: Path, openai_server: OpenAIServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
