@@ -39,7 +39,7 @@ class Figure(Result):
 
 
 class Check(Result):
-    """A figure that a target asks for: ``target`` is a key of ``targets.TARGETS``.
+    """A figure that a target asks for: ``target`` is a key of ``TARGETS``.
 
     ``value`` is None where it was not measured.  ``note`` says how it was measured or what
     bounds it, and is never empty: any check may turn out a miss, and a miss has to be explained.

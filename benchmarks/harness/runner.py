@@ -28,7 +28,7 @@ SUITE = (sys.executable, "-m", "benchmarks.suites")
 
 @dataclass(frozen=True)
 class Settings:
-    """What all suites of a run are told; see ``harness.context.Context``."""
+    """What all suites of a run are told; see :class:`benchmarks.harness.measure.Context`."""
 
     full: bool
     seed: int
