@@ -20,6 +20,7 @@ import pytest
 from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, sandbox
 from consensuspr.scoring.answers.sandbox import screen
+from consensuspr.scoring.scorer import verify_patiently
 
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
 
@@ -32,6 +33,12 @@ def worker_question(number: int) -> tuple[str, str]:
 
 
 NEEDS_A_WORKER = worker_question(2)
+
+
+def is_right(verifier: AnswerVerifier, number: int) -> bool:
+    """Ask as the Scorer does: again, where a busy machine left the answer open."""
+    truth, response = worker_question(number)
+    return verify_patiently(verifier, [truth], [response], "auto")[0].correct is True
 
 
 def workers_of(pid: int) -> set[psutil.Process]:
@@ -154,12 +161,12 @@ def test_a_worker_killed_from_outside_is_replaced(
     started: Callable[[], list[psutil.Process]],
 ) -> None:
     with AnswerVerifier() as verifier:
-        verifier.verify(*NEEDS_A_WORKER)
+        assert is_right(verifier, 2)
         for number, process in enumerate(reversed(started()), start=3):
             # The youngest first: workers, and at last the template itself.
             process.kill()
             assert gone([process])
-            assert verifier.verify(*worker_question(number)).correct is True
+            assert is_right(verifier, number)
 
 
 @linux

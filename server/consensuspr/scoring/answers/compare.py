@@ -51,15 +51,10 @@ _ONLY_A_SET = re.compile(r"[\[\]]|\\cup|\\infty")
 
 
 class Region(NamedTuple):
-    """A set of real numbers.
-
-    Attributes:
-        pieces: (lower end, upper end) of the disjoint parts in order.
-        name: the letter of an inequality, "" for intervals.
-    """
+    """A set of real numbers: the ends of its disjoint parts, in order."""
 
     pieces: tuple[tuple[_End, _End], ...]
-    name: str = ""
+    name: str = ""  # the letter of an inequality
 
     @property
     def is_point(self) -> bool:

@@ -44,17 +44,11 @@ class AnswerSource(StrEnum):
 
 
 class Extracted(NamedTuple):
-    """An answer and where it came from.
-
-    Attributes:
-        answer: the text of the answer.
-        source: the mark that announced it.
-        overlong: it exceeds ``MAX_ANSWER_CHARS`` and was cut.
-    """
+    """An answer and the mark that announced it."""
 
     answer: str
     source: AnswerSource
-    overlong: bool = False
+    overlong: bool = False  # it exceeds MAX_ANSWER_CHARS and was cut
 
 
 _ANSWER_MARK = re.compile(

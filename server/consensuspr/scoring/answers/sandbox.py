@@ -39,6 +39,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,33 +56,20 @@ from consensuspr.scoring.answers.worker import (
 
 
 class ComparisonKey(NamedTuple):
-    """All that a comparison depends on.
-
-    Attributes:
-        ground_truth: the ground truth as it is compared.
-        answer: the extracted answer.
-        context: clipped end of the response where math-verify extracts once more, else "".
-        rule: the rule that extracted.
-    """
+    """All that a comparison depends on."""
 
     ground_truth: str
     answer: str
-    context: str
+    context: str  # clipped end of the response where math-verify extracts once more, else ""
     rule: str
 
 
 class ComparisonOutcome(NamedTuple):
-    """What became of a comparison.
+    """What became of a comparison."""
 
-    Attributes:
-        equal: the verdict; None where a limit was met.
-        limit: the limit that was met, "" where there is a verdict.
-        final: asking again would end the same way, for the input itself is the cause.
-    """
-
-    equal: bool | None
+    equal: bool | None  # None where a limit was met
     limit: str = ""
-    final: bool = True
+    final: bool = True  # asking again would end the same way: the input itself is the cause
 
 
 # Of an answer that a worker is asked about.
@@ -275,13 +263,9 @@ class Worker:
     def ask(self, task: dict[str, Any], cpu_s: float, wall_s: float) -> dict[str, Any]:
         """Send a task and return the reply.
 
-        Args:
-            task: what the worker shall compare.
-            cpu_s: CPU seconds that it may use; on a busy machine they take longer.
-            wall_s: seconds after which the wait ends whatever it used.
-
         Raises:
-            FrameTimeout: no reply within the limits; the worker is still busy.
+            FrameTimeout: the worker is still busy after ``cpu_s`` seconds of its own, or after
+                ``wall_s`` seconds, for on a busy machine its own take longer.
             FrameClosed: the worker is gone.
         """
         send_frame(self._connection, task)
@@ -518,6 +502,7 @@ _TASKS_PER_WORKER = 2000
 _PATIENCE = 3.0
 # A demoted comparison waits for so many budgets at most.
 _MAX_WAIT = 2.0
+_CLOSED = "the answer verifier was closed"
 
 
 @dataclass(slots=True)
@@ -529,8 +514,6 @@ class Caller:
 
 @dataclass(slots=True)
 class _Task:
-    """One comparison on its way."""
-
     key: ComparisonKey
     call: Caller
     future: Future[ComparisonOutcome] = field(default_factory=Future)
@@ -567,10 +550,8 @@ class _Lane:
 class SymbolicPool:
     """Compares answers in worker processes; starts at the first task.  Thread-safe.
 
-    Args:
-        workers: processes per lane (>= 1).
-        budget_s: CPU seconds that one comparison may take in all.
-        memory_limit_bytes: address space of one worker.
+    Each lane has ``workers`` processes, each with ``memory_limit_bytes`` of address space; one
+    comparison may take ``budget_s`` CPU seconds in all.
     """
 
     def __init__(self, workers: int, budget_s: float, memory_limit_bytes: int) -> None:
@@ -616,7 +597,7 @@ class SymbolicPool:
             for worker in self._live:
                 worker.interrupt()
             self._changed.notify_all()
-        _fail(left, VerifierUnavailable("the answer verifier was closed"))
+        _settle(left, VerifierUnavailable(_CLOSED))
         for thread in self._threads:
             thread.join()
         self._template.close()
@@ -646,7 +627,7 @@ class SymbolicPool:
                 worker = self._run(task, lane, worker)
             except Exception as error:
                 # A defect of ours: its caller sees it, and the thread lives on.
-                _settle(task, error)
+                _settle([task], error)
                 worker = None
             done += 1
             if worker is not None and done % _TASKS_PER_WORKER == 0:
@@ -681,13 +662,12 @@ class SymbolicPool:
         except VerifierUnavailable as error:
             with self._changed:
                 left = [task, *self._fast.drain(), *self._slow.drain()]
-            _fail(left, error)
+            _settle(left, error)
             return None
         started, used_s = time.monotonic(), worker.cpu_seconds()
+        question = {**task.key._asdict(), "seconds": lane.slice_s}
         try:
-            reply = worker.ask(
-                _message(task.key, lane.slice_s), lane.slice_s, _PATIENCE * lane.slice_s
-            )
+            reply = worker.ask(question, lane.slice_s, _PATIENCE * lane.slice_s)
         except FrameTimeout:
             own_fault = worker.cpu_seconds() - used_s >= lane.slice_s
             self._end(worker)
@@ -716,7 +696,7 @@ class SymbolicPool:
                 self._slow.push(task)
                 self._changed.notify_all()
                 return
-        _settle(task, VerifierUnavailable("the answer verifier was closed"))
+        _settle([task], VerifierUnavailable(_CLOSED))
 
     def _died(self, task: _Task, lane: _Lane, worker: Worker) -> None:
         """Settle a task in whose midst the worker ended."""
@@ -728,14 +708,13 @@ class SymbolicPool:
                 lane.push(task)
                 return
         if self._closed:
-            _settle(task, VerifierUnavailable("the answer verifier was closed"))
+            _settle([task], VerifierUnavailable(_CLOSED))
         elif by_signal is None or by_signal == signal.SIGKILL:
             # Not by us: the kernel, out of memory on the whole machine.
-            _settle(task, ComparisonOutcome(None, "memory", final=False))
+            _settle([task], ComparisonOutcome(None, "memory", final=False))
         else:
-            _settle(
-                task, ComparisonOutcome(None, "budget" if by_signal == signal.SIGXCPU else "crash")
-            )
+            limit = "budget" if by_signal == signal.SIGXCPU else "crash"
+            _settle([task], ComparisonOutcome(None, limit))
 
     def _fork(self) -> Worker:
         worker = self._template.fork()
@@ -756,24 +735,11 @@ class SymbolicPool:
             return None
 
 
-def _message(key: ComparisonKey, seconds: float) -> dict[str, object]:
-    return {
-        "gold": key.ground_truth,
-        "answer": key.answer,
-        "context": key.context,
-        "seconds": seconds,
-    }
-
-
-def _settle(task: _Task, result: ComparisonOutcome | Exception) -> None:
-    # A caller may cancel at any moment; then nobody wants the result.
-    with contextlib.suppress(InvalidStateError):
-        if isinstance(result, ComparisonOutcome):
-            task.future.set_result(result)
-        else:
-            task.future.set_exception(result)
-
-
-def _fail(tasks: list[_Task], error: VerifierUnavailable) -> None:
+def _settle(tasks: Iterable[_Task], result: ComparisonOutcome | Exception) -> None:
     for task in tasks:
-        _settle(task, error)
+        # A caller may cancel at any moment; then nobody wants the result.
+        with contextlib.suppress(InvalidStateError):
+            if isinstance(result, ComparisonOutcome):
+                task.future.set_result(result)
+            else:
+                task.future.set_exception(result)

@@ -124,11 +124,7 @@ def warm_up() -> None:
 def equal(gold: str, answer: str, context: str) -> bool:
     """Tell whether math-verify finds the answer, or what it finds in the context, equal.
 
-    Args:
-        gold: the ground truth, bare or with delimiters.
-        answer: the extracted answer.
-        context: the clipped end of the response where the extraction was uncertain and
-            math-verify's own extraction is to be tried as well, else empty.
+    The context is the clipped end of the response where the extraction was uncertain, else empty.
     """
     golds, is_set = _readings(gold), _SET.search(gold) is not None
     if _verify(golds, _readings(answer), is_set):

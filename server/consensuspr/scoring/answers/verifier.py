@@ -123,12 +123,7 @@ _ENTRY_BYTES = 600
 
 
 class ResultCache:
-    """Least recently used results.
-
-    Args:
-        max_entries: most entries kept; 0 keeps nothing.
-        max_bytes: most bytes kept, by an estimate from above.
-    """
+    """The results used last; bytes are estimated from above, and 0 entries keep nothing."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self._max_entries = max_entries

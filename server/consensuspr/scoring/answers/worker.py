@@ -220,7 +220,7 @@ def _serve_tasks(connection: socket.socket, memory_limit_bytes: int) -> None:
         _limit_cpu(float(task["seconds"]))
         reply: dict[str, Any]
         try:
-            is_equal = symbolic.equal(task["gold"], task["answer"], task["context"])
+            is_equal = symbolic.equal(task["ground_truth"], task["answer"], task["context"])
             doubtful = not is_equal and _peak_bytes() > _MEMORY_DOUBT * memory_limit_bytes
             reply = {"limit": "memory"} if doubtful else {"equal": is_equal}
         except (MemoryError, symbolic.OutOfMemory):
