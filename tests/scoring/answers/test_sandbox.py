@@ -200,7 +200,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
         from consensuspr.scoring.answers import AnswerVerifier
         # A shell's background job inherits an ignored interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with AnswerVerifier() as verifier:
+        with AnswerVerifier(budget_s=300.0) as verifier:
             verifier.verify(*{NEEDS_A_WORKER!r})
             try:
                 print("ready", flush=True)
@@ -227,7 +227,7 @@ def test_it_works_beside_a_running_grpc_server_and_after_a_fork(
         f"""
         import os
         from consensuspr.scoring.answers import AnswerVerifier
-        verifier = AnswerVerifier()
+        verifier = AnswerVerifier(budget_s=300.0)
         assert verifier.verify(*{NEEDS_A_WORKER!r}).correct is True
         print("ready", flush=True)
         pid = os.fork()
