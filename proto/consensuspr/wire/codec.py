@@ -359,7 +359,7 @@ def encode_score(
         num_nodes=score.num_nodes,
         num_matched=score.num_matched,
         matched=score.matched,
-        spans=[pb.NodeSpan(span=_encode_span(span)) for span in score.spans or ()],
+        spans=None if score.spans is None else map(_encode_node_span, score.spans),
         message=valid_text(score.message),
         answer_method=score.answer_method,
         answer=None if score.answer is None else valid_text(score.answer),
@@ -478,6 +478,10 @@ def _encode_node_explanation(node: NodeExplanation) -> pb.NodeExplanation:
         expression=valid_text(node.expression),
         expressions=map(valid_text, node.expressions),
     )
+
+
+def _encode_node_span(span: Span | None) -> pb.NodeSpan:
+    return pb.NodeSpan(span=_encode_span(span))
 
 
 def _encode_span(span: Span | None) -> pb.Span | None:
