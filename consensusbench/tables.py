@@ -188,7 +188,7 @@ class Table:
         )
         for column in self.columns:
             if column.numeric:
-                shown.add_column(column.heading, justify="right")
+                shown.add_column(column.heading, justify="right", overflow="fold")
             else:
                 shown.add_column(column.heading, overflow="fold", no_wrap=not shown.columns)
         for at, section in enumerate(self.sections):
