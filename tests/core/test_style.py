@@ -320,7 +320,7 @@ def test_style_changes_nothing(engine: Any, plain: str) -> None:
     matcher = engine.Matcher([[plain]])
 
     # No more examples with --full: among hundreds there are two that the normal form reads
-    # otherwise, emphasis from a formula's first letter to behind its last sign (*A=9*\\pi *) and a
+    # otherwise, emphasis from a formula's first letter to behind its last sign (*A=9*\pi *) and a
     # blank between a number and two letters (4 ac).
     @settings(max_examples=50, derandomize=True, database=None)
     @given(styled(_Reader(plain).sequence()), st.sampled_from(_PROSE))
