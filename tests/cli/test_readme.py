@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import RunningServer
+    from tests.cli.conftest import StartServer
 
 
 def test_the_python_example_runs(
-    repository: Path, server: RunningServer, capsys: pytest.CaptureFixture[str]
+    repository: Path, start_server: StartServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (repository / "README.md").read_text(encoding="utf-8")
     [example] = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     assert "127.0.0.1:50051" in example
+    server = start_server(repository / "examples" / "sample" / "dataset.jsonl")
     exec(compile(example.replace("127.0.0.1:50051", server.address), "README.md", "exec"), {})
-    # Problem p1 of the small dataset has other nodes and another answer than the example.
-    assert capsys.readouterr().out.split() == ["OK", "0.0", "0.0", "0.0", "(False,", "False)"]
+    # As the README says: right, and the first of five nodes.
+    said = "OK 0.6 1.0 0.2 (True, False, False, False, False)\n"
+    assert capsys.readouterr().out == said

@@ -13,25 +13,14 @@ import pytest
 
 from consensuspr.data import read_rollouts
 from consensuspr.scoring import Rollout, rollout_from_row
-from tests.ray_start import patiently
+from tests.ray_start import let_warnings_of_ray_pass, patiently
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parents[1] / "examples" / "sample"
 
-# Ray copies its own deprecated settings, and leaves sockets and log files to the interpreter.
-RAYS_OWN = (
-    r"ignore::DeprecationWarning:ray\..*",
-    r"ignore::ResourceWarning",
-    r"ignore::pytest.PytestUnraisableExceptionWarning",
-)
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let Ray's own warnings pass in the tests of this folder."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            for warning in RAYS_OWN:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+    let_warnings_of_ray_pass(items, HERE)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.ray_start import patiently
+from tests.ray_start import let_warnings_of_ray_pass, patiently
 from tests.server.conftest import ServeProcess
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -24,6 +24,10 @@ SAMPLE = REPOSITORY / "examples" / "sample"
 # The benchmarks are scripts of the repository, not part of what is installed.
 if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    let_warnings_of_ray_pass(items, Path(__file__).resolve().parent)
 
 
 class RunningServer:
