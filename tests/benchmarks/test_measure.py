@@ -142,6 +142,7 @@ def test_what_others_took_is_what_was_not_ours(
     assert after.others_since(before) == pytest.approx(share)
 
 
+@pytest.mark.slow
 def test_own_work_is_in_the_clocks() -> None:
     before = Moment.now()
     while time.process_time() < before.own + 0.05:

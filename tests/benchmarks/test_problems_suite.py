@@ -19,6 +19,7 @@ def context(scratch: Path) -> Context:
     return Context(full=False, seed=20, rounds=1, data=None, scratch=scratch)
 
 
+@pytest.mark.slow
 def test_every_format_of_every_size_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
