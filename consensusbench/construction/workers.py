@@ -26,7 +26,6 @@ extractor must be installed on every node.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import pickle
 import signal
@@ -62,7 +61,6 @@ from consensuspr.errors import (
     ModelNoAccess,
     VerifierUnavailable,
 )
-from consensuspr.ray.node import require_ray
 
 # Of texts under way; a single task may be larger, but then it is alone.
 MAX_WAITING_CHARS = 256 << 20
@@ -87,7 +85,6 @@ _NO_CHANCE = (BudgetSpent, ModelNoAccess, InputError, VerifierUnavailable)
 # On Ray, problems that travel together; enough that the hops cost little beside the work.
 PART_PROBLEMS = 16
 PART_CHARS = 4 << 20
-_COLUMN = "part"
 
 
 _Value = TypeVar("_Value")
@@ -408,85 +405,29 @@ def work_on_ray(items: Iterable[Item], stages: Stages, folder: Path) -> Stream:
         InputError: Ray is not installed.
         ConsensusPRError: the cluster failed, or a worker cannot be started.
     """
-    ray = require_ray()
-    require_ray("ray.data")
+    # Here: what it imports is paid for by who asks for Ray.
+    from consensuspr.ray.data import connect, work_on_parts
+
+    connect()
     with tempfile.NamedTemporaryFile(prefix="tasks-", dir=folder) as tasks:
         for part in batches(items, lambda item: (1, _num_chars(item)), PART_PROBLEMS, PART_CHARS):
             pickle.dump(part, tasks, protocol=pickle.HIGHEST_PROTOCOL)
         tasks.flush()
-        if not os.path.getsize(tasks.name):
-            return
-        if not ray.is_initialized():
-            ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        # Its plans and bars are of no interest; what fails is raised.
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        try:
-            for batch in _finished_parts(ray, tasks.name, stages).iter_batches(
-                batch_size=1, batch_format="pyarrow", prefetch_batches=1
-            ):
-                yield from _value(batch)
-        except ray.exceptions.RayError as error:
-            said = str(error).strip().splitlines()
-            raise ConsensusPRError(
-                f"building on Ray failed: {said[-1] if said else error!r}"
-            ) from error
+        if os.path.getsize(tasks.name):
+            for part in work_on_parts("building", tasks.name, _read_parts, _working, (stages,)):
+                yield from part
 
 
-def _finished_parts(ray: Any, path: str, stages: Stages) -> Any:
-    """Return the Ray dataset whose only column holds the finished parts, one a row."""
-    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
-    context = ray.data.DataContext.get_current().copy()
-    context.execution_options.preserve_order = True
-    context.enable_progress_bars = False
-    # Every part is a block of its own, and with it a unit of work.
-    context.target_max_block_size = 1
-    cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    with ray.data.DataContext.current(context):
-        return (
-            ray.data.from_items([{"path": path}], override_num_blocks=1)
-            # Without a core of its own, which would keep one of a small node from working.
-            .map_batches(
-                _read_parts, batch_size=1, batch_format="pyarrow", num_cpus=0, label_selector=here
-            )
-            .map_batches(
-                _RayWorker,
-                batch_size=1,
-                batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
-                num_cpus=1,
-                fn_constructor_args=(pickle.dumps(stages),),
-            )
-        )
-
-
-def _read_parts(batch: Any) -> Iterator[Any]:
-    with open(batch.column("path")[0].as_py(), "rb") as stream:
+def _read_parts(path: str) -> Iterator[list[Item]]:
+    with open(path, "rb") as stream:
         while True:
             try:
-                part = pickle.load(stream)
+                yield pickle.load(stream)
             except EOFError:
                 return
-            yield _table(part)
 
 
-class _RayWorker:
-    """Works on parts on one core."""
-
-    def __init__(self, stages: bytes) -> None:
-        self._worker = WorkerProcess(pickle.loads(stages))
-
-    def __call__(self, batch: Any) -> Any:
-        items: list[Item] = _value(batch)
-        return _table(
-            [self._worker.run(one) if isinstance(one, ProblemTask) else one for one in items]
-        )
-
-
-def _table(value: object) -> Any:
-    import pyarrow as pa
-
-    return pa.table({_COLUMN: pa.array([pickle.dumps(value)], pa.large_binary())})
-
-
-def _value(batch: Any) -> Any:
-    return pickle.loads(batch.column(_COLUMN)[0].as_buffer())
+def _working(stages: Stages) -> Callable[[list[Item]], list[Item]]:
+    """Return what works on parts on one core."""
+    worker = WorkerProcess(stages)
+    return lambda part: [worker.run(one) if isinstance(one, ProblemTask) else one for one in part]

@@ -11,7 +11,8 @@
 - A node that dies takes nothing along: its parts are scored again elsewhere, which is safe
   because scoring is a pure function.  This process and its node must live.
 
-consensuspr must be installed on every node, in the same version.
+consensuspr must be installed on every node, in the same version.  ``work_on_parts`` knows nothing
+of scoring: datasets are built the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,14 +162,41 @@ def cut_parts(rows: Iterable[Unparsed]) -> Iterator[FilePart]:
 
 
 def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, None, None]:
-    """Yield the scored parts of a file in order.
-
-    Connects to the cluster that ``RAY_ADDRESS`` names or that runs on this machine, and
-    starts one on this machine where there is none.  The file's path is as seen from here.
+    """Yield the scored parts of a file in order; the file's path is as seen from here.
 
     Raises:
         InputError: Ray is not installed.
         ConsensusPRError: scoring failed for another reason than a row or the file.
+    """
+    image = connect().put(bytes(index.image.buffer))
+    yield from work_on_parts(
+        "scoring", how.path, _read, _scoring, (image, index.name, index.digest, how)
+    )
+
+
+def _read(path: str) -> Iterator[FilePart]:
+    """Read the file and yield its parts, unparsed."""
+    return cut_parts(read_unparsed(path))
+
+
+def _scoring(image: Any, name: str, digest: str, how: PartOptions) -> Callable[[Any], ScoredPart]:
+    """Return what scores parts on one core; ``image`` is a snapshot in the object store."""
+
+    def write(path: Path) -> None:
+        with atomic_file(path) as stream:
+            stream.write(require_ray().get(image))
+
+    return PartScorer(open_shared(digest, name, write), how).score
+
+
+def connect() -> Any:
+    """Connect to a Ray cluster, with Ray Data; return Ray.
+
+    To the cluster that ``RAY_ADDRESS`` names or that runs on this machine; where there is none,
+    one is started on this machine.
+
+    Raises:
+        InputError: Ray is not installed.
     """
     ray = require_ray()
     require_ray("ray.data")
@@ -176,19 +204,29 @@ def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, 
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     # Its plans and bars are of no interest; what fails is raised.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    try:
-        for batch in _dataset(ray, index, how).iter_batches(
-            batch_size=1, batch_format="pyarrow", prefetch_batches=1
-        ):
-            part: ScoredPart = pickle.loads(batch.column(_COLUMN)[0].as_buffer())
-            yield part
-    except ray.exceptions.RayError as error:
-        said = str(error).strip().splitlines()
-        raise ConsensusPRError(f"scoring on Ray failed: {said[-1] if said else error!r}") from error
+    return ray
 
 
-def _dataset(ray: Any, index: DatasetIndex, how: PartOptions) -> Any:
-    """Return the Ray dataset whose only column holds the scored parts, one a row."""
+def work_on_parts(
+    doing: str,
+    path: str | os.PathLike[str],
+    read: Callable[[str], Iterator[Any]],
+    make: Callable[..., Callable[[Any], Any]],
+    arguments: tuple[Any, ...],
+) -> Iterator[Any]:
+    """Have all cores of the cluster work on the parts of a file; yield what they make, in order.
+
+    Args:
+        doing: what failed, where the cluster does.
+        path: of the file, on this node.
+        read: yields the parts of the file at a path; runs on this node.
+        make: called once a core with the arguments; returns what is called with each part.
+        arguments: travel to each core, as do parts and results: they have to pickle.
+
+    Raises:
+        ConsensusPRError: the cluster failed, or ``make`` or what it returned raised.
+    """
+    ray = connect()
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
     context = ray.data.DataContext.get_current().copy()
     context.execution_options.preserve_order = True
@@ -197,28 +235,40 @@ def _dataset(ray: Any, index: DatasetIndex, how: PartOptions) -> Any:
     # of them together.
     context.target_max_block_size = 1
     cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    with ray.data.DataContext.current(context):
-        return (
-            ray.data.from_items([{"path": os.path.abspath(how.path)}], override_num_blocks=1)
-            # No core of its own, else it would wait for one on a small node; and were its
-            # demands those of the next stage, Ray Data would make one stage of both.
-            .map_batches(
-                _read, batch_size=1, batch_format="pyarrow", num_cpus=0, label_selector=here
+    one_part = {"batch_size": 1, "batch_format": "pyarrow"}
+    try:
+        with ray.data.DataContext.current(context):
+            made = (
+                ray.data.from_items([{"path": os.path.abspath(path)}], override_num_blocks=1)
+                # No core of its own, else it would wait for one on a small node; and were its
+                # demands those of the next stage, Ray Data would make one stage of both.
+                .map_batches(_parts, fn_args=(read,), num_cpus=0, label_selector=here, **one_part)
+                .map_batches(
+                    _Working,
+                    compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
+                    num_cpus=1,
+                    fn_constructor_args=(make, arguments),
+                    **one_part,
+                )
             )
-            .map_batches(
-                _Score,
-                batch_size=1,
-                batch_format="pyarrow",
-                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
-                num_cpus=1,
-                fn_constructor_args=(
-                    ray.put(bytes(index.image.buffer)),
-                    index.name,
-                    index.digest,
-                    how,
-                ),
-            )
-        )
+        for batch in made.iter_batches(prefetch_batches=1, **one_part):
+            yield _value(batch)
+    except ray.exceptions.RayError as error:
+        said = str(error).strip().splitlines()
+        raise ConsensusPRError(f"{doing} on Ray failed: {said[-1] if said else error!r}") from error
+
+
+def _parts(batch: Any, read: Callable[[str], Iterator[Any]]) -> Iterator[Any]:
+    for part in read(batch.column("path")[0].as_py()):
+        yield _table(part)
+
+
+class _Working:
+    def __init__(self, make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]):
+        self._work = make(*arguments)
+
+    def __call__(self, batch: Any) -> Any:
+        return _table(self._work(_value(batch)))
 
 
 def _table(value: object) -> Any:
@@ -227,22 +277,5 @@ def _table(value: object) -> Any:
     return pa.table({_COLUMN: pa.array([pickle.dumps(value)], pa.large_binary())})
 
 
-def _read(batch: Any) -> Iterator[Any]:
-    """Read the file and yield its parts, unparsed."""
-    for part in cut_parts(read_unparsed(batch.column("path")[0].as_py())):
-        yield _table(part)
-
-
-class _Score:
-    """Scores parts on one core; ``image`` is a dataset's snapshot in the object store."""
-
-    def __init__(self, image: Any, name: str, digest: str, how: PartOptions) -> None:
-        def write(path: Path) -> None:
-            with atomic_file(path) as stream:
-                stream.write(require_ray().get(image))
-
-        self._scorer = PartScorer(open_shared(digest, name, write), how)
-
-    def __call__(self, batch: Any) -> Any:
-        part = pickle.loads(batch.column(_COLUMN)[0].as_buffer())
-        return _table(self._scorer.score(part))
+def _value(batch: Any) -> Any:
+    return pickle.loads(batch.column(_COLUMN)[0].as_buffer())

@@ -136,7 +136,7 @@ def test_boxes_with_words_between_are_one_list_where_a_list_is_asked_for() -> No
 
 
 def test_a_mark_counts_up_to_the_last_300_characters() -> None:
-    inside = "Answer: 7 or 8" + "," * (TAIL_CHARS - 14)
+    inside = "Answer: 7 or 8" + "," * (300 - 14)
     found, beyond = extract_auto(inside), extract_auto(inside + ",")
     assert found is not None
     assert beyond is not None
