@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "server": BASE | {"settings", "v1", "wire", "core", "data", "scoring"},
     "ray": BASE | {"v1", "wire", "core", "data", "scoring", "server"},
     "http": BASE | {"wire", "core", "data", "scoring", "server"},
-    "client": BASE | {"console", "v1", "wire", "core", "data", "scoring"},
+    "client": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring"},
     "doctor": BASE | {"wire", "core", "scoring", "client"},
     "launch": BASE | {"settings", "scoring", "ray", "server", "client"},
     "loadtest": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client"},

@@ -45,7 +45,7 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic_core import ErrorDetails, PydanticUndefined
 
 from consensuspr.errors import InputError
 
@@ -56,6 +56,35 @@ _WIDTH = 96
 # ``name: meaning``, the meaning on indented lines where it is long.
 _ATTRIBUTE = re.compile(r"^    (\w+): ((?:.+\n)(?:     +.+\n)*)", re.MULTILINE)
 _MARKUP = re.compile(r":\w+:`~?(?:\w+\.)*(\w+)`|``(.+?)``")
+# What is accepted, by pydantic's name for the fault; a check of our own says it itself.
+_ACCEPTED = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "byte_size": "a number of bytes, such as 1048576 or '1MiB'",
+    "byte_size_unit": "a number of bytes, such as 1048576 or '1MiB'",
+    "dataclass_type": "a table of settings",
+    "dict_type": "a table of names and values",
+    "enum": "{expected}",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "int_type": "a whole number",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "list_type": "a list, in square brackets",
+    "literal_error": "{expected}",
+    "mapping_type": "a table of names and values",
+    "model_type": "a table of settings",
+    "multiple_of": "a multiple of {multiple_of}",
+    "path_type": "a path",
+    "string_type": "text",
+    "tuple_type": "a list, in square brackets",
+}
 # What a plain type and "one of these types" have for an origin.
 _CHOICES = (None, Union, UnionType)
 
@@ -270,18 +299,29 @@ def _check_known(name: str, known: Mapping[str, Setting], source: str) -> None:
 def _one_sentence(error: ValidationError, values: Mapping[str, _Value]) -> str:
     """Return the first thing that is wrong, with its setting, value and source."""
     first = error.errors(include_url=False)[0]
-    reason = first["msg"].removeprefix("Value error, ")
     location = [str(part) for part in first["loc"]]
     if not location:  # how several settings fit together
-        return reason
+        return what_is_wrong(first)
     if first["type"] == "missing":
         option = "--" + location[-1].replace("_", "-")
         return f"{'.'.join(location)} is not set; give {option}"
     given = values.get(".".join(location[:2])) or values.get(location[0])
     source = f" ({given.source})" if given else ""
-    # Checks of our own name the value in their sentence, pydantic's do not.
-    value = "" if first["type"] == "value_error" else f", got {first['input']!r}"
-    return f"{'.'.join(location)}{source}: {reason}{value}"
+    return f"{'.'.join(location)}{source}: {what_is_wrong(first)}"
+
+
+def what_is_wrong(fault: ErrorDetails) -> str:
+    """Say what pydantic found wrong with one value: what it must be, and what it is."""
+    if fault["type"] == "value_error":  # of ours: it names the value
+        return fault["msg"].removeprefix("Value error, ")
+    accepted = _ACCEPTED.get(fault["type"])
+    if accepted is None:
+        return f"{fault['msg']}, got {fault['input']!r}"
+    limits = {
+        name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+        for name, limit in fault.get("ctx", {}).items()
+    }
+    return f"must be {accepted.format(**limits)}, got {fault['input']!r}"
 
 
 def settings_template(model: type[Settings], *, prefix: str) -> str:

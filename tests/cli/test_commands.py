@@ -141,6 +141,20 @@ def test_health_of_a_server(run: Run, server: RunningServer) -> None:
     assert (done.code, done.out) == (0, f"{server.address}: SERVING\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("health --timeout x", "Invalid value for '--timeout': must be a number, got 'x'; see"),
+        ("health --timeout 0", "Invalid value for '--timeout': must be at least 0.001, got '0'; s"),
+        ("launch --algorithm ppo", "'--algorithm': 'ppo' is not one of 'grpo', 'dapo'; see"),
+    ],
+)
+def test_an_option_that_does_not_validate(run: Run, arguments: str, says: str) -> None:
+    done = run(*arguments.split())
+    assert done.code == 2
+    assert says in done.err
+
+
 def test_health_of_nobody(run: Run) -> None:
     with socket.socket() as taken:  # bound and not listening: nobody answers there
         taken.bind(("127.0.0.1", 0))

@@ -99,10 +99,10 @@ def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
         ({"recipe": (Path("none.overrides"),)}, "none.overrides: cannot be read: No such file"),
         ({"alpha": 0.3, "reward": "max"}, "--alpha belongs to the linear reward, and .* max"),
         ({"switch_epoch": 2}, "--switch-epoch belongs to the curriculum reward"),
-        ({"alpha": 1.5}, f"{KWARGS}.alpha: input should be less than or equal to 1, got '1.5'"),
+        ({"alpha": 1.5}, f"{KWARGS}.alpha: must be at most 1, got '1.5'"),
         ({"overrides": ("alpha",)}, "must be KEY=VALUE as Hydra takes it"),
         ({"overrides": (f"+{KWARGS}.alhpa=1",)}, "unknown setting 'alhpa' .* did you mean 'alpha'"),
-        ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: .* valid number.* got 'soon'"),
+        ({"overrides": (f"+{KWARGS}.timeout_s=soon",)}, "timeout_s: must be a number, got 'soon'"),
         ({"overrides": (f"+{KWARGS}.address=h:1",)}, "give the address of a server as --address"),
         ({"overrides": (f"{KWARGS}.reward=max",)}, "give the reward as --reward"),
         (

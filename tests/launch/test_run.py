@@ -283,7 +283,7 @@ def test_how_the_server_is_started_can_stand_in_a_file_and_the_environment(
         (["--alphas", "0.1,0.1"], "--alphas names a number twice"),
         (["--alphas", "0.1", "--alpha", "0.2"], "give --alpha or --alphas, not both"),
         (["--algorithm", "ppo"], "Invalid value for '--algorithm'"),
-        (["--server-workers", "0"], "server_workers (--server-workers): Input should be greater"),
+        (["--server-workers", "0"], "server_workers (--server-workers): must be at least 1, got 0"),
         (["custom_reward_function.path=x"], "verl would ignore custom_reward_function.path"),
     ],
 )

@@ -154,6 +154,13 @@ def run_app(app: typer.Typer, program: str, arguments: Sequence[str] | None) -> 
 
 def _usage(program: str, error: Exception) -> int:
     """Report an error of the command line itself, and where to read what is right."""
+    # Not above: what goes well needs neither.
+    from pydantic import ValidationError
+
+    from consensuspr.settings import what_is_wrong
+
+    if isinstance(error, typer.BadParameter) and isinstance(error.__cause__, ValidationError):
+        error.message = what_is_wrong(error.__cause__.errors(include_url=False)[0])
     describe = getattr(error, "format_message", error.__str__)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else program

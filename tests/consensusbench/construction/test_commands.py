@@ -316,9 +316,9 @@ def test_settings_come_from_a_file_the_environment_and_options(
     ("text", "sentence"),
     [
         ("[refine]\nmin_node = 1\n", "unknown setting 'refine.min_node' in {}; did you mean"),
-        ("[refine]\nmax_nodes = 'x'\n", "refine.max_nodes (in {}): Input should be a valid int"),
+        ("[refine]\nmax_nodes = 'x'\n", "refine.max_nodes (in {}): must be a whole number, got"),
         ("[rules]\nmin_models = 3\nmax_forms = 0\n", "rules: max_forms must be at least 1, got 0"),
-        ("engine = 'here'\n", "engine (in {}): Input should be 'local' or 'ray', got 'here'"),
+        ("engine = 'here'\n", "engine (in {}): must be 'local' or 'ray', got 'here'"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_place(

@@ -165,9 +165,9 @@ def test_thresholds_can_be_moved() -> None:
 @pytest.mark.parametrize(
     ("thresholds", "sentence"),
     [
-        ({"almost_ncr": 1.2}, "almost_ncr .*less than or equal to 1, got 1.2"),
-        ({"direct_ncr": -0.1}, "direct_ncr .*greater than or equal to 0, got -0.1"),
-        ({"redundant_tail": -1.0}, "redundant_tail .*greater than or equal to 0, got -1.0"),
+        ({"almost_ncr": 1.2}, "almost_ncr .*must be at most 1, got 1.2"),
+        ({"direct_ncr": -0.1}, "direct_ncr .*must be at least 0, got -0.1"),
+        ({"redundant_tail": -1.0}, "redundant_tail .*must be at least 0, got -1.0"),
     ],
 )
 def test_thresholds_out_of_range_are_refused(thresholds: dict[str, Any], sentence: str) -> None:

@@ -332,15 +332,15 @@ def test_parquet_and_reasoning(bench: SampleBench) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "sentence"),
     [
-        (["--per-problem", 0], {}, "per_problem (--per-problem): Input should be greater than or"),
-        (["--samples", 10_001], {}, "samples (--samples): Input should be less than or equal to"),
+        (["--per-problem", 0], {}, "per_problem (--per-problem): must be at least 1, got 0"),
+        (["--samples", 10_001], {}, "samples (--samples): must be at most 10000, got 10001"),
         (["--temperature", 99], {}, "temperature of toy must be from 0 to 10, got 99"),
         (["--finish"], {}, "rollouts.jsonl.journal: no such file"),
         (["--output", "/none/r.jsonl"], {}, "/none does not exist: make it first"),
         (["--max-cost", 1], {}, "a limit on cost needs prices, and toy has none"),
         ([], {"minimum": 6}, "minimum must be at most per_problem=5, got 6"),
         ([], {"max_attempts": 4}, "max_attempts=4 of 1 models cannot give per_problem=5"),
-        ([], {"max_requests": -1}, "equal to 0, got '-1'"),
+        ([], {"max_requests": -1}, "must be at least 0, got '-1'"),
         ([], {"seeds": 1}, "did you mean CONSENSUSBENCH_SAMPLE_SEED?"),
         ([], {"on_error": "pass"}, "on_error (environment variable CONSENSUSBENCH_SAMPLE_ON_ERR"),
     ],

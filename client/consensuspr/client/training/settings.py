@@ -24,6 +24,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided
+from consensuspr.settings import what_is_wrong
 
 logger = logging.getLogger(__name__)
 
@@ -150,10 +151,7 @@ class RewardSettings(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = first["loc"][0] if first["loc"] else "settings"
-            reason = first["msg"].removeprefix("Value error, ")
-            reason = reason[:1].lower() + reason[1:]
-            value = "" if first["type"] == "value_error" else f", got {first['input']!r}"
-            raise InputError(f"{source}.{name}: {reason}{value}") from None
+            raise InputError(f"{source}.{name}: {what_is_wrong(first)}") from None
 
     @property
     def spec(self) -> RewardSpec:
