@@ -10,7 +10,8 @@ ends, and is not inherited by its children.  SQLite's write-ahead log costs one 
 with an exclusive lock it needs no shared memory, so that a network disk will do.  After a kill
 the newest records are in ``FILE-wal`` beside the journal, and go into it with the next run.
 
-Journals of the version before this one were JSON lines; they are converted when they are opened.
+Journals of the version before this one were JSON lines; they are converted when they are opened,
+and only read where nothing may be written.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import BinaryIO, Generic, Self, TypeVar
 
 from consensuspr.data import Row
 from consensuspr.data.writers import dump_json_line
@@ -109,26 +110,13 @@ class Journal:
         read_only: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._kind = kind
+        self.kind = kind
         self._lock = threading.Lock()
-        _convert_lines(self.path, kind)
-        try:
-            self._database = open_database(self.path, create=not read_only)
-        except sqlite3.DatabaseError:
-            raise DataError(str(self.path), None, f"is no journal of {kind}") from None
-        try:
-            self._load(create=not read_only)
-            if read_only:
-                self._database.execute("PRAGMA query_only = ON")
-                self.check(settings)
-            else:
-                self.declare(settings)
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise DataError(str(self.path), None, f"is damaged: {error}") from None
-        except BaseException:
-            self.close()
-            raise
+        with _locked_lines(self.path) as lines:
+            if lines is not None and not read_only:
+                _convert(lines, self.path, kind)
+                lines = None
+            self._open(settings, read_only, lines)
 
     def __enter__(self) -> Self:
         return self
@@ -215,17 +203,44 @@ class Journal:
             self._write("INSERT INTO records (key, record) VALUES (?, ?)", key, text, durable)
             self._keys[key] = None
 
+    def _open(
+        self, settings: Mapping[str, object], read_only: bool, lines: BinaryIO | None
+    ) -> None:
+        """Open the file, or take its lines into a database that ends with this object."""
+        try:
+            if lines is None:
+                self._database = open_database(self.path, create=not read_only)
+            else:
+                self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        except sqlite3.DatabaseError:
+            raise DataError(str(self.path), None, f"is no journal of {self.kind}") from None
+        try:
+            self._load(create=lines is not None or not read_only)
+            if lines is not None:
+                _copy_lines(lines, self, self.path)
+            if read_only:
+                self._database.execute("PRAGMA query_only = ON")
+                self.check(settings)
+            else:
+                self.declare(settings)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise DataError(str(self.path), None, f"is damaged: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+
     def _load(self, create: bool) -> None:
         tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master")}
         if create and not tables:
             self._database.executescript(
-                f"{_SCHEMA} INSERT INTO journal VALUES ('{self._kind}', {VERSION}); COMMIT"
+                f"{_SCHEMA} INSERT INTO journal VALUES ('{self.kind}', {VERSION}); COMMIT"
             )
         elif "journal" not in tables:
-            raise DataError(str(self.path), None, f"is no journal of {self._kind}")
+            raise DataError(str(self.path), None, f"is no journal of {self.kind}")
         [(kind, version)] = self._database.execute("SELECT kind, version FROM journal")
-        if kind != self._kind:
-            raise DataError(str(self.path), None, f"is no journal of {self._kind}")
+        if kind != self.kind:
+            raise DataError(str(self.path), None, f"is no journal of {self.kind}")
         if version != VERSION:
             raise DataError(str(self.path), None, f"has version {version!r}, not {VERSION}")
         self._settings = dict(self._database.execute("SELECT name, value FROM settings"))
@@ -283,58 +298,71 @@ async def write_down(journal: Journal, key: str, record: Row, *, durable: bool =
         raise
 
 
-def _convert_lines(path: Path, kind: str) -> None:
-    """Make a journal of JSON lines one of SQLite; a torn last line is left out.
+@contextmanager
+def _locked_lines(path: Path) -> Iterator[BinaryIO | None]:
+    """Give a journal of JSON lines, from its beginning; None where it is none.
 
     Raises:
         InputError: a run of the version that wrote it holds it.
-        DataError: it is of another kind, or damaged otherwise than at its end.
     """
     try:
         lines = path.open("rb")
     except OSError:
-        return  # told when the database is opened
-    with closing(lines):
+        yield None  # told when the database is opened
+        return
+    with lines:
         if lines.read(len(b'{"journal"')) != b'{"journal"':
+            yield None
             return
         try:
             fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{path} is in use by another run") from None
-        if not os.path.samestat(os.fstat(lines.fileno()), path.stat()):
-            return  # another run has converted it since it was opened
         lines.seek(0)
-        new = Path(f"{path}.new")
+        # Another run may have converted it since it was opened.
+        same = os.path.samestat(os.fstat(lines.fileno()), path.stat())
+        yield lines if same else None
+
+
+def _convert(lines: BinaryIO, path: Path, kind: str) -> None:
+    """Make a journal of JSON lines one of SQLite."""
+    new = Path(f"{path}.new")
+    new.unlink(missing_ok=True)
+    try:
+        with Journal(new, kind, {}) as journal:
+            _copy_lines(lines, journal, path)
+        new.replace(path)
+    finally:
         new.unlink(missing_ok=True)
-        try:
-            with Journal(new, kind, {}) as journal:
-                _check_head(lines.readline(), path, kind)
-                for number, line in enumerate(lines, 2):
-                    _convert_line(line, journal, path, number)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
 
 
-def _check_head(line: bytes, path: Path, kind: str) -> None:
-    match _parsed(line):
-        case {"journal": name, "version": version} if name == kind:
-            if version != 1:
-                raise DataError(str(path), None, f"has version {version!r}, not {VERSION}")
+def _copy_lines(lines: BinaryIO, journal: Journal, path: Path) -> None:
+    """Add what a journal of JSON lines holds; a torn last line is left out.
+
+    Raises:
+        DataError: it is of another kind, or damaged otherwise than at its end.
+    """
+    match _parsed(lines.readline()):
+        case {"journal": journal.kind, "version": 1}:
+            pass
+        case {"journal": journal.kind, "version": version}:
+            raise DataError(str(path), None, f"has version {version!r}, not {VERSION}")
         case _:
-            raise DataError(str(path), None, f"is no journal of {kind}")
-
-
-def _convert_line(line: bytes, journal: Journal, path: Path, number: int) -> None:
-    if not line.endswith(b"\n"):
-        return  # torn: no other than the last can be
-    match _parsed(line):
-        case {"settings": dict(settings)}:
-            journal.declare(settings)
-        case {"key": str(key), "record": dict(record)}:
-            journal.append(key, record, durable=False)
-        case _:
-            raise DataError(str(path), number, "is no line of a journal")
+            raise DataError(str(path), None, f"is no journal of {journal.kind}")
+    for number, line in enumerate(lines, 2):
+        if not line.endswith(b"\n"):
+            return  # torn: no other than the last can be
+        match _parsed(line):
+            case {"settings": dict(settings)}:
+                journal.declare(settings)
+            case {"key": str(key), "record": dict(record)}:
+                if key in journal:
+                    raise DataError(
+                        str(path), number, f"repeats the key {key[:40]!r} of an earlier record"
+                    )
+                journal.append(key, record, durable=False)
+            case _:
+                raise DataError(str(path), number, "is no line of a journal")
 
 
 def _parsed(line: bytes) -> object:

@@ -13,12 +13,16 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias
+from itertools import islice
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.containers import Lines
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
@@ -177,8 +181,14 @@ class Table:
             self.sortable,
         )
 
-    def to_terminal(self) -> TerminalTable:
-        """Return the table for a terminal, intervals and notes dimmed beside their values."""
+    def to_terminal(self, width: int) -> TerminalTable:
+        """Return the table for a terminal, intervals and notes dimmed beside their values.
+
+        Args:
+            width: of the terminal, in cells.
+        """
+        rows = [[_text(*pair) for pair in zip(self.columns, row, strict=True)] for row in self.rows]
+        widths = self._widths(rows, width)
         shown = TerminalTable(
             box=None,
             pad_edge=False,
@@ -186,17 +196,40 @@ class Table:
             title=Text(self.caption) if self.caption else None,
             title_justify="left",
         )
-        for column in self.columns:
-            if column.numeric:
-                shown.add_column(column.heading, justify="right", overflow="fold")
-            else:
-                shown.add_column(column.heading, overflow="fold", no_wrap=not shown.columns)
+        for column, cells in zip(self.columns, widths, strict=True):
+            justify: Literal["left", "right"] = "right" if column.numeric else "left"
+            heading = _kind(column)(column.heading)
+            shown.add_column(heading, justify=justify, overflow="fold", width=cells)
+        remaining = iter(rows)
         for at, section in enumerate(self.sections):
-            for row in section:
-                texts = [_text(*pair) for pair in zip(self.columns, row, strict=True)]
+            for texts in islice(remaining, len(section)):
                 shown.add_row(*texts, style="bold" if at == self.bold else "")
             shown.add_section()
         return shown
+
+    def _widths(self, rows: Sequence[Sequence[Text]], width: int) -> list[int]:
+        """Return the cells that each column gets: the widest give way until all fit.
+
+        They do so down to their longest word, the first column last; then to that of their
+        values, at which headings break.  At last values break too, and names are cut short.
+        """
+        headings = [_kind(column)(column.heading) for column in self.columns]
+        columns = list(zip(*rows, strict=True)) or [()] * len(headings)
+        widths = [
+            max(one.cell_len for one in (heading, *values))
+            for heading, values in zip(headings, columns, strict=True)
+        ]
+        words_of = [max([_LEAST, *map(_longest_word, values)]) for values in columns]
+        both = [max(pair) for pair in zip(words_of, map(_longest_word, headings), strict=True)]
+        excess = sum(widths) + _GAP * (len(widths) - 1) - width
+        for least in ([widths[0], *both[1:]], both, words_of, [_LEAST] * len(widths)):
+            while excess > 0:
+                room = [at for at, cells in enumerate(widths) if cells > least[at]]
+                if not room:
+                    break
+                widths[max(room, key=lambda at: widths[at])] -= 1
+                excess -= 1
+        return widths
 
     def to_csv(self) -> list[list[object]]:
         """Return heading and rows of values as they are, for :func:`write_rows`."""
@@ -213,9 +246,45 @@ class Table:
         return rows
 
 
+# Between two columns of a terminal's table.
+_GAP: Final = 2
+# A column that is narrower tells nothing.
+_LEAST: Final = 3
+# A name is broken behind what joins its words.
+_NAME_PIECE: Final = re.compile(r"[^\s/_-]+[\s/_-]*|[\s/_-]+")
+
+
+class _Name(Text):
+    """Text that breaks at hyphens and slashes too; a word that is too long for a line is cut."""
+
+    def wrap(self, console: Console, width: int, *_: Any, **__: Any) -> Lines:
+        """Return the lines of the text, each of at most ``width`` cells."""
+        breaks, used = [], 0
+        for piece in _NAME_PIECE.finditer(self.plain):
+            if used and used + cell_len(piece[0].rstrip()) > width:
+                breaks.append(piece.start())
+                used = 0
+            used += cell_len(piece[0])
+        lines = self.divide(breaks)
+        for line in lines:
+            line.rstrip()
+            line.truncate(width, overflow="ellipsis")
+        return lines
+
+
+def _longest_word(text: Text) -> int:
+    """Return the cells of the longest part of a text that is not broken."""
+    pieces = _NAME_PIECE.findall(text.plain) if isinstance(text, _Name) else text.plain.split()
+    return max([_LEAST, *(cell_len(piece.rstrip()) for piece in pieces)])
+
+
+def _kind(column: Column) -> type[Text]:
+    return Text if column.numeric else _Name
+
+
 def _text(column: Column, value: Value) -> Text:
     cell = cell_of(value)
-    text = Text(one_line(column.show(cell.value), 200), style=cell.style)
+    text = _kind(column)(one_line(column.show(cell.value), 200), style=cell.style)
     if note := column.note(cell):
         text.append(f" {one_line(note, 200)}", style="dim")
     return text
@@ -229,7 +298,7 @@ def print_result(
 ) -> None:
     """Print what a command found: tables, notes of a line each, and which files hold more of it."""
     for table in tables:
-        console.print(table.to_terminal())
+        console.print(table.to_terminal(console.width))
         console.print()
     for line in (*notes, *(f"written: {path}" for path in written if path is not None)):
         console.print(line, markup=False, soft_wrap=True)

@@ -426,10 +426,10 @@ def print_report(report: BuildReport, as_json: bool, color: ColorMode) -> None:
         print(dump_json(report.to_json(), ensure_ascii=True))
         return
     console = make_console(color)
-    console.print(_sources_table(report).to_terminal())
+    console.print(_sources_table(report).to_terminal(console.width))
     if report.problems.dropped:
         console.print()
-        console.print(_dropped_table(report).to_terminal())
+        console.print(_dropped_table(report).to_terminal(console.width))
     console.print()
     for sentence in _rollout_sentences(report):
         console.print(sentence, markup=False, soft_wrap=True)

@@ -136,9 +136,8 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
             [Cell(code.severity.value, style=_STYLE[code.severity]), code.value, count]
             for code, count, _ in kinds
         ]
-        console.print(
-            Table("", [words("Severity"), words("Finding"), number("Count")], [rows]).to_terminal()
-        )
+        table = Table("", [words("Severity"), words("Finding"), number("Count")], [rows])
+        console.print(table.to_terminal(console.width))
     for code, count, examples in kinds:
         for finding in examples:
             line = Text()

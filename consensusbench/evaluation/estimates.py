@@ -74,7 +74,12 @@ _BLOCK: Final = 4_000_000
 
 
 def check_resampling(confidence: float, seed: int = 0) -> None:
-    """Refuse a level or a seed that is out of its range, before anything is scored for it."""
+    """Refuse what intervals cannot be made with, before anything is scored for them.
+
+    Raises:
+        InputError: a level or a seed is out of its range, or a package is missing.
+    """
+    require("scipy.special", "a confidence interval")
     if not 0 < confidence < 1:
         raise InputError(f"the confidence must be above 0 and below 1, got {confidence}")
     if seed < 0:

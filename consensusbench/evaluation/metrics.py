@@ -475,7 +475,12 @@ def evaluate(
 
 
 def check(by: Sequence[str], settings: EvaluationSettings) -> None:
-    """Refuse settings that are out of their range, before anything is scored for them."""
+    """Refuse what figures cannot be made with, before anything is scored for them.
+
+    Raises:
+        InputError: a setting is out of its range, or a package is missing.
+    """
+    require("sklearn.metrics", "measuring AUROC and AUCPR")
     for dimension in by:
         if dimension not in DIMENSIONS:
             known = ", ".join(DIMENSIONS)

@@ -51,6 +51,7 @@ from consensuspr.data import (
     parse_problem,
     read_rows,
 )
+from consensuspr.data.schema import ROLLOUTS_FOR_PROBLEMS, is_rollout
 from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.derive import DeriveReport, derive_missing
@@ -379,6 +380,8 @@ def checked_problems(
             faults = [row.reason]
             counts.unreadable += 1
             counts.unreadable_because = counts.unreadable_because or row.reason
+        elif is_rollout(row) and not counts.good + counts.bad:
+            raise DataError(name, line, ROLLOUTS_FOR_PROBLEMS)
         else:
             try:
                 problem = parse_problem(row, name, line)
@@ -398,6 +401,8 @@ def checked_problems(
 
 def row_faults(row: Row) -> list[str]:
     """Return every fault of a row that is no problem, in the order of its keys."""
+    if is_rollout(row):
+        return [ROLLOUTS_FOR_PROBLEMS]
     others = [{key: row[key]} for key in row if key not in _COLUMNS]
     faults = _faults({"problem_id": row.get("problem_id")}, *others)
     nodes = row.get("nodes")
@@ -429,7 +434,7 @@ def _faults(*parts: Row) -> list[str]:
     faults = []
     for part in parts:
         try:
-            parse_problem({"problem_id": "p"} | part)
+            parse_problem({"problem_id": "p", "nodes": []} | part)
         except DataError as fault:
             faults.append(fault.reason)
     return faults

@@ -1,12 +1,18 @@
-"""No command replaces a file that it reads, or finds out at its end that it cannot write."""
+"""No command replaces a file that it reads, takes one kind for the other, or finds out late.
+
+What it cannot write, or lacks a package for, it says before it does any work.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from consensusbench.outputs import check_outputs, check_row_outputs
+from consensuspr.data import open_writer
 from consensuspr.errors import InputError
 from tests.consensusbench.conftest import Run, write_jsonl
 
@@ -106,3 +112,61 @@ def test_rows_are_no_table_and_no_page(name: str) -> None:
     with pytest.raises(InputError, match="rows are written to"):
         check_row_outputs((name,))
     check_row_outputs((None, "x.jsonl", "x.jsonl.gz", "x.pq", "x.json", "csv", "x.csv.jsonl"))
+
+
+ROLLOUTS_GIVEN = "holds rollouts where a dataset is expected: give the dataset here"
+PROBLEMS_GIVEN = "holds problems of a dataset where rollouts are expected: give the rollouts here"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("validate r", ROLLOUTS_GIVEN),
+        ("stats r", ROLLOUTS_GIVEN),
+        ("evaluate r2 --dataset r", ROLLOUTS_GIVEN),
+        ("diagnose r2 --dataset r", ROLLOUTS_GIVEN),
+        ("sample r --model m --output q.jsonl", ROLLOUTS_GIVEN),
+        ("agreement p r", ROLLOUTS_GIVEN),
+        ("evaluate p --dataset r", PROBLEMS_GIVEN),
+        ("validate p --rollouts p2", PROBLEMS_GIVEN),
+        ("extract p --output q.jsonl", PROBLEMS_GIVEN),
+    ],
+)
+def test_rollouts_given_for_a_dataset_are_called_so(
+    folder: Path, run: Run, command: str, sentence: str, suffix: str
+) -> None:
+    for name, row in (("p", PROBLEM), ("p2", PROBLEM), ("r", ROLLOUT), ("r2", ROLLOUT)):
+        with open_writer(folder / f"{name}{suffix}") as out:
+            out.write(row)
+    words = [word + suffix if word in ("p", "p2", "r", "r2") else word for word in command.split()]
+    code, _, err = run(*words)
+    assert code == 2 and sentence in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [
+        ("evaluate r.jsonl --dataset p.jsonl --csv t.csv", "sklearn"),
+        ("evaluate r.jsonl --dataset p.jsonl", "scipy"),
+        ("evaluate r.jsonl --dataset p.jsonl --tokenizer t", "tokenizers"),
+        ("compare r.jsonl r2.jsonl --dataset p.jsonl", "scipy"),
+        ("report r.jsonl --dataset p.jsonl --output t.html", "jinja2"),
+        ("report r.jsonl --dataset p.jsonl --output t.html", "sklearn"),
+        ("agreement p.jsonl p.jsonl", "scipy"),
+    ],
+)
+def test_a_missing_package_is_told_before_anything_is_scored(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, command: str, package: str
+) -> None:
+    def score(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("scored before the package was missed")
+
+    write_jsonl(folder / "r2.jsonl", [ROLLOUT])
+    monkeypatch.setattr("consensusbench.evaluation.scored.connect", score)
+    monkeypatch.setattr("consensusbench.evaluation.agreement.compare_nodes", score)
+    for name in (package, *(name for name in sys.modules if name.startswith(f"{package}."))):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, _, err = run(*command.split())
+    error = err.splitlines()[-1]
+    assert code == 2 and f"needs the package {package}: pip install" in error

@@ -106,6 +106,17 @@ def test_a_journal_of_lines_is_converted_but_for_a_torn_end(
         write(path, {}, prompt="p2")
 
 
+def test_looking_converts_no_lines(path: Path) -> None:
+    path.write_bytes(LINES)
+    with Journal(path, "rollouts", SETTINGS, read_only=True) as journal:
+        assert list(journal.items()) == [("a", {"n": 1})]
+        with pytest.raises(ConsensusPRError, match="cannot be written: attempt to write a"):
+            journal.append("c", {})
+    with pytest.raises(InputError, match='was begun with prompt = "p1"'):
+        Journal(path, "rollouts", {"prompt": "p2"}, read_only=True)
+    assert path.read_bytes() == LINES and os.listdir(path.parent) == ["j"]
+
+
 def test_lines_that_another_run_still_writes_are_left_to_it(path: Path) -> None:
     import fcntl
 
@@ -137,6 +148,7 @@ def test_lines_that_another_run_converts_at_this_moment_are_not_converted_again(
     [
         (HEAD + b'not json\n{"settings": {}}\n', "j:2: is no line"),
         (HEAD + b'{"what": 1}\n{"settings": {}}\n', "j:2: is no"),
+        (LINES + LINES.splitlines(True)[2], "j:4: repeats the key 'a' of an earlier record"),
         (b'{"journal": "nodes", "version": 1}\n', "is no journal of rollouts"),
         (b'{"journal": "rollouts", "version": 9}\n', "has version 9, not 2"),
         (b'{"journal', "is no journal of rollouts"),

@@ -17,6 +17,7 @@ from consensuspr.data import (
     parse_problem,
     problem_to_row,
 )
+from consensuspr.data.schema import PROBLEMS_FOR_ROLLOUTS, ROLLOUTS_FOR_PROBLEMS
 from consensuspr.errors import DataError
 from consensuspr.scoring.types import AnswerRule
 
@@ -87,6 +88,7 @@ def test_weak_expressions_are_accepted() -> None:
 NODE = {"expressions": ["x"]}
 BAD_PROBLEMS = [
     ({}, "problem_id is missing"),
+    ({"problem_id": "p", "response": "r"}, ROLLOUTS_FOR_PROBLEMS),
     ({"problem_id": None}, "problem_id is missing"),
     ({"problem_id": 17}, "problem_id must be a string, got 17"),
     ({"problem_id": True}, "problem_id must be a string, got true"),
@@ -145,6 +147,7 @@ def test_a_bad_problem_is_refused_in_one_clause(changes: dict[str, object], reas
 BAD_ROLLOUTS = [
     ({"problem_id": None}, "problem_id is missing"),
     ({"response": None}, "response is missing"),
+    ({"response": None, "nodes": []}, PROBLEMS_FOR_ROLLOUTS),
     *[
         ({key: value}, f"{key} {reason}")
         for key, value, reason in [

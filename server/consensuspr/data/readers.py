@@ -31,7 +31,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TypeAlias, TypeVar
 
-from consensuspr.data.schema import Problem, Row, check_rollout, parse_problem
+from consensuspr.data.schema import (
+    PROBLEMS_FOR_ROLLOUTS,
+    ROLLOUTS_FOR_PROBLEMS,
+    Problem,
+    Row,
+    check_rollout,
+    parse_problem,
+)
 from consensuspr.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -473,6 +480,10 @@ def _check_columns(file: pq.ParquetFile, path: str, required: Sequence[str]) -> 
     columns: list[str] = file.schema_arrow.names
     for name in required:
         if name not in columns:
+            if name == "nodes" and "response" in columns:
+                raise DataError(path, None, ROLLOUTS_FOR_PROBLEMS)
+            if name == "response" and "nodes" in columns:
+                raise DataError(path, None, PROBLEMS_FOR_ROLLOUTS)
             shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
             raise DataError(path, None, f"has no column {name!r}; its columns are {shown}")
 

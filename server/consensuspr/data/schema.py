@@ -168,7 +168,25 @@ def check_rollout(row: Row, path: str = "<row>", line: int | None = None) -> Row
     return row
 
 
+# For whoever gives the one file where the other is read.
+ROLLOUTS_FOR_PROBLEMS = (
+    "holds rollouts where a dataset is expected: give the dataset here, whose rows have "
+    "problem_id and nodes"
+)
+PROBLEMS_FOR_ROLLOUTS = (
+    "holds problems of a dataset where rollouts are expected: give the rollouts here, whose rows "
+    "have problem_id and response"
+)
+
+
+def is_rollout(row: Row) -> bool:
+    """Say whether a row that is to be a problem is a rollout: it has a response and no nodes."""
+    return "nodes" not in row and type(row.get("response")) is str
+
+
 def _problem(row: Row) -> Problem:
+    if is_rollout(row):
+        _refuse(ROLLOUTS_FOR_PROBLEMS)
     problem_id = _required_id(row)
     nodes = row.get("nodes")
     if nodes is None:
@@ -258,7 +276,7 @@ def _refuse_node(raw: Row, position: int) -> NoReturn:
 def _rollout(row: Row) -> None:
     _required_id(row)
     if row.get("response") is None:
-        _refuse("response is missing")
+        _refuse(PROBLEMS_FOR_ROLLOUTS if type(row.get("nodes")) is list else "response is missing")
     if type(row["response"]) is not str:
         _wrong("response", "a string", row["response"])
     for key in _ROLLOUT_TEXTS:
