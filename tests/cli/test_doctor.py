@@ -306,8 +306,24 @@ def test_bad_usage(run: Run, arguments: list[str], sentence: str) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_a_run_cannot_be_checked_without_verl(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_cannot_be_checked_without_verl(
+    run: Run, server: RunningServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "verl").mkdir()  # a clone is no package
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    missing = (
+        "FAIL verl is not installed in this environment → install it: pip install"
+        ' "consensuspr[verl]", in a checkout pip install ".[verl]"'
+    )
     done = run("doctor", "--no-progress", "--", "trainer.nnodes=1")
-    assert done.code == 2
-    assert "verl is not installed in this environment" in done.err
+    assert (done.code, done.err) == (1, "")
+    assert [" ".join(line.split()) for line in done.out.splitlines()] == [
+        missing,
+        "skip server its address is in the configuration → or give --address",
+        "1 skip, 1 FAIL",
+    ]
+    # What is told on the command line is looked at all the same.
+    done = run("doctor", "--no-progress", "--address", server.address, "--", "trainer.nnodes=1")
+    assert lines_of(done.out, "FAIL") == [missing]
+    assert len(lines_of(done.out, "ok")) == 3  # server, versions, dataset

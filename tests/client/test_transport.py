@@ -30,15 +30,21 @@ Code = grpc.StatusCode
 class FailedCall:
     """A failed call as gRPC shows it."""
 
-    def __init__(self, code: grpc.StatusCode, metadata: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        metadata: Sequence[tuple[str, str]] = (),
+        details: str = "the reason",
+    ) -> None:
         self._code = code
         self._metadata = metadata
+        self._details = details
 
     def code(self) -> grpc.StatusCode:
         return self._code
 
     def details(self) -> str:
-        return "the reason"
+        return self._details
 
     def trailing_metadata(self) -> Any:
         return self._metadata
@@ -73,6 +79,24 @@ def test_every_exception_of_the_service_is_reached_by_some_code() -> None:
     direct = RewardServiceError.__subclasses__()
     finer = [error for one in direct for error in one.__subclasses__()]
     assert set(ERRORS.values()) == {*direct, *finer}
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ("last error: UNKNOWN: ipv4:10.0.0.1:1: … Connection refused", "no server listens there"),
+        ("errors resolving no:1: [… Domain name not found]", "there is no host of that name"),
+        ("DNS resolution failed for no:1", "there is no host of that name"),
+        ("last error: UNKNOWN: ipv4:10.0.0.1:1: … No route to host", "the host cannot be reached"),
+        ("ipv4:1.2.3.4:1: Failed parsing HTTP/2 (…)", "what listens there is no gRPC server"),
+        ("the server is draining", "the server is draining"),
+    ],
+)
+def test_a_connection_that_cannot_be_made_is_told_in_plain_words(details: str, said: str) -> None:
+    failure = RpcFailure.of(FailedCall(Code.UNAVAILABLE, details=details))
+    assert str(failure.exception("Score")).startswith(f"Score: {said}")
+    # Any other code comes from a server, which says why itself.
+    assert RpcFailure.of(FailedCall(Code.INTERNAL, details=details)).details == details
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,26 @@ def test_every_recipe_names_itself(
     assert settings["data.train_files"] == str(tmp_path / "train.parquet")
 
 
-def test_any_model_can_be_trained(plan_for: MakePlan) -> None:
-    settings = planned(plan_for(model="/models/My Model_7B"))
-    assert settings["actor_rollout_ref.model.path"] == "'/models/My Model_7B'"
+def test_any_model_can_be_trained(plan_for: MakePlan, tmp_path: Path) -> None:
+    folder = tmp_path / "My Model_7B"
+    folder.mkdir()
+    settings = planned(plan_for(model=str(folder)))
+    assert settings["actor_rollout_ref.model.path"] == f"'{folder}'"
     assert settings["trainer.experiment_name"] == "grpo-my-model_7b-linear"
+    for remote in ("Qwen/Qwen2.5-0.5B", "hdfs://models/qwen"):
+        assert planned(plan_for(model=remote))["actor_rollout_ref.model.path"] == remote
+
+
+@pytest.mark.parametrize("model", ["5b", "4B", "", "/no/such/folder", "./mine", "../qwen", "a/b/c"])
+def test_a_model_that_is_neither_size_nor_folder_nor_name_is_refused(
+    model: str, plan_for: MakePlan
+) -> None:
+    with pytest.raises(InputError) as caught:
+        plan_for(model=model)
+    assert str(caught.value) == (
+        "--model must be 1.7b, 4b, 8b, a folder on this machine, or a name at the hub as"
+        f" ORGANISATION/NAME, got {model!r}"
+    )
 
 
 def test_a_users_overrides_win_over_their_recipes_and_those_over_ours(

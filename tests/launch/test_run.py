@@ -249,6 +249,22 @@ def test_nothing_is_trained_where_the_doctor_finds_a_fault(
     assert trainer.noted() == []
 
 
+def test_nothing_is_started_without_verl(
+    arguments: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(arguments[3:]) == 2
+    assert capsys.readouterr().err == (
+        "consensuspr: error: verl is not installed in this environment; install it: pip install"
+        ' "consensuspr[verl]", in a checkout pip install ".[verl]"\n'
+    )
+    assert not (tmp_path / "logs").exists()
+
+
 def test_a_dry_run_starts_nothing(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

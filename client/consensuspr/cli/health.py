@@ -28,7 +28,7 @@ def health(
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from consensuspr.client.transport import check_target
+    from consensuspr.client.transport import RpcFailure, check_target
 
     with grpc.insecure_channel(check_target(address)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -37,7 +37,14 @@ def health(
                 health_pb2.HealthCheckRequest(), timeout=timeout, wait_for_ready=False
             )
         except grpc.RpcError as error:
-            raise Unavailable(f"{address}: {error.details()} ({error.code().name})") from None
+            failure = RpcFailure.of(error)
+            what, advice = failure.details, "check the address"
+            if failure.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                what = f"no answer within {timeout:g} s"
+                advice = "check the address, or wait longer with --timeout"
+            elif failure.code is grpc.StatusCode.UNAVAILABLE:
+                advice += f", or start it: consensuspr serve --dataset PATH --address {address}"
+            raise Unavailable(f"{address}: {what} ({failure.code.name}); {advice}") from None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
         raise Unavailable(f"{address}: {status}")

@@ -7,6 +7,7 @@ on that port; each therefore has its exception, and a test goes through all code
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -58,6 +59,14 @@ ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
     Code.DATA_LOSS: ServerFault,
 }
 
+# What gRPC says of a connection that cannot be made, and what a person has to know of it.
+_NO_CONNECTION = (
+    ("Connection refused", "no server listens there"),
+    ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
+    ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
+    ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
@@ -70,9 +79,11 @@ class RpcFailure:
     @classmethod
     def of(cls, error: Any) -> RpcFailure:
         """Read the failure of a call, of either kind of channel."""
-        return cls(
-            error.code(), error.details() or "", _retry_after_s(error.trailing_metadata() or ())
-        )
+        code, details = error.code(), error.details() or ""
+        if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
+            plain = (words for said, words in _NO_CONNECTION if re.search(said, details))
+            details = next(plain, details)
+        return cls(code, details, _retry_after_s(error.trailing_metadata() or ()))
 
     @property
     def is_transient(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, nullcontext
 
 from consensuspr.client.training import RewardSettings
+from consensuspr.client.verl.config import INSTALL_VERL, verl_is_installed
 from consensuspr.doctor import checks, dataset_checks
 from consensuspr.doctor.checks import PlannedReward
 from consensuspr.doctor.dataset_checks import RowScan, Split
@@ -25,12 +26,20 @@ def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
     """
     run, reward = None, PlannedReward(RewardSettings())
     if setup.command is not None or setup.config_file is not None:
-        try:
-            with progress("asking verl", 1, "run") as advance_to:
-                run = describe(setup.command or TrainingCommand(), setup.config_file)
-                advance_to(1)
-        except ProbeFailed as error:
-            yield fail("configuration", str(error), "correct it; verl would refuse it as well")
+        fault = None
+        if not verl_is_installed():
+            advice = f"install it: {INSTALL_VERL}"
+            fault = fail("verl", "is not installed in this environment", advice)
+        else:
+            try:
+                with progress("asking verl", 1, "run") as advance_to:
+                    run = describe(setup.command or TrainingCommand(), setup.config_file)
+                    advance_to(1)
+            except ProbeFailed as error:
+                advice = "correct it; verl would refuse it as well"
+                fault = fail("configuration", str(error), advice)
+        if fault is not None:
+            yield fault
             if setup.address is None:
                 yield skip("server", "its address is in the configuration", "or give --address")
                 return

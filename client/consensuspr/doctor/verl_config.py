@@ -7,7 +7,6 @@ included, so that what is checked is what will be run.  verl is asked in a child
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -159,14 +158,9 @@ def describe(command: TrainingCommand, config_file: Path | None) -> VerlRun:
         config_file: the run's configuration, as Hydra writes it beside the run's output.
 
     Raises:
-        InputError: verl or what it configures with is not installed, or there is no such file.
+        InputError: there is no such file.
         ProbeFailed: the configuration cannot be composed.
     """
-    if importlib.util.find_spec("verl") is None:
-        raise InputError(
-            "verl is not installed in this environment, so that its run cannot be checked; without"
-            " --config and training command, server and Parquet files are"
-        )
     if config_file is not None and not config_file.is_file():
         raise InputError(f"--config: there is no file {config_file}")
     answer = _ask({"command": asdict(command), "config_file": config_file}, command.environment)

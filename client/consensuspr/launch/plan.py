@@ -36,6 +36,8 @@ from consensuspr.server.config import Address
 PROJECT = "consensuspr"
 DEFAULT_PORT = 50051
 
+_HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+", re.ASCII)
+
 # Stands for the IP of the node that an actor will be on.
 ACTORS_HOST = "NODE_IP"
 
@@ -179,6 +181,7 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
     if request.model in MODELS:
         overrides.add(recipe(MODELS[request.model]))
     else:
+        _check_model(request.model)
         overrides.add([f"actor_rollout_ref.model.path={hydra_text(request.model)}"])
     overrides.add(recipe(request.reward))
     overrides.add(_of_options(request, alpha))
@@ -186,6 +189,20 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
     name = overrides.value("trainer.experiment_name") or PROJECT
     overrides.add_default(f"{SOURCE}.score_log", request.log_dir.absolute() / "scores" / name)
     return Training(name, overrides, request.trainer)
+
+
+def _check_model(model: str) -> None:
+    """Refuse what is neither a folder here, nor a name at the hub, nor a remote address.
+
+    Raises:
+        InputError: it is none of them, such as a misspelt size.
+    """
+    is_folder = bool(model) and Path(model).is_dir()
+    if not (is_folder or _HUB_NAME.fullmatch(model) or "://" in model):
+        raise InputError(
+            f"--model must be {', '.join(MODELS)}, a folder on this machine, or a name at the hub"
+            f" as ORGANISATION/NAME, got {model!r}"
+        )
 
 
 def _of_options(request: Request, alpha: float | None) -> list[str]:

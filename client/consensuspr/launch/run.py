@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO
 
+from consensuspr.client.verl.config import INSTALL_VERL, verl_is_installed
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.launch.plan import Plan, ServerPlan, worker_address
 from consensuspr.launch.request import ServerKind
@@ -69,9 +70,11 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
         after which no other is started; 128 + its number where a signal ended it or this process.
 
     Raises:
-        InputError: the server refuses its settings or its dataset.
+        InputError: verl is not installed, or the server refuses its settings or its dataset.
         ConsensusPRError: it does not start.
     """
+    if plan.trainings[0].trainer.partition(".")[0] == "verl" and not verl_is_installed():
+        raise InputError(f"verl is not installed in this environment; install it: {INSTALL_VERL}")
     with (
         _ended_by_signals(),
         _reward_server(plan, say) as address,

@@ -5,6 +5,9 @@ Read without verl, from plain values or omegaconf's containers.
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeGuard
@@ -14,9 +17,18 @@ from consensuspr.errors import InputError
 
 SOURCE = "reward.reward_kwargs"
 
+INSTALL_VERL = 'pip install "consensuspr[verl]", in a checkout pip install ".[verl]"'
+
 # verl's own keys in the same place.
 _OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
 _BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
+
+
+def verl_is_installed() -> bool:
+    """Tell whether ``python -m verl…`` finds verl: among what is installed, or in this folder."""
+    here = importlib.machinery.PathFinder.find_spec("verl", [os.getcwd()])
+    # A folder of that name without __init__.py, such as a clone of verl beside, is no package.
+    return any(spec and spec.origin for spec in (importlib.util.find_spec("verl"), here))
 
 
 @dataclass(frozen=True, slots=True)
