@@ -16,7 +16,8 @@ import pytest
 from consensuspr.version import VERSION
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, Run, RunningServer, StartServer
+    from tests.cli.conftest import Rows, RunningServer, StartServer
+    from tests.commands import Run
 
 
 def test_version(run: Run) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.cli import main
+from tests.rows import write_rows
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def log(tmp_path: Path) -> Path:
         }
         for step in range(1, 41)
     ]
-    (tmp_path / "scores-host-1.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_rows(tmp_path / "scores-host-1.jsonl", rows)
     return tmp_path
 
 

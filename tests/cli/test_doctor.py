@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Run, RunningServer, StartServer
+    from tests.cli.conftest import RunningServer, StartServer
+    from tests.commands import Run
 
 TRUTHS = {"p1": "9", "p2": "25", "p3": "7"}
 

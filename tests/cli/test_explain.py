@@ -17,7 +17,8 @@ from consensuspr.cli.explain import Marker, node_style
 from consensuspr.scoring.marks import CONTEXT_CHARS, WHOLE_CHARS, Mark
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, Run, RunningServer
+    from tests.cli.conftest import Rows, RunningServer
+    from tests.commands import Run
 
 
 def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, rollouts: Path) -> None:

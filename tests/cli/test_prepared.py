@@ -10,7 +10,8 @@ import pytest
 from consensusbench.cli import main as consensusbench
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Run, RunningServer
+    from tests.cli.conftest import RunningServer
+    from tests.commands import Run
 
 REFUSED = "is a prepared dataset, which has no rows; JSONL, gzip'd JSONL and Parquet are read"
 

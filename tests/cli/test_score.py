@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Rows, Run, RunningServer
+    from tests.cli.conftest import Rows, RunningServer
+    from tests.commands import Run
 
 # Of the six rollouts: status, acc, ncr and the linear reward.
 EXPECTED = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,8 @@ from consensuspr.v1.scoring_pb2_grpc import (
     add_ScoringServiceServicer_to_server,
 )
 from consensuspr.wire.codec import encode_score_response
-from tests.server.conftest import ServeProcess, run_with
+from tests.rows import DUCKS, write_rows
+from tests.servers import served
 
 IDENTITY = Identity(
     dataset="default",
@@ -157,15 +157,7 @@ def scripted() -> Iterator[ScriptedServer]:
 
 
 PROBLEMS = [
-    {
-        "problem_id": "ducks",
-        "data_source": "toy",
-        "ground_truth": "18",
-        "nodes": [
-            {"node_id": "left", "label": "eggs left", "expressions": ["16-3-4=9"]},
-            {"node_id": "money", "label": "money", "expressions": ["9*2=18"], "is_final": True},
-        ],
-    },
+    DUCKS,
     {"problem_id": "bare", "data_source": "toy", "ground_truth": "5", "nodes": []},
     {"problem_id": "open", "nodes": [{"node_id": "a", "expressions": ["x=55"]}]},
 ]
@@ -174,16 +166,11 @@ PROBLEMS = [
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small dataset on disk."""
-    path = tmp_path_factory.mktemp("dataset") / "problems.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
-    return path
+    return write_rows(tmp_path_factory.mktemp("dataset") / "problems.jsonl", PROBLEMS)
 
 
 @pytest.fixture(scope="session")
 def real_server(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server with two workers."""
-    settings = {"datasets": {"default": str(dataset)}, "address": "127.0.0.1:0", "workers": 2}
-    server = ServeProcess(tmp_path_factory.mktemp("server"), run_with(settings))
-    yield server.wait_until_listening().address
-    assert server.stop() == 0
-    server.close()
+    with served(tmp_path_factory.mktemp("server"), dataset, "--workers", "2") as address:
+        yield address

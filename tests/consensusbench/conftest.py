@@ -7,7 +7,7 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ import pytest
 from consensusbench.cli import main
 from consensusbench.evaluation.scored import ProblemFacts, ScoredRollout
 from consensuspr.scoring.types import Status
-from tests.cli.conftest import logging_as_it_was
+from tests.commands import Run, runner
 from tests.consensusbench.openai_server import OpenAIServer
+from tests.rows import write_rows
 
 WriteDataset = Callable[..., Path]
-Run = Callable[..., tuple[int, str, str]]
 
 
 def problem(number: int, **changes: Any) -> dict[str, Any]:
@@ -75,19 +75,12 @@ def problem_facts(is_final: Sequence[bool], **changes: Any) -> ProblemFacts:
     return ProblemFacts(**values | changes)
 
 
-def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    """Write rows as JSONL and return the file's path; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def write_dataset(tmp_path: Path) -> WriteDataset:
     """Write rows as JSONL and return the file's path."""
 
     def write(*rows: dict[str, Any], name: str = "problems.jsonl") -> Path:
-        return write_jsonl(tmp_path / name, rows)
+        return write_rows(tmp_path / name, rows)
 
     return write
 
@@ -95,16 +88,7 @@ def write_dataset(tmp_path: Path) -> WriteDataset:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command and return code, standard output and standard error."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def invoke(*arguments: object) -> tuple[int, str, str]:
-        with logging_as_it_was():
-            code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return invoke
+    return runner(main, capsys, monkeypatch, columns=200)
 
 
 @pytest.fixture

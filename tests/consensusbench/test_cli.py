@@ -10,7 +10,7 @@ import pytest
 from consensusbench.cli import main
 
 if TYPE_CHECKING:
-    from tests.consensusbench.conftest import Run
+    from tests.commands import Run
 
 
 # Files that are not there: what is wrong with the options is told before they are read.

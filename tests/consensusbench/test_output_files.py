@@ -14,7 +14,8 @@ import pytest
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensuspr.data import open_writer
 from consensuspr.errors import InputError
-from tests.consensusbench.conftest import Run, write_jsonl
+from tests.commands import Run
+from tests.rows import write_rows
 
 PROBLEM = {"problem_id": "p", "ground_truth": "3", "nodes": [{"expressions": ["1+2=3"]}]}
 ROLLOUT = {"problem_id": "p", "response": "1+2=3"}
@@ -24,8 +25,8 @@ ROLLOUT = {"problem_id": "p", "response": "1+2=3"}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with problems and rollouts in it."""
     monkeypatch.chdir(tmp_path)
-    write_jsonl(tmp_path / "p.jsonl", [PROBLEM])
-    write_jsonl(tmp_path / "r.jsonl", [ROLLOUT])
+    write_rows(tmp_path / "p.jsonl", [PROBLEM])
+    write_rows(tmp_path / "r.jsonl", [ROLLOUT])
     return tmp_path
 
 

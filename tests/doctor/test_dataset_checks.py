@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from consensuspr.doctor.dataset_checks import (
     check_problems,
 )
 from consensuspr.errors import Unavailable
+from tests.rows import write_rows
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan
@@ -83,7 +83,7 @@ def test_progress_ends_with_all_rows_and_problems_are_counted_by_split(tmp_path:
 
 
 NODES = [{"node_id": "a", "expressions": ["x=55"]}]
-PROBLEMS = [
+PROBLEMS: list[dict[str, Any]] = [
     {"problem_id": "full", "ground_truth": "55", "nodes": NODES},
     {"problem_id": "bare", "ground_truth": "1/2", "nodes": []},
     {"problem_id": "open", "nodes": NODES},
@@ -94,9 +94,8 @@ INLINE = [InlineNode(["x=1"])]
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
     """The dataset, scored in this process."""
-    path = tmp_path_factory.mktemp("dataset") / "problems.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
-    with LocalClient(Path(path)) as local:
+    path = write_rows(tmp_path_factory.mktemp("dataset") / "problems.jsonl", PROBLEMS)
+    with LocalClient(path) as local:
         yield local
 
 

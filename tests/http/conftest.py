@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,21 +22,11 @@ from consensuspr.http.worker import build_front
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.service import Draining
-from tests.server.conftest import InProcessServer as GrpcServerInProcess
-from tests.server.conftest import ServeProcess as AnyServeProcess
+from tests import rows, servers
 
 DUCKS = "Janet's ducks lay 16 eggs per day. She eats 3 and bakes with 4. What do 9 at $2 make?"
 PROBLEMS = [
-    {
-        "problem_id": "ducks",
-        "data_source": "toy",
-        "problem": DUCKS,
-        "ground_truth": "18",
-        "nodes": [
-            {"node_id": "left", "label": "eggs left", "expressions": ["16-3-4=9"]},
-            {"node_id": "money", "label": "money", "expressions": ["9*2=18"], "is_final": True},
-        ],
-    },
+    rows.DUCKS | {"problem": DUCKS},
     {
         "problem_id": "bare",
         "data_source": "plain",
@@ -67,9 +58,7 @@ PROBLEMS = [
 @pytest.fixture(scope="session")
 def dataset_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small dataset on disk."""
-    path = tmp_path_factory.mktemp("dataset") / "problems.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
-    return path
+    return rows.write_rows(tmp_path_factory.mktemp("dataset") / "problems.jsonl", PROBLEMS)
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +104,7 @@ def post(address: str, path: str, body: object, method: str = "POST") -> Reply:
         connection.close()
 
 
-class InProcessServer(GrpcServerInProcess):
+class InProcessServer(servers.InProcessServer):
     """A worker's two faces on an event loop in a thread.
 
     Attributes:
@@ -133,7 +122,7 @@ class InProcessServer(GrpcServerInProcess):
 
     async def _start(self, config: ServerConfig, datasets: dict[str, DatasetIndex]) -> None:
         await super()._start(config, datasets)
-        self._front = build_front(config, self.built, self._texts, "127.0.0.1:0")
+        self._front = build_front(config, self.built, self._texts, servers.ANY_PORT)
         await self._front.start()
         self.http_address = f"127.0.0.1:{self._front.port}"
 
@@ -158,20 +147,20 @@ Serve = Callable[..., InProcessServer]
 @pytest.fixture
 def serve(index: DatasetIndex, texts: ProblemTexts) -> Iterator[Serve]:
     """Start servers in this process; settings as keywords, ``names`` for several datasets."""
-    servers: list[InProcessServer] = []
+    with ExitStack() as running:
 
-    def start(names: Sequence[str] = ("default",), **settings: Any) -> InProcessServer:
-        config = ServerConfig(
-            datasets=dict.fromkeys(names, Path("unused")), http_address="127.0.0.1:0", **settings
-        )
-        servers.append(
-            InProcessServer(config, dict.fromkeys(names, index), dict.fromkeys(names, texts))
-        )
-        return servers[-1]
+        def start(names: Sequence[str] = ("default",), **settings: Any) -> InProcessServer:
+            config = ServerConfig(
+                datasets=dict.fromkeys(names, Path("unused")),
+                http_address=servers.ANY_PORT,
+                **settings,
+            )
+            server = InProcessServer(
+                config, dict.fromkeys(names, index), dict.fromkeys(names, texts)
+            )
+            return running.enter_context(closing(server))
 
-    yield start
-    for server in servers:
-        server.close()
+        yield start
 
 
 @pytest.fixture
@@ -180,7 +169,7 @@ def server(serve: Serve) -> InProcessServer:
     return serve()
 
 
-class ServeProcess(AnyServeProcess):
+class ServeProcess(servers.ServeProcess):
     """``consensuspr serve --http-address`` as a process.
 
     Attributes:
@@ -206,19 +195,13 @@ ServeReal = Callable[..., ServeProcess]
 @pytest.fixture
 def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
     """Start the command as a process; further arguments as given."""
-    processes: list[ServeProcess] = []
+    with ExitStack() as running:
 
-    def start(
-        *arguments: str, slow: bool = False, http_address: str = "127.0.0.1:0"
-    ) -> ServeProcess:
-        usual = [
-            *("-m", "consensuspr.cli", "serve", "--dataset", str(dataset_file), "--workers", "1"),
-            *("--address", "127.0.0.1:0", "--http-address", http_address),
-        ]
-        folder = tmp_path / f"server{len(processes)}"
-        processes.append(ServeProcess(folder, [*usual, *arguments], slow))
-        return processes[-1]
+        def start(
+            *arguments: str, slow: bool = False, http_address: str = servers.ANY_PORT
+        ) -> ServeProcess:
+            own = ["--workers", "1", "--http-address", http_address, *arguments]
+            command = servers.serve_command(dataset_file, *own)
+            return running.enter_context(closing(ServeProcess(tmp_path, command, slow)))
 
-    yield start
-    for process in processes:
-        process.close()
+        yield start

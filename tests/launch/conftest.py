@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from consensuspr.launch.plan import Plan, make_plan
 from consensuspr.launch.request import Request
+from tests.rows import read_rows
 
 # Stands in verl's place: writes down its arguments, asks the server for its health as a reward
 # worker would, then does as its environment says.
@@ -85,7 +85,7 @@ class Trainer:
         """Return what it has written down so far."""
         if not self.notes.exists():
             return []
-        return [json.loads(line) for line in self.notes.read_text().splitlines()]
+        return read_rows(self.notes)
 
 
 @pytest.fixture(autouse=True)

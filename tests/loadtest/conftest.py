@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +23,12 @@ from consensuspr.v1.scoring_pb2_grpc import (
 )
 from consensuspr.wire.codec import decode_rollout, encode_score_response
 from consensuspr.wire.server_info import encode_server_info
+from tests.commands import Outcome, runner
+from tests.rows import DUCKS, write_rows
+from tests.servers import served
 
 PROBLEMS = [
-    {
-        "problem_id": "ducks",
-        "data_source": "toy",
-        "ground_truth": "18",
-        "nodes": [
-            {"node_id": "left", "label": "eggs left", "expressions": ["16-3-4=9"]},
-            {"node_id": "money", "label": "money", "expressions": ["9*2=18"], "is_final": True},
-        ],
-    },
+    DUCKS,
     {"problem_id": "bare", "data_source": "toy", "ground_truth": "5", "nodes": []},
 ]
 
@@ -114,17 +103,13 @@ def refuse(context: Any, retry_after_ms: int = 20) -> None:
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small dataset on disk."""
-    path = tmp_path_factory.mktemp("data") / "problems.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
-    return path
+    return write_rows(tmp_path_factory.mktemp("data") / "problems.jsonl", PROBLEMS)
 
 
 @pytest.fixture(scope="session")
 def rollouts(dataset: Path) -> Path:
     """Three rollouts on disk."""
-    path = dataset.parent / "rollouts.jsonl"
-    path.write_text("".join(json.dumps(rollout) + "\n" for rollout in ROLLOUTS))
-    return path
+    return write_rows(dataset.parent / "rollouts.jsonl", ROLLOUTS)
 
 
 @pytest.fixture
@@ -149,30 +134,11 @@ def shed() -> Callable[[Any], None]:
 
 
 @pytest.fixture(scope="session")
-def real_server(dataset: Path) -> Iterator[str]:
+def real_server(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server."""
-    command = [sys.executable, "-m", "consensuspr.cli", "serve", "--address", "127.0.0.1:0"]
-    command += ["--dataset", f"small={dataset}", "--workers", "1", "--log-level", "error"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("listening on "), line
-        yield line.split()[-1]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
+    options = ("--workers", "1", "--log-level", "error")
+    with served(tmp_path_factory.mktemp("server"), f"small={dataset}", *options) as address:
+        yield address
 
 
 Load = Callable[..., Outcome]
@@ -196,10 +162,9 @@ def load(
 
     Settings without an option go by the environment.
     """
-    monkeypatch.setenv("COLUMNS", "120")
+    invoke = runner(main, capsys, monkeypatch)
     monkeypatch.setattr("consensuspr.loadtest.processes.LEAD_S", 0.05)
     monkeypatch.setattr("consensuspr.loadtest.terminal.LINE_S", 600.0)
-    root = logging.getLogger()
 
     def run(address: str, *options: object, text: bool = False, **settings: object) -> Outcome:
         command = ["loadtest", "--address", address, "--dataset", str(dataset)]
@@ -210,13 +175,7 @@ def load(
             command += ["--batch", "3"]
         for name, value in ({"warmup": 0, "processes": 1} | settings).items():
             monkeypatch.setenv(f"CONSENSUSPR_LOADTEST_{name.upper()}", str(value))
-        handlers, level = root.handlers[:], root.level
-        root.handlers[:] = []
-        code = main([*command, *given, *([] if text else ["--json"])])
-        root.handlers[:] = handlers
-        root.setLevel(level)
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
+        return invoke(*command, *given, *([] if text else ["--json"]))
 
     return run
 

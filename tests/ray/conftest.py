@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from consensuspr.data import read_rollouts
 from consensuspr.scoring import Rollout, rollout_from_row
 from tests.ray_start import let_warnings_of_ray_pass, patiently
+from tests.rows import read_rows, write_rows
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parents[1] / "examples" / "sample"
@@ -38,10 +38,8 @@ def problems() -> Path:
 @pytest.fixture(scope="session")
 def other_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same problems with their first node alone, which scores most rollouts otherwise."""
-    rows = [json.loads(line) for line in (SAMPLE / "dataset.jsonl").read_text().splitlines()]
-    path = tmp_path_factory.mktemp("other") / "problems.jsonl"
-    path.write_text("".join(json.dumps({**row, "nodes": row["nodes"][:1]}) + "\n" for row in rows))
-    return path
+    rows = [row | {"nodes": row["nodes"][:1]} for row in read_rows(SAMPLE / "dataset.jsonl")]
+    return write_rows(tmp_path_factory.mktemp("other") / "problems.jsonl", rows)
 
 
 @pytest.fixture(scope="session")

@@ -21,19 +21,13 @@ from consensuspr.ray.serve import (  # noqa: E402
     add_scoring_to_server,
     app,
 )
-from consensuspr.server.config import Address, claim  # noqa: E402
+from tests.servers import free_port  # noqa: E402
 
 if TYPE_CHECKING:
     from tests.ray.conftest import AddNode
 
 TIMEOUT_S = 120.0
 BUDGET_S = 60.0
-
-
-def free_port() -> int:
-    claimed = claim(Address("127.0.0.1", 0))
-    claimed.close()
-    return claimed.address.port
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from consensuspr.data import open_writer
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Scorer
 from consensuspr.scoring.answers import AnswerStatus, Verdict
+from tests.rows import write_rows
 
 PROBLEMS: list[dict[str, Any]] = [
     {
@@ -72,14 +72,6 @@ class ScriptedVerifier(AnswerVerifier):
     ) -> list[Verdict]:
         pairs = zip(ground_truths, responses, strict=True)
         return [self.verify(truth, response, rule) for truth, response in pairs]
-
-
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    """Write rows in the format of the path's name, and return the path."""
-    with open_writer(path) as out:
-        for row in rows:
-            out.write(row)
-    return path
 
 
 def printed_by(code: str, *arguments: str | Path) -> str:

@@ -37,7 +37,8 @@ from consensuspr.scoring.dataset_index import (
     read_patterns,
 )
 from consensuspr.scoring.derive import DeriveReport
-from tests.scoring.conftest import printed_by, write_rows
+from tests.rows import write_rows
+from tests.scoring.conftest import printed_by
 
 Rows = list[dict[str, Any]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from consensuspr.core import derive_forms, normalize
 from consensuspr.errors import DataError
 from consensuspr.scoring import DatasetIndex, derive, derive_dataset
 from consensuspr.scoring.derive import DerivePool
-from tests.scoring.conftest import write_rows
+from tests.rows import read_rows, write_rows
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -32,15 +31,11 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_only_missing_forms_are_filled_in_and_all_else_stays(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.jsonl", ROWS)
     seen: list[int] = []
     report, derived = derive_dataset(source, tmp_path / "out.jsonl", progress=seen.append)
-    rows = read(tmp_path / "out.jsonl")
+    rows = read_rows(tmp_path / "out.jsonl")
     both = rows[0]["nodes"][0].pop("derived")
     written = {normalize("48/2=24"), normalize("24=48/2")}
     expected = {normalize(f) for e in ("48/2=24", "24=48/2") for f in derive_forms(e)} - written
@@ -57,7 +52,7 @@ def test_only_missing_forms_are_filled_in_and_all_else_stays(tmp_path: Path) -> 
 def test_forms_are_made_anew_on_request(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.jsonl", ROWS)
     derive_dataset(source, tmp_path / "out.jsonl", again=True)
-    nodes = read(tmp_path / "out.jsonl")[0]["nodes"]
+    nodes = read_rows(tmp_path / "out.jsonl")[0]["nodes"]
     assert nodes[1]["derived"] == derive_forms("9*2=18")
 
 

@@ -29,7 +29,8 @@ from consensuspr.v1 import scoring_pb2 as pb
 from tests.server.conftest import RIGHT, request_of
 
 if TYPE_CHECKING:
-    from tests.server.conftest import InProcessServer, Serve
+    from tests.server.conftest import Serve
+    from tests.servers import InProcessServer
 
 
 WaitFor = Callable[[Callable[[], bool]], None]

@@ -22,7 +22,7 @@ from consensuspr.client import RewardClient, Rollout, Status
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
-from tests.server.conftest import ServeProcess, run_with
+from tests.servers import ServeProcess, run_with
 
 if TYPE_CHECKING:
     from tests.server.conftest import ServeReal

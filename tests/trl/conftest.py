@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.server.conftest import ServeProcess, run_with
+from tests.rows import write_rows
+from tests.servers import served
 
 PROBLEMS = [
     {
@@ -28,16 +28,11 @@ PROBLEMS = [
 @pytest.fixture(scope="session")
 def dataset_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dataset on disk."""
-    path = tmp_path_factory.mktemp("dataset") / "problems.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in PROBLEMS))
-    return path
+    return write_rows(tmp_path_factory.mktemp("dataset") / "problems.jsonl", PROBLEMS)
 
 
 @pytest.fixture(scope="session")
 def address(dataset_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a real server listens."""
-    settings = {"datasets": {"default": str(dataset_file)}, "address": "127.0.0.1:0", "workers": 1}
-    server = ServeProcess(tmp_path_factory.mktemp("server"), run_with(settings))
-    yield server.wait_until_listening().address
-    assert server.stop() == 0
-    server.close()
+    with served(tmp_path_factory.mktemp("server"), dataset_file, "--workers", "1") as where:
+        yield where

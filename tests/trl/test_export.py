@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 from consensusbench.export import Export, export_trl
 from consensuspr.client import RewardSpec
 from consensuspr.client.trl import consensus_reward
+from tests.rows import write_rows
 from tests.trl.conftest import PROBLEMS
 from tests.trl.test_grpo import Recorded, expected, model, tokenizer
 
@@ -29,8 +29,7 @@ def test_exported_rows_train(
 ) -> None:
     rows = [problem | {"split": "train"} for problem in PROBLEMS if problem["nodes"]]
     rows.append(rows[0] | {"problem_id": "held-out", "problem": "What?", "split": "test"})
-    source = tmp_path / "problems.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = write_rows(tmp_path / "problems.jsonl", rows)
     export_trl(Export(source, tmp_path / "data", inline_nodes=inline))
     dataset = load_dataset(
         "parquet",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.trl import consensus_reward
 from consensuspr.errors import InputError, Unavailable
+from tests.rows import read_rows
 
 TEXTS = ["1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3", "nothing", ""]
 PROMPTS = ["What is 1 and 1?"] * 4
@@ -103,7 +103,7 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
         "status": ["OK"] * 4,
     }
     [file] = (tmp_path / "scores").iterdir()
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = read_rows(file)
     assert [row["reward"] for row in rows] == [1.0, 0.25, 0.0, 0.0]
     assert rows[0].pop("time") > 0
     assert rows[0] == {

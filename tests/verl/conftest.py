@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.ray_start import let_warnings_of_ray_pass, patiently
-from tests.server.conftest import ServeProcess
+from tests.rows import read_rows
+from tests.servers import ANY_PORT, ServeProcess, serve_command
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLE = REPOSITORY / "examples" / "sample"
@@ -33,16 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class RunningServer:
     """A reward server in a process of its own, that can be killed and started again."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
-        self._folders = (folder / str(number) for number in count())
-        self._arguments = arguments
-        self.address = "127.0.0.1:0"
+    def __init__(self, folder: Path, dataset: Path, *options: str) -> None:
+        self._how = folder, dataset, options
+        self.address = ANY_PORT
         self.start()
 
     def start(self) -> None:
         """Start it, on the port that it had before, and wait until it listens."""
-        command = ["-m", "consensuspr.cli", "serve", "--address", self.address]
-        self.process = ServeProcess(next(self._folders), [*command, *self._arguments])
+        folder, dataset, options = self._how
+        command = serve_command(dataset, *options, address=self.address)
+        self.process = ServeProcess(folder, command)
         self.address = self.process.wait_until_listening().address
 
     def kill(self) -> None:
@@ -62,37 +61,26 @@ class RunningServer:
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
     """Start real servers, on free ports, of the sample dataset; stop them at the end."""
-    servers: list[RunningServer] = []
+    with ExitStack() as servers:
 
-    def start(*arguments: str, dataset: Path = SAMPLE / "dataset.jsonl") -> RunningServer:
-        usual = ["--dataset", str(dataset), "--workers", "1"]
-        servers.append(RunningServer(tmp_path / f"server{len(servers)}", [*usual, *arguments]))
-        return servers[-1]
+        def start(*options: str, dataset: Path = SAMPLE / "dataset.jsonl") -> RunningServer:
+            server = RunningServer(tmp_path, dataset, "--workers", "1", *options)
+            servers.callback(server.stop)
+            return server
 
-    yield start
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        yield start
 
 
 @pytest.fixture(scope="session")
 def sample_problems() -> dict[str, dict[str, Any]]:
     """The problems of the sample dataset by id."""
-    lines = (SAMPLE / "dataset.jsonl").read_text().splitlines()
-    return {problem["problem_id"]: problem for problem in map(json.loads, lines)}
+    return {problem["problem_id"]: problem for problem in read_rows(SAMPLE / "dataset.jsonl")}
 
 
 @pytest.fixture(scope="session")
 def sample_rollouts() -> list[dict[str, Any]]:
     """The rollouts of the sample dataset."""
-    return [json.loads(line) for line in (SAMPLE / "rollouts.jsonl").read_text().splitlines()]
+    return read_rows(SAMPLE / "rollouts.jsonl")
 
 
 @pytest.fixture(scope="session")

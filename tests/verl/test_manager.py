@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.verl import ConsensusRewardManager
 from consensuspr.errors import InputError
+from tests.rows import read_rows
 
 BEFORE_0_9 = verl.__version__ < "0.9"
 BEFORE_0_8 = verl.__version__ < "0.8"
@@ -177,7 +177,7 @@ def test_the_curriculum_switches_with_the_step_of_the_sample(
     assert 0 < ncr < 1 and acc == 1.0
     assert rewards == [ncr, ncr, ncr, acc, acc]
     [path] = (tmp_path / "log").iterdir()
-    logged = [json.loads(line) for line in path.read_text().splitlines()]
+    logged = read_rows(path)
     assert [line["epoch"] for line in logged] == [0, 0, 0, 1, 1]
     assert [line["step"] for line in logged] == [0, 1, 10, 11, 20]
     assert [line["reward"] for line in logged] == rewards

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import pytest
 from consensuspr.client.training import ScoreLog
 from consensuspr.client.training.score_log import EventLog
 from consensuspr.errors import InputError
+from tests.rows import read_rows
 
 
 def test_every_row_is_a_line_on_disk_at_once(tmp_path: Path) -> None:
     log = ScoreLog(tmp_path / "new" / "folder")
     log.write({"problem_id": "p\n1", "reward": 0.5})
     log.write({"problem_id": "\ud800", "reward": 1.0})
-    rows = [json.loads(line) for line in log.path.read_text().splitlines()]
+    rows = read_rows(log.path)
     assert [row["problem_id"] for row in rows] == ["p\n1", "\ud800"]
     assert all(row["time"] > 1.7e9 for row in rows)
     log.close()

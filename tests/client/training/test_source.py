@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,16 +23,11 @@ from consensuspr.errors import (
 )
 from consensuspr.scoring.types import Score, Status
 from consensuspr.wire.server_info import DatasetInfo
+from tests.servers import free_port
 
 RIGHT = Rollout("ducks", "16-3-4=9 and 9*2=18. Answer: 18", num_tokens=20)
 HALF = Rollout("ducks", "16-3-4=9. Answer: 9", num_tokens=10)
 UNKNOWN = Rollout("geese", "Answer: 9")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def add_dataset(scripted: Any, name: str = "default", digest: str = "sha256:0") -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from consensusbench.construction import BuildJob, BuildProgress, BuildReport, OutputPaths, build
+from tests.rows import read_rows, write_rows
 
 if TYPE_CHECKING:
     from tests.consensusbench.construction.construction_toys import (
@@ -79,17 +79,6 @@ def rollout_row(number: int, model: str, sample: int = 0, **changes: Any) -> dic
         "correct": True,
         **changes,
     }
-
-
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    """Write rows as JSON lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file of JSON lines."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def outputs(folder: Path, name: str = "dataset") -> OutputPaths:

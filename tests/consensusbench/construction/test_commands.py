@@ -16,9 +16,9 @@ from consensusbench.cli.construction import BuildSettings
 from consensuspr.core import normalize
 from consensuspr.scoring import DatasetIndex
 from consensuspr.settings import all_settings
-from tests.consensusbench.construction.conftest import read_rows, write_rows
 from tests.consensusbench.extraction.conftest import node, reply_text
 from tests.consensusbench.openai_server import Asked, OpenAIServer, Refuse, Say
+from tests.rows import read_rows, write_rows
 
 MODELS = ("ada", "bea", "cyd", "dot")
 WORDINGS = (

@@ -30,11 +30,10 @@ from tests.consensusbench.construction.conftest import (
     ToyRefiner,
     Toys,
     outputs,
-    read_rows,
     rollout_row,
-    write_rows,
     written,
 )
+from tests.rows import read_rows, write_rows
 
 # What a build writes, and what does not change it.
 

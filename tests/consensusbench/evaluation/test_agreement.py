@@ -21,7 +21,7 @@ from consensusbench.evaluation.estimates import MAX_NAMED, ONE_PROBLEM
 from consensusbench.evaluation.tables import agreement_notes
 from consensuspr.data import Node, Problem
 from consensuspr.errors import InputError
-from tests.consensusbench.conftest import write_jsonl
+from tests.rows import write_rows
 
 
 def node(*expressions: str, node_id: str = "n", derived: tuple[str, ...] | None = None) -> Node:
@@ -84,7 +84,7 @@ def write(path: Path, nodes_of: dict[str, list[str]]) -> Path:
         {"problem_id": name, "nodes": [{"expressions": [e], "derived": []} for e in expressions]}
         for name, expressions in nodes_of.items()
     ]
-    return write_jsonl(path, rows)
+    return write_rows(path, rows)
 
 
 def test_the_figures_by_hand(tmp_path: Path) -> None:

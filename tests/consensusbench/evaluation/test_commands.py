@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from consensusbench.cli import main
-from tests.cli.conftest import logging_as_it_was
-from tests.consensusbench.conftest import Run, write_jsonl
+from tests.commands import Run, logging_as_it_was
+from tests.rows import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +94,11 @@ def test_two_models_of_one_file_are_compared(run: Run, sample: tuple[Path, Path]
 
 
 def test_two_files_are_compared(run: Run, tmp_path: Path) -> None:
-    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1"), problem("p2"), problem("p3")])
-    before = write_jsonl(
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1"), problem("p2"), problem("p3")])
+    before = write_rows(
         tmp_path / "before.jsonl", [answer("p1", 4), answer("p2", 4), answer("p3", 5)]
     )
-    after = write_jsonl(tmp_path / "after.jsonl", [answer("p1", 5), answer("p2", 5)])
+    after = write_rows(tmp_path / "after.jsonl", [answer("p1", 5), answer("p2", 5)])
     code, out, _ = run("compare", before, after, "--dataset", dataset, "--json")
     said = json.loads(out)
     assert code == 0
@@ -115,7 +115,7 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
     kept = [json.loads(line) for line in dataset.read_text(encoding="utf-8").splitlines()[:4]]
     for row in kept:
         row["nodes"] = [*row["nodes"][:1], {"expressions": ["e^{i\\pi}=-1"], "label": "Euler"}]
-    human = write_jsonl(tmp_path / "human.jsonl", kept)
+    human = write_rows(tmp_path / "human.jsonl", kept)
     code, out, _ = run("agreement", dataset, human)
     assert code == 0
     assert "Recall" in out and "50.0" in out
@@ -126,9 +126,9 @@ def test_agreement_with_people(run: Run, sample: tuple[Path, Path], tmp_path: Pa
 
 
 def test_a_hostile_name_does_not_reach_the_terminal(run: Run, tmp_path: Path) -> None:
-    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
     named = answer("p1", 5) | {"model": "\x1b[2Jevil", "data_source": "\x1b]0;x\x07"}
-    rollouts = write_jsonl(tmp_path / "r.jsonl", [named, answer("p1", 4)])
+    rollouts = write_rows(tmp_path / "r.jsonl", [named, answer("p1", 4)])
     _, out, _ = run("evaluate", rollouts, "--dataset", dataset)
     assert "\x1b" not in out and r"\x1b[2Jevil" in out
 
@@ -143,8 +143,8 @@ def answer(problem_id: str, value: int) -> dict[str, Any]:
 
 
 def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:
-    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
-    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer("q1", 5), answer("q2", 5)])
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_rows(tmp_path / "r.jsonl", [answer("q1", 5), answer("q2", 5)])
     code, out, err = run("evaluate", rollouts, "--dataset", dataset, "--json", "--no-progress")
     acc = json.loads(out)["overall"]["acc"]
     assert (code, acc["value"], acc["no_interval"]) == (0, None, "no rollout has a value")
@@ -168,9 +168,9 @@ def test_a_dataset_without_the_nodes_is_told_first(
     run: Run, tmp_path: Path, command: str, with_nodes: int, said: str | None
 ) -> None:
     listed = [problem(f"p{n}") | ({} if n < with_nodes else {"nodes": []}) for n in range(3)]
-    dataset = write_jsonl(tmp_path / "d.jsonl", listed)
+    dataset = write_rows(tmp_path / "d.jsonl", listed)
     answers = [answer(name, 5) for name in ("q9", "p0", "p1", "p2")]
-    rollouts = write_jsonl(
+    rollouts = write_rows(
         tmp_path / "r.jsonl",
         [one | {"ground_truth": "5", "model": model} for one in answers for model in ("m0", "m1")],
     )
@@ -192,8 +192,8 @@ def test_a_dataset_without_the_nodes_is_told_first(
 
 
 def test_what_acc_and_ncr_are_over_stands_beside_them(run: Run, tmp_path: Path) -> None:
-    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1"), problem("p2") | {"nodes": []}])
-    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer(f"p{n}", 5) for n in (1, 1, 2)])
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1"), problem("p2") | {"nodes": []}])
+    rollouts = write_rows(tmp_path / "r.jsonl", [answer(f"p{n}", 5) for n in (1, 1, 2)])
     _, out, _ = run("evaluate", rollouts, "--dataset", dataset, "--by", "none", "--no-progress")
     heading, everything = out.splitlines()[1:3]
     assert heading.split()[:7] == ["Group", "Rollouts", "Problems", "With", "Acc", "With", "NCR"]
@@ -212,16 +212,16 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are(
 
 
 def test_an_unknown_model_is_named_before_a_server_is_asked(run: Run, tmp_path: Path) -> None:
-    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
-    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer("p1", 5) | {"model": "A"}])
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_rows(tmp_path / "r.jsonl", [answer("p1", 5) | {"model": "A"}])
     arguments = ["compare", rollouts, "--dataset", dataset, "--address", "127.0.0.1:9"]
     code, _, err = run(*arguments, "--baseline", "A", "--candidate", "B")
     assert code == 2 and "no rollout is of model 'B'; there are A" in err
 
 
 def test_a_bad_row_stops_before_anything_is_written(run: Run, tmp_path: Path) -> None:
-    dataset = write_jsonl(tmp_path / "d.jsonl", [problem("p1")])
-    rollouts = write_jsonl(tmp_path / "r.jsonl", [answer("p1", 5), {"problem_id": "p1"}])
+    dataset = write_rows(tmp_path / "d.jsonl", [problem("p1")])
+    rollouts = write_rows(tmp_path / "r.jsonl", [answer("p1", 5), {"problem_id": "p1"}])
     output = tmp_path / "scored.jsonl"
     code, _, err = run("evaluate", rollouts, "--dataset", dataset, "--scored-output", output)
     assert code == 2 and "r.jsonl:2: response is missing" in err and not output.exists()

@@ -25,8 +25,9 @@ from consensuspr.client.files import Connection
 from consensuspr.data import read_problem_rows, read_rollouts
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring.types import Status
-from tests.cli.conftest import RunningServer
-from tests.consensusbench.conftest import WriteDataset, write_jsonl
+from tests.consensusbench.conftest import WriteDataset
+from tests.rows import read_rows, write_rows
+from tests.servers import served
 
 PROBLEMS: list[dict[str, Any]] = [
     {
@@ -161,13 +162,10 @@ def test_a_scored_file_needs_no_server(dataset: Path, rollouts: Path, tmp_path: 
     assert score_files([output], dataset, address=nobody).num_stored == 6
 
 
-def test_a_server_gives_the_same(dataset: Path, rollouts: Path) -> None:
+def test_a_server_gives_the_same(dataset: Path, rollouts: Path, tmp_path: Path) -> None:
     here = score_files([rollouts], dataset, spans=True)
-    server = RunningServer.start(dataset, "--workers", "1")
-    try:
-        there = score_files([rollouts], dataset, spans=True, address=server.address)
-    finally:
-        server.stop()
+    with served(tmp_path, f"small={dataset}", "--workers", "1") as address:
+        there = score_files([rollouts], dataset, spans=True, address=address)
     assert there.rollouts == here.rollouts
     assert there.identity is not None and there.identity.dataset == "small"
 
@@ -300,7 +298,7 @@ def test_responses_are_read_again_in_one_pass(
 def test_responses_of_a_changed_file_are_refused(dataset: Path, rollouts: Path) -> None:
     scored = score_files([rollouts], dataset)
     for rows in (ROLLOUTS[:2], [ROLLOUTS[1], *ROLLOUTS]):
-        write_jsonl(rollouts, rows)
+        write_rows(rollouts, rows)
         with pytest.raises(DataError, match="has changed since its rollouts were scored"):
             scored.responses([scored.rollouts[2]])
 
@@ -401,11 +399,11 @@ def test_a_tokenizer_counts_where_rollouts_do_not_say(tokenizer: Path, tmp_path:
     node = {"expressions": ["x=15"], "derived": []}
     dataset.write_text(json.dumps({"problem_id": "p", "ground_truth": "15", "nodes": [node]}))
     rows = [{"problem_id": "p", "response": "so x=15", "num_tokens": n} for n in (9, None, 0)]
-    write_jsonl(rollouts, rows)
+    write_rows(rollouts, rows)
     scored = score_files([rollouts], dataset, tokenizer=str(tokenizer), scored_output=output)
     assert [r.num_tokens for r in scored.rollouts] == [9, 4, 4]
     assert (scored.tokenizer, scored.num_tokenized) == (str(tokenizer), 2)
-    written = [json.loads(line) for line in output.read_text().splitlines()]
+    written = read_rows(output)
     assert [(row["num_tokens"], row["tpn"]) for row in written] == [(9, 9.0), (4, 4.0), (4, 4.0)]
 
 

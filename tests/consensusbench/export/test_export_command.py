@@ -11,7 +11,7 @@ from tests.consensusbench.conftest import problem
 from tests.consensusbench.export.conftest import held_out, train
 
 if TYPE_CHECKING:
-    from tests.consensusbench.conftest import Run
+    from tests.commands import Run
     from tests.consensusbench.export.conftest import ExportBench
 
 

@@ -12,7 +12,9 @@ from consensusbench.evaluation.scored import score_files
 from consensusbench.quality.diagnose import Reading, read_answers
 from consensuspr.errors import DataError
 from consensuspr.scoring.types import AnswerRule
-from tests.consensusbench.conftest import Run, WriteDataset, write_jsonl
+from tests.commands import Run
+from tests.consensusbench.conftest import WriteDataset
+from tests.rows import read_rows, write_rows
 
 NODES = [
     {"node_id": "n1", "expressions": ["12*4=48"], "derived": ["48=12*4", "4*12=48", "48=4*12"]},
@@ -66,7 +68,7 @@ def test_every_finding_is_a_row_of_the_output(
     path = write_dataset(*(FALSE | {"problem_id": f"q{n}"} for n in range(9)))
     code, out, _ = run("validate", path, "--output", output, "--json")
     said = json.loads(out)
-    written = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    written = read_rows(output)
     assert (code, said["ok"], said["severities"]["error"]) == (1, False, 9)
     assert sum(finding["count"] for finding in said["findings"]) == len(written)
     assert written[0].keys() == {"severity", "code", "message", "line", "problem_id", "node_id"}
@@ -186,7 +188,7 @@ def diagnose(run: Run, files: tuple[Path, Path]) -> Run:
 def test_rows_are_written_with_their_class(diagnose: Run, tmp_path: Path) -> None:
     output = tmp_path / "diagnosed.jsonl"
     code, out, _ = diagnose("--answer-rule", "dapo", "--output", output)
-    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    rows = read_rows(output)
     assert code == 0
     assert {row["rollout_id"]: row["diagnosis"] for row in rows} == CLASSES
     assert [row["response"] for row in rows] == list(RESPONSES.values())
@@ -220,7 +222,7 @@ def test_scored_rollouts_are_believed_and_read_leniently(
 ) -> None:
     row = {"problem_id": "p", "response": RESPONSES["format"], "acc": 0.0, "ncr": 2 / 3}
     row |= {"status": "OK", "matched": [True, True, False], "spans": [[0, 5], [6, 9], None]}
-    scored = write_jsonl(tmp_path / "scored.jsonl", [row])
+    scored = write_rows(tmp_path / "scored.jsonl", [row])
     said = json.loads(run("diagnose", scored, "--dataset", files[1], "--json")[1])
     assert said["total"]["counts"]["format_error"] == 1
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.consensusbench.conftest import scored_rollout, write_jsonl
+from tests.consensusbench.conftest import scored_rollout
+from tests.rows import write_rows
 
 if TYPE_CHECKING:
     from consensusbench.evaluation.scored import ScoredRollout
@@ -179,9 +180,9 @@ def write_page(
     from consensusbench.report import ReportSettings
     from consensusbench.report.page import write_report
 
-    dataset = write_jsonl(folder / "problems.jsonl", problems)
+    dataset = write_rows(folder / "problems.jsonl", problems)
     output = folder / "report.html"
-    answers = write_jsonl(folder / "rollouts.jsonl", rollouts)
+    answers = write_rows(folder / "rollouts.jsonl", rollouts)
     scored_set = score_files([answers], dataset, spans=True)
     report = write_report(scored_set, dataset, output, ReportSettings(**settings))
     return Written(output, report)

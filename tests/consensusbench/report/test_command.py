@@ -11,7 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from tests.consensusbench.conftest import Run, WriteDataset
+from tests.commands import Run
+from tests.consensusbench.conftest import WriteDataset
 from tests.consensusbench.report.conftest import ordinary_problems, ordinary_rollouts, rollout
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from consensusbench.cli import main
 from consensuspr.data import read_rollouts
-from tests.consensusbench.conftest import write_jsonl
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Refuse, Respond, Say
+from tests.rows import write_rows
 
 
 def right(asked: Asked) -> str:
@@ -84,7 +84,7 @@ class SampleBench:
             }
             for number in range(count)
         )
-        return write_jsonl(self.folder / "problems.jsonl", rows)
+        return write_rows(self.folder / "problems.jsonl", rows)
 
     def models(self, *names: str, more: str = "") -> Path:
         """Write a models file with short waits; one table a name, ``more`` lines for all."""
