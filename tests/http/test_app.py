@@ -6,7 +6,6 @@ import dataclasses
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from consensuspr.client import RewardClient
 from consensuspr.scoring import AnswerStatus, AnswerVerifier, Rollout, Score, Verdict
 from consensuspr.server.service import Draining
 from tests.http.conftest import DUCKS
+from tests.servers import Gate
 
 if TYPE_CHECKING:
     from tests.http.conftest import InProcessServer, Serve
@@ -27,22 +27,6 @@ HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18"
 REQUEST = {"prompt": DUCKS, "response": HALF, "label": "18"}
 
 WaitFor = Callable[[Callable[[], bool]], None]
-
-
-def value(server: InProcessServer, name: str, **labels: str) -> float | None:
-    return server.metrics.registry.get_sample_value(f"consensuspr_{name}", labels)
-
-
-class Hold:
-    """A hook that keeps the scorer's threads until it is let go."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Semaphore(0)
-        self.go = threading.Event()
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> None:
-        self.reached.release()
-        assert self.go.wait(20)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +60,12 @@ def test_both_faces_share_scorer_and_metrics(server: InProcessServer) -> None:
     server.post("/slime", REQUEST | {"prompt": "hello"})
     server.post("/slime", b"no JSON")
     assert server.sizes() == [1, 1, 1]
-    assert value(server, "rollouts_total", status="OK", data_source="toy") == 2
-    assert value(server, "rollouts_total", status="NO_NODES", data_source="unknown") == 1
+    assert server.metric("rollouts_total", status="OK", data_source="toy") == 2
+    assert server.metric("rollouts_total", status="NO_NODES", data_source="unknown") == 1
     for code in ("OK", "UNSCORABLE", "INVALID_ARGUMENT"):
-        assert value(server, "requests_total", method="slime", code=code) == 1
-    assert value(server, "requests_total", method="Score", code="OK") == 1
-    assert value(server, "queue_bytes") == 0
+        assert server.metric("requests_total", method="slime", code=code) == 1
+    assert server.metric("requests_total", method="Score", code="OK") == 1
+    assert server.metric("queue_bytes") == 0
 
 
 def test_overload_says_when_to_come_back(serve: Serve, wait_for: WaitFor) -> None:
@@ -91,12 +75,12 @@ def test_overload_says_when_to_come_back(serve: Serve, wait_for: WaitFor) -> Non
         http_max_body_bytes=5000,
         queue_limit_bytes=5000,
     )
-    hold = server.scorer.hook = Hold()
+    gate = Gate(server)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(server.post, "/slime", REQUEST)
-        assert hold.reached.acquire(timeout=20)
+        assert gate.entered.acquire(timeout=20)
         refused = server.post("/slime", REQUEST)
-        hold.go.set()
+        gate.open.set()
         assert first.result(20).code == 200
     assert refused.code == 503
     assert int(refused.headers["retry-after"]) >= 1
@@ -151,17 +135,17 @@ def test_bodies_under_way_are_bounded_together(serve: Serve, wait_for: WaitFor) 
 
 
 def test_who_leaves_is_not_worked_for(server: InProcessServer, wait_for: WaitFor) -> None:
-    hold = server.scorer.hook = Hold()
+    gate = Gate(server)
     rollouts = 1000
     body = {"query": [DUCKS + HALF] * rollouts, "prompts": [DUCKS] * rollouts}
     host, port = server.http_address.split(":")
     connection = http.client.HTTPConnection(host, int(port))
     connection.request("POST", "/openrlhf", json.dumps(body).encode())
-    assert hold.reached.acquire(timeout=20)
+    assert gate.entered.acquire(timeout=20)
     connection.close()
-    wait_for(lambda: value(server, "requests_total", method="openrlhf", code="CANCELLED") == 1)
-    hold.go.set()
-    wait_for(lambda: value(server, "queue_requests") == 0)
+    wait_for(lambda: server.metric("requests_total", method="openrlhf", code="CANCELLED") == 1)
+    gate.open.set()
+    wait_for(lambda: server.metric("queue_requests") == 0)
     assert server.sizes() == [256], "the rest of its work is not done"
 
 
@@ -178,14 +162,14 @@ def test_a_defect_is_told_by_its_id_alone(
     incident = reply.body["error"].split()[-1]
     assert incident in caplog.text
     assert "secret of the server" in caplog.text
-    assert value(server, "requests_total", method="slime", code="INTERNAL") == 1
+    assert server.metric("requests_total", method="slime", code="INTERNAL") == 1
 
 
 def test_draining_finishes_what_is_admitted(server: InProcessServer, wait_for: WaitFor) -> None:
-    hold = server.scorer.hook = Hold()
+    gate = Gate(server)
     with ThreadPoolExecutor() as pool:
         admitted = pool.submit(server.post, "/slime", REQUEST)
-        assert hold.reached.acquire(timeout=20)
+        assert gate.entered.acquire(timeout=20)
         draining = server.start_draining(Draining(0.3, 20))
         wait_for(lambda: server.post("/health", b"", "GET").code == 503)
 
@@ -198,7 +182,7 @@ def test_draining_finishes_what_is_admitted(server: InProcessServer, wait_for: W
         reply = server.post("/slime", REQUEST)
         assert (reply.code, reply.body) == (503, {"error": "the server is shutting down"})
         assert reply.headers["retry-after"] == "1"
-        hold.go.set()
+        gate.open.set()
         assert admitted.result(20).body["reward"] == 0.75
         assert draining.result(20) == 0
     with pytest.raises(ConnectionRefusedError):
@@ -207,16 +191,16 @@ def test_draining_finishes_what_is_admitted(server: InProcessServer, wait_for: W
 
 def test_a_drain_that_takes_too_long_drops_what_is_left(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
-    hold = server.scorer.hook = Hold()
+    gate = Gate(server)
     with ThreadPoolExecutor() as pool:
         running = pool.submit(server.post, "/slime", REQUEST)
-        assert hold.reached.acquire(timeout=20)
+        assert gate.entered.acquire(timeout=20)
         queued = pool.submit(server.post, "/slime", REQUEST)
         time.sleep(0.3)
         assert server.start_draining(Draining(0, 0.2)).result(20) == 2
         for reply in (queued.result(20), running.result(20)):
             assert (reply.code, reply.body) == (503, {"error": "the server is shutting down"})
-        hold.go.set()
+        gate.open.set()
 
 
 def test_a_body_that_never_comes_does_not_keep_the_server(server: InProcessServer) -> None:

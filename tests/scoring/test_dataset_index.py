@@ -39,6 +39,7 @@ from consensuspr.scoring.dataset_index import (
 from consensuspr.scoring.derive import DeriveReport
 from tests.rows import write_rows
 from tests.scoring.conftest import printed_by
+from tests.servers import served
 
 Rows = list[dict[str, Any]]
 
@@ -79,8 +80,16 @@ def entry_of(index: DatasetIndex, problem_id: str) -> Entry:
     return entry
 
 
+def assert_same(one: DatasetIndex, other: DatasetIndex) -> None:
+    """Both say and match the same; what they are called is their own affair."""
+    facts = [(i.digest, i.info, i.answer_rule, i.problem_ids()) for i in (one, other)]
+    assert facts[0] == facts[1]
+    for problem_id in one.problem_ids():
+        assert entry_of(one, problem_id).nodes == entry_of(other, problem_id).nodes
+
+
 def test_entries_give_what_the_rows_say(tmp_path: Path) -> None:
-    index = load(tmp_path, ROWS, name="set.jsonl")
+    index = load(tmp_path, ROWS)
     entry = entry_of(index, "sum")
     assert (entry.ground_truth, entry.data_source, entry.num_nodes) == ("5", "arithmetic", 2)
     assert entry.nodes == (
@@ -89,8 +98,7 @@ def test_entries_give_what_the_rows_say(tmp_path: Path) -> None:
     )
     assert entry.matcher.match("so 3 + 2 = 5") == [True, False]
     assert entry.matcher.match("hence $x = 55$.") == [False, True]
-    other = entry_of(index, "größe")
-    assert other.matcher.match("m = 77") == [True]
+    assert entry_of(index, "größe").matcher.match("m = 77") == [True]
 
 
 def test_unknown_ids_have_no_entry(tmp_path: Path) -> None:
@@ -133,8 +141,8 @@ def test_weak_expressions_are_counted_and_reported(
     assert (info.num_empty_expressions, info.num_single_digit_expressions) == (3, 1)
     assert info.num_unmatchable_nodes == 1
     assert "first: '$$' of node 'gone' of problem 'weak' has an empty normal form" in caplog.text
-    entry = entry_of(index, "weak")
-    assert entry.matcher.match("x = 123, x = 456, $$ $$") == [False, True, True]
+    matcher = entry_of(index, "weak").matcher
+    assert matcher.match("x = 123, x = 456, $$ $$") == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -343,8 +351,7 @@ def test_matchers_are_compiled_when_first_asked_for_and_shared(tmp_path: Path) -
     one = load(tmp_path, ROWS, cache=cache)
     two = load(tmp_path, ROWS, cache=cache)
     assert cache.stats().entries == 0
-    first, second = entry_of(one, "sum"), entry_of(two, "sum")
-    assert first.matcher is second.matcher
+    assert entry_of(one, "sum").matcher is entry_of(two, "sum").matcher
     assert (cache.stats().misses, cache.stats().hits) == (1, 1)
 
 
@@ -366,14 +373,10 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 def test_a_snapshot_gives_back_the_index(tmp_path: Path, snapshot: Path) -> None:
-    index = DatasetIndex.load(tmp_path / "set.jsonl", derive="stored")
     opened = DatasetIndex.open(snapshot, name="other")
-    assert (opened.name, opened.digest, opened.info) == ("other", index.digest, index.info)
-    assert opened.answer_rule is AnswerRule.BOXED
-    assert opened.problem_ids() == index.problem_ids()
-    one, two = entry_of(opened, "sum"), entry_of(index, "sum")
-    assert one.nodes == two.nodes
-    assert one.matcher.match("3+2=5") == [True, False]
+    assert (opened.name, opened.answer_rule) == ("other", AnswerRule.BOXED)
+    assert_same(opened, DatasetIndex.load(tmp_path / "set.jsonl", derive="stored"))
+    assert entry_of(opened, "sum").matcher.match("3+2=5") == [True, False]
     opened.close()
 
 
@@ -541,18 +544,22 @@ def test_bytes_are_bounded_at_all_times(sizes: list[int]) -> None:
         assert stats.nbytes >= sum(sizes[key] for key in kept(cache, range(count)))
 
 
-def test_what_is_larger_than_the_bound_is_handed_out_and_not_kept() -> None:
-    cache = MatcherCache(max_bytes=10_000)
-    fill(cache, 100)
-    assert cache.get("big", sized(20_000)).nbytes == 20_000
-    assert (cache.stats().entries, cache.stats().evictions) == (1, 0)
-
-
-@pytest.mark.parametrize("bounds", [{"max_bytes": 0}, {"max_entries": 0}])
-def test_a_bound_of_0_keeps_nothing(bounds: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("bounds", "sizes", "left"),
+    [
+        ({"max_bytes": 10_000}, [100, 20_000], [0]),  # larger than the bound
+        ({"max_bytes": 0}, [1, 1], []),
+        ({"max_entries": 0}, [1, 1], []),
+    ],
+)
+def test_what_a_bound_has_no_room_for_is_handed_out_and_not_kept(
+    bounds: dict[str, int], sizes: list[int], left: list[int]
+) -> None:
     cache = MatcherCache(**bounds)
-    fill(cache, 1, 1)
-    assert cache.stats().entries == 0
+    assert [cache.get(key, sized(size)).nbytes for key, size in enumerate(sizes)] == sizes
+    assert kept(cache, range(len(sizes))) == left
+    stats = cache.stats()
+    assert (stats.entries, stats.evictions) == (len(left), 0)
 
 
 def test_clearing_forgets_matchers_and_their_bytes() -> None:
@@ -613,16 +620,11 @@ def prepared(dataset: Path, tmp_path: Path) -> Path:
 
 
 def test_a_prepared_dataset_loads_as_the_dataset_does(dataset: Path, prepared: Path) -> None:
-    one, two = DatasetIndex.load(dataset), DatasetIndex.load(prepared, name="other")
-    assert (two.name, two.digest, two.info) == ("other", one.digest, one.info)
-    assert two.answer_rule == one.answer_rule
-    assert two.problem_ids() == ["a", "b", "c"]
-    for problem_id in two.problem_ids():
-        first, second = entry_of(one, problem_id), entry_of(two, problem_id)
-        assert first.nodes == second.nodes
-    entry = entry_of(two, "b")
-    assert entry.matcher.match("24 = 48 / 2") == [True]
-    two.close()
+    loaded = DatasetIndex.load(prepared, name="other")
+    assert (loaded.name, loaded.problem_ids()) == ("other", ["a", "b", "c"])
+    assert_same(loaded, DatasetIndex.load(dataset))
+    assert entry_of(loaded, "b").matcher.match("24 = 48 / 2") == [True]
+    loaded.close()
 
 
 def test_the_reports_say_what_was_done(dataset: Path, tmp_path: Path) -> None:
@@ -639,16 +641,45 @@ def test_forms_are_made_anew_on_request(dataset: Path, tmp_path: Path) -> None:
     assert entry.nodes[0].derived == tuple(derive_forms("9*2=18"))
 
 
-@pytest.mark.parametrize("policy", ["stored", "off"])
-def test_another_policy_than_it_was_made_with_is_refused(prepared: Path, policy: Any) -> None:
+LOAD, OPEN = DatasetIndex.load, DatasetIndex.open
+CHECKSUM = "is a damaged snapshot: its checksum does not hold"
+CUT = "is a damaged snapshot: it is cut short"
+WRONG_BYTES = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
+
+
+@pytest.mark.parametrize(
+    ("read", "damage", "reason"),
+    [
+        *[
+            (read, lambda whole, keep=keep: whole[:keep], CHECKSUM)
+            for read in (LOAD, OPEN)
+            for keep in (100, -1, -33, -40)
+        ],
+        (OPEN, lambda whole: b"", "is no snapshot of a dataset index"),
+        (OPEN, lambda whole: whole[:10], CUT),
+        (LOAD, lambda whole: b"", "is empty"),
+        (LOAD, lambda whole: b"CPR", WRONG_BYTES),
+        (LOAD, lambda whole: b"\0\0", WRONG_BYTES),
+        (LOAD, lambda whole: b"\0PRINDEX" + whole[8:], WRONG_BYTES),
+        (LOAD, lambda whole: whole[:8], CUT),
+        (LOAD, lambda whole: whole[:12], CUT),
+        (
+            LOAD,
+            lambda whole: whole[:8] + b"\1" + whole[9:],
+            "is a snapshot of layout 1, layout 3 is read; make it anew",
+        ),
+    ],
+)
+def test_a_damaged_or_old_file_is_refused(
+    prepared: Path, read: Any, damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    prepared.write_bytes(damage(prepared.read_bytes()))
     with pytest.raises(DataError) as caught:
-        DatasetIndex.load(prepared, derive=policy)
-    assert str(caught.value) == (
-        f"{prepared}: was made with derive 'missing', and {policy!r} is asked for"
-    )
+        read(prepared)
+    assert str(caught.value) == f"{prepared}: {reason}"
 
 
-@pytest.mark.parametrize("read", [DatasetIndex.load, DatasetIndex.open])
+@pytest.mark.parametrize("read", [LOAD, OPEN])
 @pytest.mark.parametrize(
     ("name", "what", "ours"),
     [
@@ -662,61 +693,16 @@ def test_another_normal_form_and_other_derived_forms_are_refused(
     monkeypatch.setattr(f"consensuspr.scoring.dataset_index.{name}", "next")
     with pytest.raises(DataError) as caught:
         read(prepared)
-    assert str(caught.value) == (
-        f"{prepared}: was made for {what} {ours}, this is next; make it anew"
-    )
+    made_for = f"was made for {what} {ours}, this is next; make it anew"
+    assert str(caught.value) == f"{prepared}: {made_for}"
 
 
-def test_another_layout_is_refused(prepared: Path) -> None:
-    content = bytearray(prepared.read_bytes())
-    content[8] = 1
-    prepared.write_bytes(content)
-    with pytest.raises(
-        DataError, match="is a snapshot of layout 1, layout 3 is read; make it anew"
-    ):
-        DatasetIndex.load(prepared)
-
-
-@pytest.mark.parametrize(
-    ("read", "keep", "reason"),
-    [
-        *[
-            (read, keep, "is a damaged snapshot: its checksum does not hold")
-            for read in (DatasetIndex.load, DatasetIndex.open)
-            for keep in (100, -1, -33, -40)
-        ],
-        (DatasetIndex.open, 0, "is no snapshot of a dataset index"),
-        (DatasetIndex.open, 10, "is a damaged snapshot: it is cut short"),
-    ],
-)
-def test_a_torn_file_is_refused(prepared: Path, read: Any, keep: int, reason: str) -> None:
-    prepared.write_bytes(prepared.read_bytes()[:keep])
-    with pytest.raises(DataError, match=reason):
-        read(prepared)
-
-
-WRONG_BYTES = "is a damaged prepared dataset: its first bytes are wrong; make it anew"
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "is empty"),
-        (b"CPR", WRONG_BYTES),
-        (b"\0\0", WRONG_BYTES),
-        (b"\0PRINDEX", WRONG_BYTES),
-        (b"CPRINDEX", "is a damaged snapshot: it is cut short"),
-        (b"CPRINDEX\3\0\0\0", "is a damaged snapshot: it is cut short"),
-    ],
-)
-def test_a_file_without_its_beginning_is_refused(
-    prepared: Path, content: bytes, reason: str
-) -> None:
-    damaged = content + prepared.read_bytes()[8:] if content == b"\0PRINDEX" else content
-    prepared.write_bytes(damaged)
+@pytest.mark.parametrize("policy", ["stored", "off"])
+def test_another_policy_than_it_was_made_with_is_refused(prepared: Path, policy: Any) -> None:
     with pytest.raises(DataError) as caught:
-        DatasetIndex.load(prepared)
-    assert str(caught.value) == f"{prepared}: {reason}"
+        LOAD(prepared, derive=policy)
+    asked = f"was made with derive 'missing', and {policy!r} is asked for"
+    assert str(caught.value) == f"{prepared}: {asked}"
 
 
 def test_rows_are_read_under_any_name(dataset: Path) -> None:
@@ -773,27 +759,15 @@ def test_the_suffix_asks_for_a_prepared_dataset(name: str, expected: bool) -> No
 @pytest.mark.slow
 def test_the_command_prepares_and_servers_take_it(dataset: Path, tmp_path: Path) -> None:
     prepared = tmp_path / "set.index"
-    command = [sys.executable, "-m", "consensuspr.cli"]
-    done = subprocess.run(
-        [*command, "derive", str(dataset), "--output", str(prepared), "--json"],
-        capture_output=True,
-        check=True,
-    )
+    command = [sys.executable, "-m", "consensuspr.cli", "derive", str(dataset), "--json"]
+    done = subprocess.run([*command, "--output", str(prepared)], stdout=subprocess.PIPE, check=True)
     assert json.loads(done.stdout)["problems"] == 3
-    options = ["--dataset", str(prepared), "--workers", "2", "--address", "127.0.0.1:0"]
-    server = subprocess.Popen(
-        [*command, "serve", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert server.stdout is not None
-        address = server.stdout.readline().split()[-1]
-        with RewardClient(address) as client:
-            (score,) = client.score([Rollout("b", r"so 24 = 48 / 2 and \boxed{24}")])
-        assert score.acc == 1
-        assert score.matched == (True,)
-    finally:
-        server.terminate()
-        server.communicate(timeout=60)
+    with (
+        served(tmp_path, prepared, "--workers", "2") as address,
+        RewardClient(address) as client,
+    ):
+        (score,) = client.score([Rollout("b", r"so 24 = 48 / 2 and \boxed{24}")])
+    assert (score.acc, score.matched) == (1, (True,))
 
 
 def write_many(path: Path, count: int) -> Path:
@@ -832,9 +806,7 @@ def test_on_disk_and_in_memory_make_the_same_bytes(
     large.save(tmp_path / "large.index")
     small.save(tmp_path / "small.index")
     assert (tmp_path / "large.index").read_bytes() == (tmp_path / "small.index").read_bytes()
-    entry = large.entry("p299")  # still there after it was written from
-    assert entry is not None
-    assert entry.ground_truth == "299"
+    assert entry_of(large, "p299").ground_truth == "299"  # still there after it was written from
     large.close()
 
 

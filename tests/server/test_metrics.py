@@ -94,26 +94,25 @@ def test_a_served_batch_shows_up(
     request.rollouts.add(problem_id="bare", response=b"#### 5")
     request.rollouts.add(problem_id="nobody" * 1000, response=b"#### 5")
     server.stub.Score(request)
-    metrics = server.metrics
-    assert value(metrics, "rollouts_total", status="OK", data_source="toy") == 2
-    assert value(metrics, "rollouts_total", status="OK", data_source="mine") == 1
-    assert value(metrics, "rollouts_total", status="NO_NODES", data_source="plain") == 1
-    assert value(metrics, "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
-    assert value(metrics, "request_rollouts_sum") == 5
-    assert value(metrics, "matcher_cache_misses_total") == 1
-    assert value(metrics, "acc_sum_total", data_source="toy") == 1
-    assert value(metrics, "answer_processes_started_total") == 0
+    assert server.metric("rollouts_total", status="OK", data_source="toy") == 2
+    assert server.metric("rollouts_total", status="OK", data_source="mine") == 1
+    assert server.metric("rollouts_total", status="NO_NODES", data_source="plain") == 1
+    assert server.metric("rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
+    assert server.metric("request_rollouts_sum") == 5
+    assert server.metric("matcher_cache_misses_total") == 1
+    assert server.metric("acc_sum_total", data_source="toy") == 1
+    assert server.metric("answer_processes_started_total") == 0
 
     def answers_with_a_process() -> bool:
         # Only computer algebra decides it.  On a busy machine the process that brings it may
         # not be there within the answer's budget; it goes on starting, and the next one has it.
         server.stub.Score(request_of(rb"\boxed{\int_0^6 x dx}"))
-        started = value(metrics, "answer_processes_started_total")
+        started = server.metric("answer_processes_started_total")
         return started is not None and started >= 1
 
     wait_for(answers_with_a_process)
-    total = value(metrics, "batch_seconds_sum", stage="total")
-    answers = value(metrics, "batch_seconds_sum", stage="answers")
+    total = server.metric("batch_seconds_sum", stage="total")
+    answers = server.metric("batch_seconds_sum", stage="answers")
     assert total is not None
     assert answers is not None
     assert 0 < answers < total

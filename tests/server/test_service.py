@@ -27,10 +27,10 @@ from consensuspr.server.service import Abort, Draining, RunningCall
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from tests.server.conftest import RIGHT, request_of
+from tests.servers import Gate, InProcessServer
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serve
-    from tests.servers import InProcessServer
 
 
 WaitFor = Callable[[Callable[[], bool]], None]
@@ -38,10 +38,13 @@ Code = grpc.StatusCode
 MIB = 1 << 20
 
 
-def failure(call: Callable[[], object]) -> Any:
-    """Return the failure of a call that must fail."""
+def failure(
+    code: grpc.StatusCode, method: Callable[..., object], *request: object, **how: float
+) -> Any:
+    """Return the failure of a call that must fail with a code."""
     with pytest.raises(grpc.RpcError) as caught:
-        call()
+        method(*request, **how)
+    assert caught.value.code() is code
     return caught.value
 
 
@@ -51,29 +54,15 @@ def raw_call(server: InProcessServer, method: str) -> Any:
     )
 
 
-def request_count(server: InProcessServer, method: str, code: str) -> float | None:
-    labels = {"method": method, "code": code}
-    return server.metrics.registry.get_sample_value("consensuspr_requests_total", labels)
+def request_count(server: InProcessServer, method: str, code: str) -> float:
+    return server.metric("requests_total", method=method, code=code) or 0
 
 
 def queued(server: InProcessServer, what: str = "requests") -> float:
     """Return how many requests, or bytes of them, are unfinished."""
-    value = server.metrics.registry.get_sample_value(f"consensuspr_queue_{what}")
+    value = server.metric(f"queue_{what}")
     assert value is not None
     return value
-
-
-class Gate:
-    """Holds every piece of work up until it is opened."""
-
-    def __init__(self, server: InProcessServer) -> None:
-        self.entered = threading.Semaphore(0)
-        self.open = threading.Event()
-        server.scorer.hook = self._wait
-
-    def _wait(self, rollouts: Sequence[Rollout]) -> None:
-        self.entered.release()
-        assert self.open.wait(20)
 
 
 def test_ok_score(serve: Serve) -> None:
@@ -144,8 +133,8 @@ def test_a_request_that_is_wrong_as_a_whole(
     details: str,
 ) -> None:
     server = serve(**settings)
-    error = failure(lambda: server.stub.Score(request_of(*[RIGHT] * count, **fields)))
-    assert (error.code(), error.details()) == (code, details)
+    error = failure(code, server.stub.Score, request_of(*[RIGHT] * count, **fields))
+    assert error.details() == details
 
 
 @pytest.mark.parametrize(
@@ -165,13 +154,12 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
     serve: Serve, fields: dict[str, Any], sentence: str
 ) -> None:
     server = serve(names=["a", "b"])
-    error = failure(lambda: server.stub.Score(request_of(RIGHT, **fields)))
-    assert error.code() is Code.INVALID_ARGUMENT
+    error = failure(Code.INVALID_ARGUMENT, server.stub.Score, request_of(RIGHT, **fields))
     assert re.search(sentence, error.details())
     assert "\n" not in error.details()
     rollout = pb.Rollout(problem_id="ducks", response=RIGHT)
     explain = pb.ExplainRequest(rollout=rollout, **fields)
-    assert failure(lambda: server.stub.Explain(explain)).code() is Code.INVALID_ARGUMENT
+    failure(Code.INVALID_ARGUMENT, server.stub.Explain, explain)
 
 
 def test_as_many_rollouts_as_a_request_may_hold(serve: Serve) -> None:
@@ -179,8 +167,7 @@ def test_as_many_rollouts_as_a_request_may_hold(serve: Serve) -> None:
 
 
 def test_invalid_argument_for_explaining_nothing(serve: Serve) -> None:
-    error = failure(lambda: serve().stub.Explain(pb.ExplainRequest()))
-    assert error.code() is Code.INVALID_ARGUMENT
+    error = failure(Code.INVALID_ARGUMENT, serve().stub.Explain, pb.ExplainRequest())
     assert error.details() == "rollout is required, got none"
 
 
@@ -190,8 +177,7 @@ def test_invalid_argument_for_bytes_that_are_no_request(
     serve: Serve, method: str, junk: bytes
 ) -> None:
     server = serve()
-    error = failure(lambda: raw_call(server, method)(junk))
-    assert error.code() is Code.INVALID_ARGUMENT
+    error = failure(Code.INVALID_ARGUMENT, raw_call(server, method), junk)
     assert error.details() == (
         f"the {len(junk)} bytes of the request are no consensuspr.v1.{method}Request"
     )
@@ -199,14 +185,12 @@ def test_invalid_argument_for_bytes_that_are_no_request(
 
 
 def test_unimplemented_for_a_method_that_there_is_not(serve: Serve) -> None:
-    error = failure(lambda: raw_call(serve(), "Judge")(b""))
-    assert error.code() is Code.UNIMPLEMENTED
+    failure(Code.UNIMPLEMENTED, raw_call(serve(), "Judge"), b"")
 
 
 def test_resource_exhausted_without_a_hint_for_a_message_above_the_limit(serve: Serve) -> None:
     server = serve(max_message_bytes=2 * MIB, max_response_bytes=MIB)
-    error = failure(lambda: server.stub.Score(request_of(b"x" * (2 * MIB))))
-    assert error.code() is Code.RESOURCE_EXHAUSTED
+    error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(b"x" * (2 * MIB)))
     assert "retry-after-ms" not in dict(error.trailing_metadata())
     [score] = server.stub.Score(request_of(b"x" * (2 * MIB - 200))).scores
     assert score.status == pb.STATUS_OVERSIZE, "the limit on a message is not that on a response"
@@ -235,8 +219,7 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(
     large = request_of(b"x" * 900_000)
     admitted = [server.stub.Score.future(large) for _ in range(2)]
     wait_for(lambda: queued(server, "bytes") > 1_800_000)
-    error = failure(lambda: server.stub.Score(large))
-    assert error.code() is Code.RESOURCE_EXHAUSTED
+    error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, large)
     assert f"exceed the limit of {2 * MIB} bytes of this worker" in error.details()
     hint_ms = int(dict(error.trailing_metadata())["retry-after-ms"])
     assert 20 <= hint_ms <= 5000
@@ -312,8 +295,7 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
     server = serve(**FLOODED)
     gate, let_in = flood(server, wait_for)
     for _ in range(5):
-        error = failure(lambda: server.stub.Score(request_of(LARGE), timeout=20))
-        assert error.code() is Code.RESOURCE_EXHAUSTED
+        error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=20)
         assert f"{FLOOD_REQUESTS} requests of" in error.details()
         assert "no more of its requests are let in until fewer do" in error.details()
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
@@ -333,15 +315,13 @@ def test_others_are_served_while_a_flood_is_refused(serve: Serve, wait_for: Wait
     def refused() -> None:
         # Also the second time, when the body is not received any more.
         for _ in range(2):
-            error = failure(lambda: server.stub.Score(request_of(LARGE), timeout=20))
-            assert error.code() is Code.RESOURCE_EXHAUSTED
+            failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=20)
 
     refused()
     method = f"/{SERVICE_NAME}/Score"
     with grpc.insecure_channel(server.address) as channel:
         empty = channel.stream_unary(method, request_serializer=None, response_deserializer=None)
-        error = failure(lambda: empty(iter(()), timeout=20))
-    assert error.code() is Code.INVALID_ARGUMENT
+        error = failure(Code.INVALID_ARGUMENT, empty, iter(()), timeout=20)
     assert error.details() == "the call brought no request"
     with RewardClient(server.address, timeout_s=60) as other, ThreadPoolExecutor(1) as threads:
         call = threads.submit(other.score, [Rollout("ducks", RIGHT)])
@@ -365,7 +345,7 @@ def test_a_client_of_an_overloaded_server_gets_all_its_scores(
     client = RewardClient(server.address, timeout_s=60, max_in_flight=len(rollouts))
     with client, ThreadPoolExecutor(1) as threads:
         call = threads.submit(client.score, rollouts)
-        wait_for(lambda: (request_count(server, "Score", "RESOURCE_EXHAUSTED") or 0) >= 3)
+        wait_for(lambda: request_count(server, "Score", "RESOURCE_EXHAUSTED") >= 3)
         gate.open.set()
         scores = call.result(60)
     assert [score.reward for score in scores] == [float(at % 3 > 0) for at in range(len(texts))]
@@ -376,8 +356,7 @@ def test_deadline_exceeded_before_work_begins(serve: Serve, wait_for: WaitFor) -
     gate = Gate(server)
     first = server.stub.Score.future(request_of(RIGHT))
     assert gate.entered.acquire(timeout=10)
-    error = failure(lambda: server.stub.Score(request_of(b"late"), timeout=0.2))
-    assert error.code() is Code.DEADLINE_EXCEEDED
+    failure(Code.DEADLINE_EXCEEDED, server.stub.Score, request_of(b"late"), timeout=0.2)
     wait_for(lambda: queued(server) == 1)
     gate.open.set()
     assert first.result().scores[0].status == pb.STATUS_OK
@@ -388,8 +367,7 @@ def test_deadline_exceeded_between_pieces_stops_the_work(serve: Serve, wait_for:
     server = serve()
     server.scorer.hook = lambda rollouts: time.sleep(0.15)
     request = request_of(*[b"x" * 600_000] * 20)  # twenty pieces
-    error = failure(lambda: server.stub.Score(request, timeout=0.4))
-    assert error.code() is Code.DEADLINE_EXCEEDED
+    failure(Code.DEADLINE_EXCEEDED, server.stub.Score, request, timeout=0.4)
     wait_for(lambda: queued(server) == 0)
     assert 1 <= len(server.scorer.pieces) <= 4
 
@@ -421,8 +399,7 @@ def test_internal_has_an_id_and_no_traceback(
 
     server.scorer.hook = fail
     with caplog.at_level(logging.ERROR, logger="consensuspr.server"):
-        error = failure(lambda: server.stub.Score(request_of(RIGHT)))
-    assert error.code() is Code.INTERNAL
+        error = failure(Code.INTERNAL, server.stub.Score, request_of(RIGHT))
     found = re.fullmatch(
         r"the server failed on a defect of its own; its log has incident ([0-9a-f]{12})",
         error.details(),
@@ -441,7 +418,7 @@ def test_health_of_the_server_and_of_the_service(serve: Serve) -> None:
     for name in ("", SERVICE_NAME):
         assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == serving
     unknown = health_pb2.HealthCheckRequest(service="another.Service")
-    assert failure(lambda: health.Check(unknown)).code() is Code.NOT_FOUND
+    failure(Code.NOT_FOUND, health.Check, unknown)
 
 
 def test_reflection_describes_the_service(serve: Serve) -> None:
@@ -465,12 +442,11 @@ def test_draining_refuses_new_requests_and_finishes_admitted_ones(
     for name in ("", SERVICE_NAME):
         check = health_pb2.HealthCheckRequest(service=name)
         wait_for(lambda check=check: health.Check(check).status == not_serving)  # type: ignore[misc]
-    for call in (
-        lambda: server.stub.Score(request_of(RIGHT)),
-        lambda: server.stub.ServerInfo(pb.ServerInfoRequest()),
+    for method, request in (
+        (server.stub.Score, request_of(RIGHT)),
+        (server.stub.ServerInfo, pb.ServerInfoRequest()),
     ):
-        error = failure(call)
-        assert error.code() is Code.UNAVAILABLE
+        error = failure(Code.UNAVAILABLE, method, request)
         assert error.details() == "the server is shutting down"
     gate.open.set()
     assert [call.result().scores[0].reward for call in admitted] == [1.0] * 3
@@ -521,20 +497,13 @@ def test_every_code_that_is_sent_is_documented(repository: Path) -> None:
     assert documented == sent | {"UNIMPLEMENTED"}
 
 
-def test_work_goes_on_while_somebody_waits() -> None:
+def test_work_goes_on_until_the_deadline_and_while_somebody_waits() -> None:
     RunningCall().check()
-    RunningCall(time.monotonic() + 60).check()
-
-
-def test_work_stops_at_the_deadline() -> None:
-    with pytest.raises(Abort) as caught:
-        RunningCall(time.monotonic()).check()
-    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
-
-
-def test_work_stops_when_the_caller_leaves() -> None:
     call = RunningCall(time.monotonic() + 60)
+    call.check()
     call.abandon()
-    with pytest.raises(Abort) as caught:
-        call.check()
-    assert caught.value.code is grpc.StatusCode.CANCELLED
+    late = RunningCall(time.monotonic())
+    for stopped, code in ((call, Code.CANCELLED), (late, Code.DEADLINE_EXCEEDED)):
+        with pytest.raises(Abort) as caught:
+            stopped.check()
+        assert caught.value.code is code
