@@ -163,7 +163,7 @@ def test_a_missing_package_is_told_before_anything_is_scored(
     def score(*_: object, **__: object) -> NoReturn:
         raise AssertionError("scored before the package was missed")
 
-    write_jsonl(folder / "r2.jsonl", [ROLLOUT])
+    write_rows(folder / "r2.jsonl", [ROLLOUT])
     monkeypatch.setattr("consensusbench.evaluation.scored.connect", score)
     monkeypatch.setattr("consensusbench.evaluation.agreement.compare_nodes", score)
     for name in (package, *(name for name in sys.modules if name.startswith(f"{package}."))):
