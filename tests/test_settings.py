@@ -88,6 +88,12 @@ def test_each_source_reaches_a_group(tmp_path: Path) -> None:
     assert (house.rooms, house.doors) == (5, [Path("a"), Path("/b")])
 
 
+def test_an_empty_text_says_that_a_setting_without_a_default_is_not_set(tmp_path: Path) -> None:
+    assert load("[paint]\nsheet = ''\n", tmp_path) == House()
+    empty = {"environment": {"HOUSE_PAINT_SHEET": ""}}
+    assert load("[paint]\nsheet = 'p.png'\n", tmp_path, **empty) == House()
+
+
 @pytest.mark.parametrize(
     ("text", "sources", "sentence"),
     [

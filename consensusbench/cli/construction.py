@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, TypeVar
@@ -39,7 +39,7 @@ from consensuspr.cli.options import Json, OnErrorChoice, with_settings
 from consensuspr.console import ColorMode, count_progress, make_console, one_line
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
-from consensuspr.settings import Settings
+from consensuspr.settings import Settings, all_settings
 
 PREFIX = "CONSENSUSBENCH_BUILD"
 
@@ -147,17 +147,28 @@ class BuildSettings(Settings):
     def open_extractor(self, output: Path, stack: ExitStack) -> Extractor | AsyncExtraction:
         """Return stage 2; a model's replies are kept beside the output, and closed by the stack."""
         if self.extractor is ExtractorChoice.RULES:
-            _refuse_changes("llm", (self.model, AskedModel()), (self.llm, LlmSettings()))
+            self._refuse_changes("llm", "model", "llm")
             budget = {"--max-cost": self.max_cost, "--max-requests": self.max_requests}
             for option, value in budget.items():
                 if value is not None:
                     raise InputError(f"{option} is for --extractor llm")
             return RulesExtractor(self._supported(self.rules))
-        _refuse_changes("rules", (self.rules, RulesSettings()))
+        self._refuse_changes("rules", "rules")
         return self._by_model(output, stack)
 
     def _supported(self, group: _GroupT) -> _GroupT:
         return group if self.min_support is None else replace(group, min_support=self.min_support)
+
+    def _refuse_changes(self, extractor: str, *groups: str) -> None:
+        """Refuse settings of the extractor that is not asked for: they would do nothing."""
+        known = all_settings(BuildSettings)
+        options: dict[str, str] = {}  # of settings of one name, the first is the option
+        for name, setting in known.items():
+            group, _, leaf = name.rpartition(".")
+            is_option = options.setdefault(leaf, name) == name
+            if group in groups and getattr(getattr(self, group), leaf) != setting.default:
+                shown = "--" + leaf.replace("_", "-") if is_option else name
+                raise InputError(f"{shown} is for --extractor {extractor}")
 
     def _by_model(self, output: Path, stack: ExitStack) -> AsyncExtraction:
         asked, settings = self.model, self._supported(self.llm)
@@ -186,15 +197,6 @@ class BuildSettings(Settings):
                 yield extractor
 
         return AsyncExtraction(opened, asked.concurrency, extractor.provenance())
-
-
-def _refuse_changes(extractor: str, *groups: tuple[Any, Any]) -> None:
-    """Refuse settings of the extractor that is not asked for: they would do nothing."""
-    for settings, defaults in groups:
-        for field in fields(settings):
-            if getattr(settings, field.name) != getattr(defaults, field.name):
-                option = field.name.replace("_", "-")
-                raise InputError(f"--{option} is for --extractor {extractor}")
 
 
 def _close(journal: Journal) -> None:

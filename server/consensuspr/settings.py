@@ -14,7 +14,8 @@ those that nearly spell a setting are refused.
 A field may be a frozen dataclass or another model: its fields are settings too, in a TOML table
 of its name, in the environment with the name in front (``CONSENSUSBENCH_BUILD_REFINE_MIN_NODES``).
 A dataclass describes them where it does so anyway, under ``Attributes:`` of its docstring.
-Deeper nesting is not supported.  In the environment, commas separate the items of a list.
+Deeper nesting is not supported.  In the environment, commas separate the items of a list.  Of a
+setting that has no default, ``""`` in a file or the environment says that it is not set.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -34,6 +35,7 @@ from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Literal,
     NamedTuple,
     TypeVar,
@@ -94,13 +96,17 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
+    # What the words of the environment or of a repeated option mean, by setting, where the words
+    # themselves will not do.
+    read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {}
+
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One value and where it was given, as an error message calls it."""
+    """One value, None for "not set", and where it was given, as an error message calls it."""
 
     value: Any
     source: str
@@ -176,9 +182,11 @@ def load_settings(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
-    read_text: Mapping[str, Callable[[str], object]] | None = None,
 ) -> SettingsT:
     """Merge the sources of settings, the later one winning, and check the result.
+
+    Validators of the model get as context which settings the file says as they are anyway: it
+    may be a whole template, of which nothing but the changes is anybody's wish.
 
     Args:
         model: what can be set.
@@ -187,32 +195,34 @@ def load_settings(
         environment: variables by name; those of other programs are not looked at.
         overrides: values by setting (``"refine.min_nodes"``), as the command line gave them;
             None is "not given".
-        read_text: how the text of an environment variable is read, by setting, where the text
-            itself will not do.
 
     Raises:
         InputError: a setting is unknown, has a wrong type or value, or the file cannot be
             read; names the setting and where it was given.
     """
     known = all_settings(model)
-    values: dict[str, _Value] = {}
-    if file is not None:
-        values |= _from_file(file, known)
-    values |= _from_environment(environment or {}, known, prefix, read_text or {})
+    in_file = _from_file(file, known) if file is not None else {}
+    later = _from_environment(environment or {}, known, prefix, model)
     for name, value in (overrides or {}).items():
         if value is not None:
             _check_known(name, known, "the command line")
             option = name.rpartition(".")[2].replace("_", "-")
-            values[name] = _Value(value, f"--{option}")
+            if name in model.read_words and isinstance(value, list):
+                value = model.read_words[name](value)
+            later[name] = _Value(value, f"--{option}")
+    values = in_file | later
+    restated = {name for name, given in in_file.items() if given.value == known[name].default}
     tree: dict[str, Any] = {}
     for name, given in values.items():
+        if given.value is None:
+            continue
         group, dot, leaf = name.partition(".")
         if dot:
             tree.setdefault(group, {})[leaf] = given.value
         else:
             tree[group] = given.value
     try:
-        return model(**tree)
+        return model.model_validate(tree, context=restated - later.keys())
     except ValidationError as error:
         raise InputError(_one_sentence(error, values)) from None
 
@@ -235,10 +245,16 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, _Value]:
     values = {}
     for name, value in flat.items():
         _check_known(name, known, str(path))
-        values[name] = _Value(
-            _relative_to(path.parent, value, known[name].field.annotation), f"in {path}"
-        )
+        if _means_not_set(value, known[name]):
+            value = None
+        annotation = known[name].field.annotation
+        values[name] = _Value(_relative_to(path.parent, value, annotation), f"in {path}")
     return values
+
+
+def _means_not_set(value: object, setting: Setting) -> bool:
+    """Return whether a value is what a template says of a setting without a default."""
+    return value == "" and setting.default is None
 
 
 def _relative_to(directory: Path, value: Any, annotation: Any) -> Any:
@@ -258,7 +274,7 @@ def _from_environment(
     environment: Mapping[str, str],
     known: Mapping[str, Setting],
     prefix: str,
-    read_text: Mapping[str, Callable[[str], object]],
+    model: type[Settings],
 ) -> dict[str, _Value]:
     settings = {environment_name(prefix, name): name for name in known}
     values = {}
@@ -275,8 +291,10 @@ def _from_environment(
                 )
             continue
         value: object = text
-        if name in read_text:
-            value = read_text[name](text)
+        if _means_not_set(text, known[name]):
+            value = None
+        elif name in model.read_words:
+            value = model.read_words[name](text.split(","))
         elif get_origin(known[name].field.annotation) in (list, tuple):
             value = [item.strip() for item in text.split(",")]
         values[name] = _Value(value, f"environment variable {variable}")
@@ -345,9 +363,9 @@ def settings_template(model: type[Settings], *, prefix: str) -> str:
 
 
 def _toml(setting: Setting) -> str:
-    """Return a default as TOML; where nothing is set, a value's place and what kind there could be.
+    """Return a default as TOML; where nothing is set, ``""`` and what kind there could be.
 
-    Either is TOML once the # in front is taken away.
+    Either says nothing new once the # in front is taken away.
     """
     value = setting.default
     if value is None:

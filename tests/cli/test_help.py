@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -9,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
+from consensuspr.settings import load_settings
 
 APPS = {"consensuspr": consensuspr.cli.app, "consensusbench": consensusbench.cli.app}
 MAIN = {"consensuspr": consensuspr.cli.main, "consensusbench": consensusbench.cli.main}
@@ -100,6 +102,55 @@ def test_settings_are_listed_with_the_meaning_of_each(
     assert [block for block in blocks if not block.startswith(("# ", "["))] == []
     settings = [block.splitlines() for block in blocks if not block.startswith("[")]
     assert [lines for lines in settings if len(lines) < 2] == []
+
+
+# What a command cannot do without, and its file need not say.
+NEEDED: dict[str, dict[str, object]] = {
+    "serve": {"datasets": {"default": "d.jsonl"}},
+    "launch": {
+        "algorithm": "grpo", "model": "4b", "reward": "linear", "train_files": ["t.parquet"],
+        "val_files": ["v.parquet"],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "command"), WITH_SETTINGS)
+def test_a_template_says_nothing_new_with_every_line_uncommented(
+    program: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert MAIN[program]([command, "--list-settings"]) == 0
+    template = capsys.readouterr().out
+    config = tmp_path / "settings.toml"
+    config.write_text(re.sub(r"^# (?=\w+ = )", "", template, flags=re.MULTILINE))
+    callback = GROUPS[program].commands[command].callback
+    model = get_type_hints(inspect.unwrap(callback), include_extras=True)["settings"]
+    loaded, default = (
+        load_settings(model, prefix="X", file=file, overrides=NEEDED.get(command))
+        for file in (config, None)
+    )
+    home = {name: tmp_path / path for name, path in default if isinstance(path, Path)}
+    assert loaded == default.model_copy(update=home)
+
+
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_a_flag_means_one_thing(program: str, command: str) -> None:
+    parameters = GROUPS[program].commands[command].params
+    flags = [flag for one in parameters for flag in (*one.opts, *one.secondary_opts)]
+    assert sorted(flags) == sorted(set(flags))
+
+
+@pytest.mark.parametrize(("program", "command"), WITH_SETTINGS)
+def test_every_flag_of_a_setting_can_be_taken_back(
+    help_of: Help, program: str, command: str
+) -> None:
+    parameters = GROUPS[program].commands[command].params
+    # A setting's option is None where it is not given; flags of the command itself are False.
+    flags = [one for one in parameters if getattr(one, "is_flag", False) and one.default is None]
+    for one in flags:
+        name = one.opts[0].removeprefix("--").removeprefix("no-")
+        assert {*one.opts, *one.secondary_opts} == {f"--{name}", f"--no-{name}"}
+    shown = help_of(program, command)
+    assert [one for one in flags if f" {one.secondary_opts[0]} " in shown] == []
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,20 @@ def test_the_table_groups_by_data_source_and_counts_every_status(
     assert "6/6 rollouts" in done.err
 
 
+def test_flags_of_the_environment_are_taken_back_on_the_command_line(
+    run: Run, rows: Rows, problems: Path, rollouts: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CONSENSUSPR_SCORE_SPANS", "true")
+    monkeypatch.setenv("CONSENSUSPR_SCORE_NO_PROGRESS", "true")
+    output = tmp_path / "scored.jsonl"
+    command = ("score", rollouts, "--dataset", problems, "--output", output)
+    assert "rollouts" not in run(*command).err
+    assert "spans" in rows.read(output)[0]
+    assert "6/6 rollouts" in run(*command, "--no-spans", "--progress").err
+    assert "spans" not in rows.read(output)[0]
+
+
 @pytest.mark.parametrize("form", ["set.index", "set.jsonl.gz", "set.parquet"])
 @pytest.mark.parametrize("there", [False, True])
 def test_sources_are_the_problems_in_every_form_of_a_dataset(

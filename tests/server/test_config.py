@@ -46,7 +46,12 @@ def test_absolute_paths_in_a_file_stay_as_they_are(toml: Any) -> None:
 
 
 def test_datasets_of_the_environment() -> None:
-    config = load_config(environment={"CONSENSUSPR_DATASETS": "a=/x.jsonl,b=/y=z.parquet"})
+    config = load_config(
+        environment={
+            "CONSENSUSPR_HTTP_ADDRESS": "",
+            "CONSENSUSPR_DATASETS": "a=/x.jsonl,b=/y=z.parquet",
+        }
+    )
     assert config.datasets == {"a": Path("/x.jsonl"), "b": Path("/y=z.parquet")}
 
 
@@ -88,7 +93,7 @@ def test_datasets_that_cannot_be_told_apart(arguments: list[str], sentence: str)
         ("workers = 'many'", r"workers \(in .*\): must be a whole number, got 'many'"),
         ("datasets = 'a.jsonl'", r"datasets \(in .*\): must be a table of names and values, got"),
         ("address = 'here'", r"address \(in .*\): address must be HOST:PORT, got 'here'"),
-        ("metrics_address = ''", r"metrics_address \(in .*\): address must be HOST:PORT, got ''"),
+        ("metrics_address = ':'", r"metrics_address \(in .*\): address must be HOST:PORT, got ':'"),
         ("log_format = 'xml'", r"log_format \(in .*\): .*'text' or 'json', got 'xml'"),
         ("grace_s = nan", r"grace_s \(in .*\): .*, got nan"),
         ("answer_memory_bytes = '1MiB'", r"answer_memory_bytes .*: must be at least 134217728"),

@@ -97,7 +97,17 @@ class _WholeWords:
         return parameters
 
 
-class _Command(_WholeWords, TyperCommand): ...
+class _Command(_WholeWords, TyperCommand):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help without the opposites of flags: a column of all rows, for a few."""
+        opposites = [(option, option.secondary_opts) for option in self.get_params(ctx)]
+        for option, _ in opposites:
+            option.secondary_opts = []
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for option, names in opposites:
+                option.secondary_opts = names
 
 
 class _Group(_WholeWords, TyperGroup): ...

@@ -18,8 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import typer
-from pydantic import BeforeValidator, Field
-from pydantic.fields import FieldInfo
+from pydantic import BeforeValidator, ByteSize, Field
 
 from consensuspr.console import ColorMode
 from consensuspr.errors import InputError
@@ -59,40 +58,10 @@ OnErrorOption: TypeAlias = Annotated[
     OnErrorChoice,
     typer.Option(help="At a bad row: stop before anything is written, or skip and count it."),
 ]
-ConfigFile: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        show_default=False,
-        help="Settings as TOML; --list-settings prints all of them.",
-    ),
-]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Color: TypeAlias = Annotated[
     ColorMode, typer.Option(help="When to colour; auto: on a terminal only.")
 ]
-
-
-def list_settings(model: Callable[[], type[Settings]], prefix: str) -> Any:
-    """Return the option ``--list-settings`` of a command that reads ``--config``.
-
-    Args:
-        model: gives what can be set; called when the option is used, not before.
-        prefix: of the command's environment variables.
-    """
-
-    def show(wanted: bool) -> None:
-        if wanted:
-            typer.echo(settings_template(model(), prefix=prefix), nl=False)
-            raise typer.Exit
-
-    return typer.Option(
-        "--list-settings",
-        is_eager=True,
-        callback=show,
-        help="Print every setting as a TOML file to start from, and exit.",
-    )
 
 
 class HowToScore(Settings):
@@ -148,6 +117,17 @@ REWARD_OPTIONS: Mapping[str, str | None] = {
     "switch_epoch": None,
 }
 
+_ConfigFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        show_default=False,
+        help="Settings as TOML; --list-settings prints all of them. A flag set there is taken back "
+        "by --no-FLAG.",
+    ),
+]
+
 ResultT = TypeVar("ResultT")
 
 
@@ -178,8 +158,13 @@ def with_settings(
     options: dict[str, str] = {}
     for name in (*shown, *known):
         is_used = name not in unused and name.partition(".")[0] not in unused
-        if is_used and _option_type(known[name].field) is not None:
+        if is_used and _option_type(known[name], model) is not None:
             options.setdefault(name.rpartition(".")[2], name)
+
+    def print_template(wanted: bool) -> None:
+        if wanted:
+            typer.echo(settings_template(model, prefix=prefix), nl=False)
+            raise typer.Exit
 
     def decorate(command: Callable[..., ResultT]) -> Callable[..., ResultT]:
         @functools.wraps(command)
@@ -205,11 +190,20 @@ def with_settings(
         for option, name in options.items():
             if option in annotations:
                 raise TypeError(f"{command.__name__}: two options --{option}")
+            kind = _option_type(known[name], model)
             annotations[option] = _option(
-                option, known[name], shown.get(name), hidden=name not in shown
+                option, known[name], kind, shown.get(name), hidden=name not in shown
             )
-        annotations["config"] = ConfigFile
-        annotations["list_settings"] = Annotated[bool, list_settings(lambda: model, prefix)]
+        annotations["config"] = _ConfigFile
+        annotations["list_settings"] = Annotated[
+            bool,
+            typer.Option(
+                "--list-settings",
+                is_eager=True,
+                callback=print_template,
+                help="Print every setting as a TOML file to start from, and exit.",
+            ),
+        ]
         defaults["list_settings"] = False
         run.__annotations__ = annotations
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -228,11 +222,14 @@ def with_settings(
     return decorate
 
 
-def _option(name: str, setting: Setting, metavar: str | None, *, hidden: bool) -> Any:
-    """Return the annotation of a setting's option; None is "not given"."""
-    kind, default = _option_type(setting.field), setting.default
+def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidden: bool) -> Any:
+    """Return the annotation of a setting's option of a type; None is "not given"."""
+    # A default that is made may depend on the machine; its description says how.
+    default = None if setting.field.default_factory else setting.default
     flag = "--" + name.replace("_", "-")
-    flags = [f"{flag}/--no-{flag[2:]}" if kind is bool and default is True else flag]
+    # What a file or the environment says can be taken back, whichever way a flag is named.
+    opposite = flag.replace("--no-", "--", 1) if flag.startswith("--no-") else f"--no-{flag[2:]}"
+    flags = [f"{flag}/{opposite}" if kind is bool else flag]
     if get_origin(kind) is list and flag.endswith("s"):
         flags.append(flag.removesuffix("s"))  # given one at a time
     if isinstance(default, tuple | list):
@@ -249,11 +246,13 @@ def _option(name: str, setting: Setting, metavar: str | None, *, hidden: bool) -
     return Annotated[kind | None, described]
 
 
-def _option_type(field: FieldInfo) -> Any:
+def _option_type(setting: Setting, model: type[Settings]) -> Any:
     """Return the type of a setting as typer reads it; None where no option can give it."""
-    if any(isinstance(one, BeforeValidator) for one in field.metadata):
+    if setting.name in model.read_words:
+        return list[str]
+    if any(isinstance(one, BeforeValidator) for one in setting.field.metadata):
         return str  # which the validator reads
-    return _plain_type(field.annotation)
+    return _plain_type(setting.field.annotation)
 
 
 def _plain_type(annotation: Any) -> Any:
@@ -266,7 +265,7 @@ def _plain_type(annotation: Any) -> Any:
     if origin in (list, tuple):
         kind = _plain_type(parts[0])
         return None if kind is None else list[kind]  # type: ignore[valid-type]
-    if origin is Literal:
+    if origin is Literal or annotation is ByteSize:
         return str
     if annotation in (str, int, float, bool, Path):
         return annotation

@@ -6,7 +6,7 @@ import os
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from consensuspr.settings import Settings
 
@@ -142,9 +142,10 @@ class LoadSettings(Settings):
     seed: int = Field(0, description="Of made-up texts, arrivals and the replies compared.")
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_together(self, info: ValidationInfo) -> Self:
         """Refuse what another setting makes meaningless, wherever it was given."""
         given = {name for name in self.model_fields_set if getattr(self, name) is not None}
+        given -= info.context or set()
         search, opened = self.find_saturation, self.rate is not None
         moving = self.load is not LoadShape.CONSTANT
         apart: tuple[tuple[bool, str, tuple[str, ...]], ...] = (

@@ -11,10 +11,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     ByteSize,
@@ -79,89 +79,120 @@ def _default_workers() -> int:
     return min(4, os.cpu_count() or 1)
 
 
+def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
+    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``.
+
+    Raises:
+        InputError: two datasets have one name, or a name or path is empty.
+    """
+    datasets: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or "/" in name:
+            name, path = DEFAULT_DATASET, argument
+        if not (name and path):
+            raise InputError(f"dataset must be PATH or NAME=PATH, got {argument!r}")
+        if name in datasets:
+            raise InputError(
+                f"two datasets are called {name!r} ({datasets[name]} and {path});"
+                " name them with NAME=PATH"
+            )
+        datasets[name] = Path(path)
+    return datasets
+
+
 class ServerConfig(Settings):
     """Settings of one server; sizes are numbers of bytes or texts like ``64MiB``."""
 
+    read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {
+        "datasets": parse_datasets
+    }
+
     datasets: dict[str, Path] = Field(
-        default_factory=dict, description="name and path of each dataset; a request may name one"
+        default_factory=dict,
+        description="Datasets to serve; of several, each has a name, which a request may give.",
     )
     address: str = Field(
-        "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one"
+        "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one."
     )
     metrics_address: str | None = Field(
-        None, description="HOST:PORT of the Prometheus endpoint; off where not set"
+        None, description="HOST:PORT of the Prometheus endpoint; off where not set."
     )
     http_address: str | None = Field(
-        None, description="HOST:PORT of the HTTP endpoint; off where not set"
+        None,
+        description="HOST:PORT of the HTTP endpoint, for OpenRLHF's and slime's remote-reward"
+        " requests; off where not set.",
     )
     http_max_body_bytes: Bytes = Field(
-        ByteSize(256 * MIB), description="one HTTP request; larger is code 413"
+        ByteSize(256 * MIB), description="One HTTP request; larger is code 413."
     )
-    http_max_items: Count = Field(65536, description="rollouts in one HTTP request; more is 400")
+    http_max_items: Count = Field(65536, description="Rollouts in one HTTP request; more is 400.")
     workers: Count = Field(
         default_factory=_default_workers,
-        description="worker processes that share the port (default: one a core, at most 4)",
+        description="Worker processes, which share the port; where not set, one a core, at most 4.",
     )
     threads: int = Field(
-        0, ge=0, description="threads of one batch's matching; 0: cores divided by workers"
+        0, ge=0, description="Threads of one batch's matching; 0: cores divided by workers."
     )
     max_concurrent_requests: Count = Field(
-        16, description="requests in work at a time in a worker; more wait in its queue"
+        16, description="Requests in work at a time in a worker; more wait in its queue."
     )
     queue_limit_bytes: Bytes = Field(
         ByteSize(256 * MIB),
-        description="admitted, unfinished requests of a worker; more is RESOURCE_EXHAUSTED",
+        description="Admitted, unfinished requests of a worker; more is RESOURCE_EXHAUSTED.",
     )
     queue_burst_s: Seconds = Field(
         0.25,
-        description="flooded by one connection for longer, a worker refuses: RESOURCE_EXHAUSTED",
+        description="Flooded by one connection for longer, a worker refuses: RESOURCE_EXHAUSTED.",
     )
     max_message_bytes: Bytes = Field(
-        ByteSize(64 * MIB), description="one request; larger is RESOURCE_EXHAUSTED"
+        ByteSize(64 * MIB), description="One request; larger is RESOURCE_EXHAUSTED."
     )
     max_rollouts: Count = Field(
-        4096, description="rollouts in one request; more is INVALID_ARGUMENT"
+        4096, description="Rollouts in one request; more is INVALID_ARGUMENT."
     )
     max_response_bytes: Bytes = Field(
-        ByteSize(16 * MIB), description="one response; a larger one gets status OVERSIZE"
+        ByteSize(16 * MIB), description="One response; a larger one gets status OVERSIZE."
     )
-    max_inline_nodes: Count = Field(64, description="nodes sent with one rollout")
-    max_expressions_per_node: Count = Field(128, description="expressions of one inline node")
-    max_expression_bytes: SmallBytes = Field(ByteSize(4 * KIB), description="one inline expression")
+    max_inline_nodes: Count = Field(64, description="Nodes sent with one rollout.")
+    max_expressions_per_node: Count = Field(128, description="Expressions of one inline node.")
+    max_expression_bytes: SmallBytes = Field(
+        ByteSize(4 * KIB), description="One inline expression."
+    )
     max_inline_bytes: SmallBytes = Field(
-        ByteSize(16 * KIB), description="all inline expressions of one rollout together"
+        ByteSize(16 * KIB), description="All inline expressions of one rollout together."
     )
     matcher_cache_bytes: Bytes = Field(
-        ByteSize(256 * MIB), description="compiled matchers kept in a worker, all datasets"
+        ByteSize(256 * MIB), description="Compiled matchers kept in a worker, all datasets."
     )
     derive: Literal["missing", "stored", "off"] = Field(
         "missing",
-        description="equal forms: made for nodes that store none, as stored only, or not used",
+        description="Equal forms: made for nodes that store none, as stored only, or not used.",
     )
     answer_workers: Count = Field(
-        1, description="processes of a worker that compare what needs computer algebra"
+        1, description="Processes of a worker that compare what needs computer algebra."
     )
     answer_budget_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        2.0, description="seconds for one answer; spent: status ANSWER_UNDECIDED"
+        2.0, description="Seconds for one answer; spent: status ANSWER_UNDECIDED."
     )
     answer_memory_bytes: Annotated[ByteSize, Field(ge=128 * MIB)] = Field(
-        ByteSize(GIB), description="address space of one answer process"
+        ByteSize(GIB), description="Address space of one answer process."
     )
-    answer_cache_size: Count = Field(65536, description="verdicts kept in a worker")
+    answer_cache_size: Count = Field(65536, description="Verdicts kept in a worker.")
     drain_delay_s: Seconds = Field(
-        0.0, description="after SIGTERM, go on serving this long while health says NOT_SERVING"
+        0.0, description="After SIGTERM, go on serving this long while health says NOT_SERVING."
     )
     grace_s: Seconds = Field(
-        30.0, description="then, finish admitted requests for at most this long"
+        30.0, description="Then, finish admitted requests for at most this long."
     )
     start_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        120.0, description="a worker that is not ready after this long has failed to start"
+        120.0, description="A worker that is not ready after this long has failed to start."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="lines for people or one JSON object a line, on standard error"
+        "text", description="Log lines on standard error: for people, or a JSON object each."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe level that is logged"
+        "info", description="Least severe level that is logged."
     )
 
     @field_validator("address", "metrics_address", "http_address")
@@ -202,28 +233,6 @@ class ServerConfig(Settings):
         return self.threads or max(1, (os.cpu_count() or 1) // self.workers)
 
 
-def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
-    """Read ``PATH`` or ``NAME=PATH`` each; a bare path gets the name ``default``.
-
-    Raises:
-        InputError: two datasets have one name, or a name or path is empty.
-    """
-    datasets: dict[str, Path] = {}
-    for argument in arguments:
-        name, equals, path = argument.partition("=")
-        if not equals or "/" in name:
-            name, path = DEFAULT_DATASET, argument
-        if not (name and path):
-            raise InputError(f"dataset must be PATH or NAME=PATH, got {argument!r}")
-        if name in datasets:
-            raise InputError(
-                f"two datasets are called {name!r} ({datasets[name]} and {path});"
-                " name them with NAME=PATH"
-            )
-        datasets[name] = Path(path)
-    return datasets
-
-
 def load_config(
     *,
     file: Path | None = None,
@@ -247,7 +256,6 @@ def load_config(
         file=file,
         environment=environment,
         overrides=overrides,
-        read_text={"datasets": lambda text: parse_datasets(text.split(","))},
     )
 
 

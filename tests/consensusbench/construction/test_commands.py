@@ -315,6 +315,9 @@ def test_settings_come_from_a_file_the_environment_and_options(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("[llm]\nmax_nodes = 9\n", "llm.max_nodes is for --extractor llm"),
+        ("[llm]\ntemperature = 0.5\n", "--temperature is for --extractor llm"),
+        ("extractor = 'llm'\n[rules]\nmin_support = 3\n", "rules.min_support is for --extractor r"),
         ("[refine]\nmin_node = 1\n", "unknown setting 'refine.min_node' in {}; did you mean"),
         ("[refine]\nmax_nodes = 'x'\n", "refine.max_nodes (in {}): must be a whole number, got"),
         ("[rules]\nmin_models = 3\nmax_forms = 0\n", "rules: max_forms must be at least 1, got 0"),
