@@ -22,10 +22,11 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
-BASE = {"errors", "version"}
+BASE = {"errors", "lazy", "version"}
 MAY_IMPORT = {
     "v1": set(),
     "errors": set(),
+    "lazy": set(),
     "version": set(),
     "settings": BASE,
     "console": BASE | {"core"},

@@ -18,8 +18,9 @@ Names resolve on first use: a worker process needs few of them.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
     from consensusbench.construction.outputs import BuildReport, OutputPaths
@@ -32,17 +33,6 @@ if TYPE_CHECKING:
     from consensusbench.construction.selection import SelectionSettings
     from consensusbench.construction.types import BuildProgress
 
-_HOME_OF = {
-    "AsyncExtraction": "pipeline",
-    "BuildJob": "pipeline",
-    "BuildProgress": "types",
-    "BuildReport": "outputs",
-    "OutputPaths": "outputs",
-    "SelectionSettings": "selection",
-    "build": "pipeline",
-    "refine_candidates": "pipeline",
-}
-
 __all__ = [
     "AsyncExtraction",
     "BuildJob",
@@ -54,15 +44,12 @@ __all__ = [
     "refine_candidates",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".outputs": "BuildReport OutputPaths",
+        ".pipeline": "AsyncExtraction BuildJob build refine_candidates",
+        ".selection": "SelectionSettings",
+        ".types": "BuildProgress",
+    },
+)

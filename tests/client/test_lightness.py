@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import consensuspr.client
-
 if TYPE_CHECKING:
     from tests.client.conftest import ScriptedServer
 
@@ -46,14 +44,6 @@ def test_scoring_by_a_server_imports_little(scripted: ScriptedServer) -> None:
         f"print([name for name in {(*HEAVY, 'consensuspr.core')!r} if name in sys.modules])"
     )
     assert run(program, scripted.address) == "[]"
-
-
-def test_every_public_name_is_there() -> None:
-    for name in consensuspr.client.__all__:
-        assert getattr(consensuspr.client, name).__name__ == name
-    assert set(consensuspr.client.__all__) <= set(dir(consensuspr.client))
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        consensuspr.client.Nothing  # noqa: B018
 
 
 def test_a_client_that_was_used_says_in_a_fork_that_it_cannot_be(

@@ -14,8 +14,9 @@ neither the matcher nor the answer check, and ``LocalClient`` does not import gR
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
     from consensuspr.client.aio import AsyncRewardClient
@@ -34,20 +35,6 @@ if TYPE_CHECKING:
         Status,
     )
     from consensuspr.wire.server_info import DatasetInfo, ServerInfo
-
-_HOMES = {
-    "consensuspr.client.aio": ("AsyncRewardClient",),
-    "consensuspr.client.interface": ("ScoredBatch",),
-    "consensuspr.client.local": ("LocalClient",),
-    "consensuspr.client.pipeline": ("RetryPolicy",),
-    "consensuspr.client.sync": ("RewardClient",),
-    "consensuspr.scoring.rewards": ("RewardKind", "RewardSpec"),
-    "consensuspr.scoring.types": (
-        "AnswerRule", "Identity", "InlineNode", "OnUndecided", "Rollout", "Score", "Status",
-    ),
-    "consensuspr.wire.server_info": ("DatasetInfo", "ServerInfo"),
-}  # fmt: skip
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AnswerRule",
@@ -68,15 +55,17 @@ __all__ = [
     "Status",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".aio": "AsyncRewardClient",
+        ".interface": "ScoredBatch",
+        ".local": "LocalClient",
+        ".pipeline": "RetryPolicy",
+        ".sync": "RewardClient",
+        "consensuspr.scoring.rewards": "RewardKind RewardSpec",
+        "consensuspr.scoring.types": "AnswerRule Identity InlineNode OnUndecided"
+        " Rollout Score Status",
+        "consensuspr.wire.server_info": "DatasetInfo ServerInfo",
+    },
+)

@@ -6,8 +6,9 @@ matcher nor the answer check.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
     from consensuspr.scoring.answers import (
@@ -60,8 +61,6 @@ _NAMES_OF = {
     "types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
     " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",
 }
-_HOME_OF = {name: home for home, names in _NAMES_OF.items() for name in names.split()}
-
 __all__ = [
     "ANSWER_VERSION",
     "SCORED_TYPES",
@@ -97,15 +96,15 @@ __all__ = [
     "verify_answer",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
+        ".dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
+        ".derive": "derive_dataset",
+        ".rewards": "RewardKind RewardSpec curriculum linear maximum outcome",
+        ".scorer": "Scorer",
+        ".types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
+        " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",
+    },
+)

@@ -7,29 +7,20 @@ Names resolve on first use, because ``compute_score`` needs nothing of verl.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
     from consensuspr.client.verl.function import compute_score
     from consensuspr.client.verl.manager import ConsensusRewardManager
 
-_HOME_OF = {
-    "ConsensusRewardManager": "consensuspr.client.verl.manager",
-    "compute_score": "consensuspr.client.verl.function",
-}
-
 __all__ = ["ConsensusRewardManager", "compute_score"]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".function": "compute_score",
+        ".manager": "ConsensusRewardManager",
+    },
+)

@@ -3,12 +3,15 @@
 Two strings in, a verdict out; nothing here knows problems, nodes or RPC.  Nearly all
 answers are decided in microseconds (:mod:`.compare`); the rest goes to math-verify in worker
 processes that are killed when their budget is spent (:mod:`.sandbox`).  ``docs/answers.md``
-tells the rules, the limits and what was measured.
+tells the rules, the limits and what was measured.  Names resolve on first use: a worker process
+must not load the verifier, the core and numpy.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
     from consensuspr.scoring.answers.verifier import (
@@ -21,11 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWER_VERSION", "AnswerStatus", "AnswerVerifier", "Verdict", "verify_answer"]
 
-
-def __getattr__(name: str) -> object:
-    # On first use: a worker process must not load the verifier, the core and numpy.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from consensuspr.scoring.answers import verifier
-
-    return getattr(verifier, name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".verifier": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
+    },
+)
