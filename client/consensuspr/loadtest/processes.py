@@ -19,20 +19,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from consensuspr.errors import ConsensusPRError
-from consensuspr.loadtest.load import (
-    Load,
-    Pool,
-    Target,
-    due_times,
-    in_flight_limit,
-)
+from consensuspr.loadtest.load import Load, Pool, Target, due_times, in_flight_limit
 from consensuspr.loadtest.senders import BatchSender, SampleSender, Sender
 from consensuspr.loadtest.settings import MAX_PROCESSES, LoadSettings, Profile
 from consensuspr.loadtest.stats import (
@@ -95,14 +89,10 @@ class Start:
 
 
 class _Word(Enum):
-    """What leader and load processes say besides."""
+    """What leader and load processes say besides; a leader that hangs up lets them leave."""
 
     READY = "connected, and waiting for a run"
     STOP = "end the run now: send nothing more, and give up what is in flight"
-    QUIT = "leave"
-
-
-_Orders = asyncio.Queue[Start | _Word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,60 +111,9 @@ class _Done:
     samples: tuple[ScoreSample, ...]
 
 
-class Pacer:
-    """Calls back in the event loop whenever something is due.
-
-    An event loop wakes up to a millisecond late, which would be part of every latency.  A thread
-    that only sleeps is late by a tenth of that, and hands over to the loop.
-
-    Args:
-        dues: times of the monotonic clock, ascending; drawn from in the thread.
-        begin: called in the loop with each time, never before it.
-        ended: called in the loop once, after the last one, also when stopped.
-    """
-
-    def __init__(
-        self,
-        dues: Iterable[float],
-        begin: Callable[[float], None],
-        ended: Callable[[], None],
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._dues = dues
-        self._begin = begin
-        self._ended = ended
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Call no more; what is handed over already still comes."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        hand_over = self._loop.call_soon_threadsafe
-        handed: list[float] = []
-        try:
-            for due in self._dues:
-                if handed and due - handed[0] > _TOGETHER_S:
-                    hand_over(self._begin_all, handed)
-                    handed = []
-                wait_s = due - time.monotonic()
-                if wait_s > 0:
-                    self._stop.wait(wait_s)
-                if self._stop.is_set():
-                    break
-                handed.append(due)
-            hand_over(self._begin_all, handed)
-        finally:
-            hand_over(self._ended)
-
-    def _begin_all(self, dues: list[float]) -> None:
-        for due in dues:
-            self._begin(due)
+def _shares(total: int, parts: int) -> list[int]:
+    """Return a number dealt out to so many."""
+    return [total // parts + (n < total % parts) for n in range(parts)]
 
 
 class ProcessRun:
@@ -193,9 +132,8 @@ class ProcessRun:
         # ... with when its request was due; 0: a closed loop, which counts its own.
         self._in_flight: dict[asyncio.Task[Any], float] = {}
         self._waiting: deque[float] = deque()
-        self._pacer: Pacer | None = None
+        self._stopped = threading.Event()
         self._all_due = asyncio.Event()
-        self._stopped = False
         self._over = asyncio.Event()
 
     @property
@@ -205,9 +143,7 @@ class ProcessRun:
 
     def stop(self) -> None:
         """Send nothing more, and give up what is in flight."""
-        self._stopped = True
-        if self._pacer is not None:
-            self._pacer.stop()
+        self._stopped.set()
         while self._waiting:
             self._recorder.abandoned(self._waiting.popleft())
         for task, due in self._in_flight.items():
@@ -218,12 +154,16 @@ class ProcessRun:
     async def carry_out(self) -> None:
         """Return when every request of the run has ended, or the run was stopped."""
         if self._order.load is not None:
-            self._pacer = Pacer(self._dues(), self._begin, self._no_more)
-            self._pacer.start()
+            hand_over = asyncio.get_running_loop().call_soon_threadsafe
+            threading.Thread(
+                target=self._pace, args=(hand_over,), name="pacer", daemon=True
+            ).start()
             await self._over.wait()
             await self._all_due.wait()  # the thread is done with this loop
         else:
-            loops = [asyncio.create_task(self._loop(n)) for n in self._quotas()]
+            wanted, at_a_time = self._order.requests, self._order.concurrency
+            quotas = [None] * at_a_time if wanted is None else _shares(wanted, at_a_time)
+            loops = [asyncio.create_task(self._loop(quota)) for quota in quotas]
             self._in_flight.update(dict.fromkeys(loops, 0.0))
             await asyncio.wait(loops)
         left = list(self._in_flight)
@@ -234,6 +174,28 @@ class ProcessRun:
                 task.result()  # a defect of ours is not swallowed
 
     # -- open loop
+
+    def _pace(self, hand_over: Callable[..., object]) -> None:
+        """Hand requests over to the event loop when they are due, never before.
+
+        In a thread that only sleeps: an event loop wakes up to a millisecond late, which would
+        be part of every latency; the thread is late by a tenth of that.
+        """
+        handed: list[float] = []
+        try:
+            for due in self._dues():
+                if handed and due - handed[0] > _TOGETHER_S:
+                    hand_over(self._begin, handed)
+                    handed = []
+                wait_s = due - time.monotonic()
+                if wait_s > 0:
+                    self._stopped.wait(wait_s)
+                if self._stopped.is_set():
+                    break
+                handed.append(due)
+            hand_over(self._begin, handed)
+        finally:
+            hand_over(self._no_more)
 
     def _dues(self) -> Iterator[float]:
         """Yield when this process's requests are due: every n-th of the common schedule."""
@@ -247,13 +209,14 @@ class ProcessRun:
             if number % self._processes == self._process:
                 yield order.at + due_s
 
-    def _begin(self, due: float) -> None:
-        if self._stopped:
-            self._recorder.abandoned(due)
-        elif len(self._in_flight) < self._limit:
-            self._send_later(due, held=False)
-        else:
-            self._waiting.append(due)
+    def _begin(self, dues: list[float]) -> None:
+        for due in dues:
+            if self._stopped.is_set():
+                self._recorder.abandoned(due)
+            elif len(self._in_flight) < self._limit:
+                self._send_later(due, held=False)
+            else:
+                self._waiting.append(due)
 
     def _send_later(self, due: float, *, held: bool) -> None:
         task = asyncio.get_running_loop().create_task(self._send(due, held=held))
@@ -290,17 +253,11 @@ class ProcessRun:
 
     # -- closed loop
 
-    def _quotas(self) -> list[int | None]:
-        """Return how many measured requests each loop makes."""
-        wanted, loops = self._order.requests, self._order.concurrency
-        if wanted is None:
-            return [None] * loops
-        return [wanted // loops + (n < wanted % loops) for n in range(loops)]
-
     async def _loop(self, quota: int | None) -> None:
+        """Send one request after the other, at most ``quota`` measured ones."""
         order, settings = self._order, self._settings
         await asyncio.sleep(order.at - settings.warmup - time.monotonic())
-        while not self._stopped:
+        while not self._stopped.is_set():
             now = time.monotonic()
             if now >= order.at + settings.end_s or quota == 0:
                 return
@@ -316,9 +273,9 @@ class ProcessRun:
 
 
 def work(pipe: Connection[Any, Any]) -> None:
-    """Be a load process until told to quit, or until nobody is left to tell.
+    """Be a load process until the one that leads hangs up.
 
-    The first message of the process that leads is the :class:`ProcessSetup`.
+    Its first message is the :class:`ProcessSetup`.
     """
     # Ctrl-C reaches all processes of a terminal; the leading one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -332,23 +289,45 @@ def work(pipe: Connection[Any, Any]) -> None:
 
 
 async def _serve(pipe: Connection[Any, Any], setup: ProcessSetup) -> None:
-    orders: _Orders = asyncio.Queue()
+    """Carry out one run after the other, tell how each goes, and stop it where that is ordered."""
+    settings = setup.settings
+    starts: asyncio.Queue[Start | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    reader = threading.Thread(target=_read, args=(pipe, orders, loop), daemon=True)
-    reader.start()
-    kind = SampleSender if setup.settings.profile is Profile.VERL else BatchSender
-    sender = kind(setup.target, setup.settings, setup.rollouts, setup.connections)
+    run: ProcessRun | None = None
+
+    def read() -> None:
+        # A run has begun before the next order is read: callbacks come in turn.
+        try:
+            order = pipe.recv()
+        except (EOFError, OSError):
+            loop.remove_reader(pipe.fileno())
+            order = None
+        if order is not _Word.STOP:
+            starts.put_nowait(order)
+        if run is not None and not isinstance(order, Start):
+            run.stop()
+
+    kind = SampleSender if settings.profile is Profile.VERL else BatchSender
+    sender = kind(setup.target, settings, setup.rollouts, setup.connections)
+    loop.add_reader(pipe.fileno(), read)
     try:
         await sender.open()
-        if setup.settings.warmup:
+        if settings.warmup:
             await _wake(sender, setup)
         pipe.send(_Word.READY)
-        while True:
-            order = await orders.get()
-            if order is _Word.QUIT:
-                return
-            if isinstance(order, Start):
-                pipe.send(await _run(pipe, setup, order, sender, orders))
+        while (order := await starts.get()) is not None:
+            sampler = ScoreSampler(settings.check, settings.seed + setup.number)
+            recorder = Recorder(order.at, sampler)
+            run = ProcessRun(setup, order, sender, recorder)
+            wall, cpu = time.monotonic(), time.process_time()
+            running = asyncio.create_task(run.carry_out())
+            while not running.done():
+                await asyncio.wait({running}, timeout=REPORT_S)
+                pipe.send(_Part(recorder.take(), run.in_flight))
+            running.result()
+            run = None
+            cpu_share = (time.process_time() - cpu) / (time.monotonic() - wall)
+            pipe.send(_Done(cpu_share, tuple(sampler.samples)))
     finally:
         await sender.close()
 
@@ -368,58 +347,6 @@ async def _wake(sender: Sender, setup: ProcessSetup) -> None:
                 return
 
     await asyncio.gather(*(ask(number) for number in range(setup.connections)))
-
-
-def _read(
-    pipe: Connection[Any, Any],
-    orders: _Orders,
-    loop: asyncio.AbstractEventLoop,
-) -> None:
-    """Pass on orders; a leader that has gone means to quit."""
-    order: Start | _Word | None = None
-    while order is not _Word.QUIT:
-        try:
-            order = pipe.recv()
-        except (EOFError, OSError):
-            order = _Word.QUIT
-        try:
-            loop.call_soon_threadsafe(orders.put_nowait, order)
-        except RuntimeError:  # the loop has ended, so that there is nobody to tell
-            return
-
-
-async def _run(
-    pipe: Connection[Any, Any],
-    setup: ProcessSetup,
-    order: Start,
-    sender: Sender,
-    orders: _Orders,
-) -> _Done:
-    """Carry out one run, tell how it goes, and stop it where that is ordered."""
-    sampler = ScoreSampler(setup.settings.check, setup.settings.seed + setup.number)
-    recorder = Recorder(order.at, sampler)
-    run = ProcessRun(setup, order, sender, recorder)
-    wall, cpu = time.monotonic(), time.process_time()
-    running = asyncio.create_task(run.carry_out())
-    ordered = asyncio.create_task(orders.get())
-    try:
-        while not running.done():
-            await asyncio.wait(
-                {running, ordered}, timeout=REPORT_S, return_when=asyncio.FIRST_COMPLETED
-            )
-            if ordered.done():
-                run.stop()
-                if ordered.result() is _Word.STOP:
-                    ordered = asyncio.create_task(orders.get())
-                else:  # to quit, which is for the caller
-                    orders.put_nowait(ordered.result())
-                await running
-            pipe.send(_Part(recorder.take(), run.in_flight))
-    finally:
-        ordered.cancel()
-    running.result()
-    cpu_share = (time.process_time() - cpu) / (time.monotonic() - wall)
-    return _Done(cpu_share, tuple(sampler.samples))
 
 
 class LoadProcessLost(ConsensusPRError):
@@ -467,15 +394,18 @@ class Team:
     """
 
     def __init__(self, target: Target, settings: LoadSettings, pool: Pool) -> None:
-        self._target = target
         self._settings = settings
-        self._pool = pool
         # In a closed loop each has at least one request at a time.
         closed = settings.rate is None and not settings.find_saturation
         self.processes = min(settings.processes, settings.concurrency if closed else MAX_PROCESSES)
+        connections = _shares(max(settings.connections, self.processes), self.processes)
+        self._setups = [
+            ProcessSetup(target, settings, pool.rollouts, number, self.processes, own)
+            for number, own in enumerate(connections)
+        ]
         context = multiprocessing.get_context("spawn")
         self._members: list[tuple[Any, Connection[Any, Any]]] = []
-        for _ in range(self.processes):
+        for _ in self._setups:
             here, there = context.Pipe()
             process = context.Process(target=work, args=(there,), daemon=True)
             process.start()
@@ -483,11 +413,17 @@ class Team:
             self._members.append((process, here))
 
     def __enter__(self) -> Self:
+        give_up_at = time.monotonic() + START_TIMEOUT_S
         try:
             # When all are starting: a large setup is not taken before its process runs.
-            for number, (_, pipe) in enumerate(self._members):
-                self._send(pipe, self._setup(number))
-            self._await_ready()
+            for setup, (_, pipe) in zip(self._setups, self._members, strict=True):
+                self._send(pipe, setup)
+            for _, pipe in self._members:
+                if not pipe.poll(max(0.0, give_up_at - time.monotonic())):
+                    raise LoadProcessLost(
+                        f"a load process was not ready after {START_TIMEOUT_S:g} seconds"
+                    )
+                assert self._receive(pipe) is _Word.READY
         except BaseException:
             self._end()
             raise
@@ -507,8 +443,15 @@ class Team:
             LoadProcessLost: a load process ended.
         """
         start_at = time.monotonic() + LEAD_S + self._settings.warmup
+        at_a_time = _shares(self._settings.concurrency, self.processes)
+        wanted = self._settings.requests
+        requests: Sequence[int | None] = [wanted] * self.processes
+        if load is None and wanted is not None:
+            requests = _shares(wanted, self.processes)
         for number, (_, pipe) in enumerate(self._members):
-            self._send(pipe, self._order(number, start_at, load))
+            # Far apart, so that processes send different rollouts at a time.
+            first = number * 1_000_003
+            self._send(pipe, Start(start_at, load, at_a_time[number], first, requests[number]))
         result = RunResult()
         # By process: the sum over all is what is in flight.
         in_flight: dict[Connection[Any, Any], int] = {}
@@ -535,39 +478,6 @@ class Team:
                         self._send(pipe, _Word.STOP)
         return result
 
-    def _setup(self, number: int) -> ProcessSetup:
-        connections = max(self._settings.connections, self.processes)
-        return ProcessSetup(
-            self._target,
-            self._settings,
-            self._pool.rollouts,
-            number,
-            self.processes,
-            self._share(connections, number),
-        )
-
-    def _order(self, number: int, start_at: float, load: Load | None) -> Start:
-        settings = self._settings
-        requests = settings.requests
-        if load is None and requests is not None:
-            requests = self._share(requests, number)
-        # Far apart, so that processes send different rollouts at a time.
-        first = number * 1_000_003
-        at_a_time = self._share(settings.concurrency, number)
-        return Start(start_at, load, at_a_time, first, requests)
-
-    def _share(self, total: int, number: int) -> int:
-        return total // self.processes + (number < total % self.processes)
-
-    def _await_ready(self) -> None:
-        give_up_at = time.monotonic() + START_TIMEOUT_S
-        for _, pipe in self._members:
-            if not pipe.poll(max(0.0, give_up_at - time.monotonic())):
-                raise LoadProcessLost(
-                    f"a load process was not ready after {START_TIMEOUT_S:g} seconds"
-                )
-            assert self._receive(pipe) is _Word.READY
-
     def _receive(self, pipe: Connection[Any, Any]) -> object:
         try:
             said = pipe.recv()
@@ -585,9 +495,7 @@ class Team:
 
     def _end(self) -> None:
         for _, pipe in self._members:
-            with contextlib.suppress(OSError):  # it has gone already
-                pipe.send(_Word.QUIT)
-            pipe.close()  # nobody reads any more: what it still wants to say must not block it
+            pipe.close()  # lets it leave; what it still wants to say must not block it
         give_up_at = time.monotonic() + STOP_TIMEOUT_S
         for process, _ in self._members:
             process.join(max(0.0, give_up_at - time.monotonic()))
