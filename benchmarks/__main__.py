@@ -16,9 +16,9 @@ from rich.text import Text
 from benchmarks import suites
 from benchmarks.harness import page, results
 from benchmarks.harness.markdown import around_block, write_block
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.harness.measure import REPOSITORY, Settings
 from benchmarks.harness.results import Run
-from benchmarks.harness.runner import MergeError, Settings, run_all
+from benchmarks.harness.runner import MergeError, run_all
 
 # What ``--write`` brings up to date.
 _BLOCK = "targets"

@@ -28,10 +28,9 @@ def _math_dapo() -> Any:
 
 def _serve(cases: Path) -> None:
     rule = _math_dapo().compute_score
-    truths, responses = json.loads(cases.read_text(encoding="utf-8"))
-    pairs = list(zip(responses, truths, strict=True))
+    pairs = json.loads(cases.read_text(encoding="utf-8"))
     for _ in sys.stdin:
-        verdicts = ["1" if rule(response, truth)["acc"] else "0" for response, truth in pairs]
+        verdicts = ["1" if rule(response, truth)["acc"] else "0" for truth, response in pairs]
         print("".join(verdicts), flush=True)
 
 

@@ -27,7 +27,7 @@ import grpc
 import grpc.aio
 from pydantic import BaseModel
 
-from benchmarks.harness.measure import WrongAnswerError, interleaved
+from benchmarks.harness.measure import WrongAnswerError, fastest
 from consensuspr.client import RewardClient
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 from consensuspr.scoring.rewards import RewardSpec
@@ -160,8 +160,8 @@ def ray_actor(arguments: Sequence[str]) -> None:
             }
             for name, way in ways.items():
                 check(name, way(), expected)
-            timings = interleaved(ways, int(rounds))
-            found[count] = {name: timing.best / count * 1e6 for name, timing in timings.items()}
+            best = fastest(ways, int(rounds))
+            found[count] = {name: seconds / count * 1e6 for name, seconds in best.items()}
     runtime.shutdown()
     print(json.dumps(found))
 

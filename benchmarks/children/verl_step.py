@@ -45,7 +45,7 @@ from verl.experimental.reward_loop import RewardLoopManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.reward import load_reward_manager
 
-from benchmarks.harness.measure import Context, Timing, interleaved
+from benchmarks.harness.measure import Context, fastest
 from benchmarks.harness.processes import confined, processor_seconds, serving
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites.step import NODES, PER_PROBLEM, TITLE, Step, make_step
@@ -231,7 +231,7 @@ def placements() -> list[Placement]:
 
 def whole_steps(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
     """Time the step on all sides at every placement, after their rewards were compared."""
-    by_placement: dict[str, Mapping[str, Timing]] = {}
+    by_placement: dict[str, Mapping[str, float]] = {}
     texts = LookUp([row["response"] for row in step.rows])
     data = batch(step, lambda at, text: [at])
     plain, nothing = (
@@ -259,9 +259,12 @@ def whole_steps(context: Context, step: Step, folder: Path, found: SuiteResult) 
             if placement.name == OWN_CORE:
                 sides[f"verl's worker, {NOTHING}"] = whole_batch(nothing, data)
             # Seconds each, and ratios far from 1: more rounds would tell nothing new.
-            times = interleaved(sides, context.rounds if context.full else min(3, context.rounds))
-            _step_figures(step, placement, times, found)
+            times = fastest(sides, context.rounds if context.full else min(3, context.rounds))
             by_placement[placement.name] = times
+            for side, seconds in times.items():
+                of = {"side": side, "cores": placement.name, "texts": step.kind}
+                found.add(f"step of {len(step.rows):,} rollouts", seconds, "s", of)
+                found.add("times as fast as the plain function", times[PLAIN] / seconds, "x", of)
             if placement.name == OWN_CORE:
                 sides[f"{NOTHING} in verl's naive manager"] = managed(nothing, data)
                 _processor_time(step, sides, server, CPU_ROUNDS if context.full else 1, found)
@@ -337,22 +340,12 @@ def _processor_time(
             found.add("processor time of a rollout", each_us, "us", {"side": side, "where": where})
 
 
-def _step_figures(
-    step: Step, placement: Placement, times: Mapping[str, Timing], found: SuiteResult
-) -> None:
-    base = times[PLAIN].best
-    for side, timing in times.items():
-        of = {"side": side, "cores": placement.name, "texts": step.kind}
-        found.add(f"step of {len(step.rows):,} rollouts", timing.best, "s", of)
-        found.add("times as fast as the plain function", base / timing.best, "x", of)
-
-
-def _check(by_placement: Mapping[str, Mapping[str, Timing]], found: SuiteResult) -> None:
+def _check(by_placement: Mapping[str, Mapping[str, float]], found: SuiteResult) -> None:
     """Add the check, whose note has the same ratio with no more cores than plain Python's."""
 
     def ratio(placement: str, side: str) -> float:
         times = by_placement[placement]
-        return times[PLAIN].best / times[side].best
+        return times[PLAIN] / times[side]
 
     if OWN_CORE not in by_placement:
         value, placed = None, "this machine has one core, and the target is about two"

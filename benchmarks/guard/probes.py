@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import REPOSITORY
-from benchmarks.harness.texts import write_rows
+from benchmarks.harness.texts import Answer, write_rows
 from consensuspr.core import BatchResult, Matcher, match_batch, normalize
 from consensuspr.core.pure import matcher as twin
 from consensuspr.scoring import (
@@ -90,14 +90,6 @@ class Workload(NamedTuple):
     nodes: list[list[list[str]]]
     items: list[tuple[int, str]]
     expected: list[list[bool]]
-
-
-class Answer(NamedTuple):
-    """A response, what its answer is checked against, and whether it is right."""
-
-    ground_truth: str
-    response: str
-    correct: bool
 
 
 class Inputs(NamedTuple):

@@ -10,20 +10,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.guard.baseline import RatioCheck
 from benchmarks.guard.probes import SEED, answers
 from benchmarks.harness.machine import Moment
-from benchmarks.harness.measure import Context, interleaved
+from benchmarks.harness.measure import Context, fastest
 from benchmarks.harness.processes import on_one_core
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import core
-from benchmarks.suites.answers import MathVerify
+from benchmarks.suites.answers import math_verify
 from benchmarks.suites.core import QUICK, Corpus, Sizes
-from benchmarks.suites.service import SYNC, Field, Work, over_floor, timed
+from benchmarks.suites.service import SYNC, costs, over_floor, prepared, running
 from consensuspr.scoring import AnswerVerifier
 from consensuspr.scoring.answers.compare import forget_forms
 
@@ -150,30 +149,28 @@ def hostile_growth(context: Context, corpus: Corpus) -> float:
 
 def server_over_echo_and_scoring(context: Context) -> float:
     """Score a batch through a real server, all processes on one core."""
-    with ExitStack() as stack:
-        stack.enter_context(on_one_core())
-        work = stack.enter_context(closing(Work.make(context, _BATCH)))
-        field = stack.enter_context(Field(work, context.scratch))
-        return over_floor(timed(context, field, work, _BATCH, SYNC), SYNC)
+    with (
+        on_one_core(),
+        prepared(context, _BATCH) as work,
+        running(work, context.scratch) as field,
+    ):
+        return over_floor(costs(context, field, work, _BATCH, [SYNC]), SYNC)
 
 
 def math_verify_over_fast_path() -> float:
     """Check the same answers by math-verify in this process, and by the service's verifier."""
     given = answers(_ANSWERS, "ratio")
     truths, responses = [one.ground_truth for one in given], [one.response for one in given]
-
-    def fast() -> list[bool | None]:
-        forget_forms()  # what was seen before costs nothing; this is about the first time
-        return [one.correct for one in verifier.verify_batch(truths, responses)]
-
-    def slow() -> list[bool]:
-        return math_verify.judge(truths, responses)
-
-    math_verify = MathVerify()
+    slow = math_verify(given)
     with AnswerVerifier() as verifier:
+
+        def fast() -> list[bool | None]:
+            forget_forms()  # what was seen before costs nothing; this is about the first time
+            return [one.correct for one in verifier.verify_batch(truths, responses)]
+
         assert fast() == slow() == [one.correct for one in given]
-        spent = interleaved({"fast": fast, "slow": slow}, _ROUNDS, time.process_time)
-    return spent["slow"].best / spent["fast"].best
+        spent = fastest({"fast": fast, "slow": slow}, _ROUNDS, time.process_time)
+    return spent["slow"] / spent["fast"]
 
 
 def _part(part: _Part, context: Context, sizes: Sizes, corpus: Corpus) -> SuiteResult:

@@ -9,7 +9,6 @@ median) rounds are what holds.
 from __future__ import annotations
 
 import gc
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,17 +50,29 @@ def _indexes(row: Sequence[bool]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Context:
-    """The settings of one run of one suite.
+class Settings:
+    """What all suites of a run are told.
 
     ``data`` is the folder that holds ``rollouts/`` and ``problems/``, None where there is none:
-    generated text stands in.  ``scratch`` exists, is empty and is removed after the suite.
+    generated text stands in.
     """
 
     full: bool
     seed: int
     rounds: int
     data: Path | None
+
+    def words(self) -> list[str]:
+        """Return them as options of ``python -m benchmarks.suites``."""
+        words = ["--seed", str(self.seed), "--rounds", str(self.rounds)]
+        words += ["--full"] if self.full else []
+        return words + (["--data", str(self.data.resolve())] if self.data else [])
+
+
+@dataclass(frozen=True)
+class Context(Settings):
+    """The settings of one suite, whose ``scratch`` exists, is empty and is removed afterwards."""
+
     scratch: Path
 
     def say(self, text: str) -> None:
@@ -69,70 +80,13 @@ class Context:
         print(f"  {text}", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """Bytes of one process, or of several added up.
-
-    Attributes:
-        rss: all that is resident.
-        anonymous: of it, what is of no file: the process's own, never given back to a file.
-        mapped: of it, pages of files, which are shared by all that map them.
-        pss: resident, each shared page divided by the number of processes that have it; added
-            up over processes, no page counts twice.
-    """
-
-    rss: int = 0
-    anonymous: int = 0
-    mapped: int = 0
-    pss: int = 0
-
-    def __add__(self, other: Resident) -> Resident:
-        return Resident(
-            rss=self.rss + other.rss,
-            anonymous=self.anonymous + other.anonymous,
-            mapped=self.mapped + other.mapped,
-            pss=self.pss + other.pss,
-        )
-
-
-def resident(pid: int | str = "self") -> Resident:
-    """Return what a process holds now.
-
-    Raises OSError where the process is gone or the kernel does not tell (Linux alone does).
-    """
-    sizes = {}
-    for line in (_PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines():
-        name, _, rest = line.partition(":")
-        if rest.endswith(" kB"):
-            sizes[name] = int(rest.split()[0]) * 1024
-    rss, anonymous = sizes["Rss"], sizes["Anonymous"]
-    return Resident(rss=rss, anonymous=anonymous, mapped=rss - anonymous, pss=sizes["Pss"])
-
-
-@dataclass(frozen=True)
-class Timing:
-    """The seconds that one call took, in each round."""
-
-    all: tuple[float, ...]
-
-    @property
-    def best(self) -> float:
-        """Seconds of the fastest round."""
-        return min(self.all)
-
-    @property
-    def median(self) -> float:
-        """Seconds of the middle round."""
-        return statistics.median(self.all)
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Resident bytes of this process before and after a call, and the most during it."""
-
-    before: int
-    after: int
-    peak: int
+def fastest(
+    contenders: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Return the seconds of each contender's best round, see :func:`interleaved`."""
+    return {name: min(every) for name, every in interleaved(contenders, rounds, clock).items()}
 
 
 def interleaved(
@@ -140,13 +94,13 @@ def interleaved(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
     shortest_s: float = SHORTEST_S,
-) -> dict[str, Timing]:
+) -> dict[str, list[float]]:
     """Time every contender once a round, in an order that turns by one each round.
 
     A first call of each, not counted, warms it up and tells how often it has to be repeated for
-    a timed part of at least ``shortest_s``; the times returned are those of one call.  The
-    garbage collector rests while the clock runs.  ``clock`` is ``time.process_time`` for work
-    of one thread and ``time.perf_counter`` for what users wait for.
+    a timed part of at least ``shortest_s``; the times returned, one a round, are the seconds of
+    one call.  The garbage collector rests while the clock runs.  ``clock`` is
+    ``time.process_time`` for work of one thread and ``time.perf_counter`` for what users wait for.
 
     Raises ValueError where there is nothing to measure.
     """
@@ -160,23 +114,7 @@ def interleaved(
         gc.collect()
         for name in names[turn:] + names[:turn]:
             seconds[name].append(_time(contenders[name], loops[name], clock))
-    return {name: Timing(tuple(values)) for name, values in seconds.items()}
-
-
-def peak_memory(function: Callable[[], object]) -> Memory:
-    """Call ``function`` and return what this process held before, after and at most.
-
-    The result of the call is still held when ``after`` is read.  The kernel keeps the peak, so
-    that short ones and those of threads count too.  Raises OSError where it does not (Linux
-    alone has it).
-    """
-    gc.collect()
-    forget_peak()
-    before = _status_bytes("VmRSS")
-    held = function()
-    after, most = _status_bytes("VmRSS"), peak()
-    del held
-    return Memory(before, after, max(most, before, after))
+    return seconds
 
 
 def _loops(function: Callable[[], object], clock: Callable[[], float], shortest_s: float) -> int:
@@ -206,6 +144,63 @@ def _time(function: Callable[[], object], loops: int, clock: Callable[[], float]
             gc.enable()
 
 
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Bytes of one process, or of several added up.
+
+    Attributes:
+        rss: all that is resident.
+        anonymous: of it, what is of no file: the process's own, never given back to a file.
+        mapped: of it, pages of files, which are shared by all that map them.
+        pss: resident, each shared page divided by the number of processes that have it; added
+            up over processes, no page counts twice.
+    """
+
+    rss: int = 0
+    anonymous: int = 0
+    mapped: int = 0
+    pss: int = 0
+
+
+def resident(*pids: int) -> Resident:
+    """Return what processes hold now, added up; without any, what this one does.
+
+    Raises OSError where a process is gone or the kernel does not tell (Linux alone does).
+    """
+    rss = anonymous = pss = 0
+    for pid in pids or ("self",):
+        sizes = _kilobytes(_PROC / str(pid) / "smaps_rollup")
+        rss += sizes["Rss"]
+        anonymous += sizes["Anonymous"]
+        pss += sizes["Pss"]
+    return Resident(rss=rss, anonymous=anonymous, mapped=rss - anonymous, pss=pss)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident bytes of this process before and after a call, and the most during it."""
+
+    before: int
+    after: int
+    peak: int
+
+
+def peak_memory(function: Callable[[], object]) -> Memory:
+    """Call ``function`` and return what this process held before, after and at most.
+
+    The result of the call is still held when ``after`` is read.  The kernel keeps the peak, so
+    that short ones and those of threads count too.  Raises OSError where it does not (Linux
+    alone has it).
+    """
+    gc.collect()
+    forget_peak()
+    before = _status_bytes("VmRSS")
+    held = function()
+    after, most = _status_bytes("VmRSS"), peak()
+    del held
+    return Memory(before, after, max(most, before, after))
+
+
 def forget_peak() -> None:
     """Begin anew with the peak of this process."""
     (_PROC / "self/clear_refs").write_text("5", encoding="ascii")
@@ -217,8 +212,14 @@ def peak() -> int:
 
 
 def _status_bytes(field: str) -> int:
-    for line in (_PROC / "self/status").read_text(encoding="ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    raise OSError(f"the kernel does not tell {field} of a process: Linux alone does")
+    sizes = _kilobytes(_PROC / "self/status")
+    if field not in sizes:
+        raise OSError(f"the kernel does not tell {field} of a process: Linux alone does")
+    return sizes[field]
+
+
+def _kilobytes(path: Path) -> dict[str, int]:
+    """Return the sizes in a file of ``/proc``, in bytes, by their names."""
+    lines = path.read_text(encoding="ascii").splitlines()
+    pairs = (line.split(":", 1) for line in lines if line.endswith(" kB"))
+    return {name: int(size.split()[0]) * 1024 for name, size in pairs}

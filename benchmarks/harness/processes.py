@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from benchmarks.harness.measure import REPOSITORY
 
 STOP_S = 60.0
+
+Arguments = TypeVarTuple("Arguments")
+T = TypeVar("T")
 
 
 @contextmanager
@@ -91,6 +96,22 @@ def serving(
     command += ["--log-level", "warning", *(word for one in named for word in ("--dataset", one))]
     command += [] if workers is None else ["--workers", str(workers)]
     return listening(command, scratch, settings, cores)
+
+
+def fresh(function: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    """Call a function of a module in a new process, which imports that module alone.
+
+    What a process once had and gave back it uses again, and memory taken so would not be seen.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.children.fresh"],
+        cwd=REPOSITORY,
+        input=pickle.dumps((function, arguments)),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    result: T = pickle.loads(done.stdout)
+    return result
 
 
 def family(pid: int) -> list[int]:

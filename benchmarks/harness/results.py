@@ -6,7 +6,7 @@ verdict side by side, is what all is about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -93,12 +93,15 @@ class SuiteResult(Result):
         name: str,
         x_label: str,
         y_label: str,
-        lines: dict[str, list[tuple[float, float]]],
+        lines: Mapping[str, Sequence[tuple[float, float]]],
         log_y: bool = True,
     ) -> None:
         """Add a plot over a logarithmic axis."""
-        labels = {"x_label": x_label, "y_label": y_label}
-        self.series.append(Series(name=name, **labels, log_x=True, log_y=log_y, lines=lines))
+        of = {line: list(points) for line, points in lines.items()}
+        plot = Series(
+            name=name, x_label=x_label, y_label=y_label, log_y=log_y, log_x=True, lines=of
+        )
+        self.series.append(plot)
 
 
 class State(Result):

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,31 +17,12 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from benchmarks.harness import machine
-from benchmarks.harness.measure import REPOSITORY
+from benchmarks.harness.measure import REPOSITORY, Settings
 from benchmarks.harness.results import TARGETS, Run, State, SuiteResult
 
 # From here on a machine counts as busy with something else; a desktop at rest stays below.
 BUSY = 0.05
 SUITE = (sys.executable, "-m", "benchmarks.suites")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What all suites of a run are told; see :class:`benchmarks.harness.measure.Context`."""
-
-    full: bool
-    seed: int
-    rounds: int
-    data: Path | None
-
-    def words(self) -> list[str]:
-        """Return them as options of ``python -m benchmarks.suites``."""
-        words = ["--seed", str(self.seed), "--rounds", str(self.rounds)]
-        if self.full:
-            words.append("--full")
-        if self.data is not None:
-            words += ["--data", str(self.data.resolve())]
-        return words
 
 
 class SuiteError(Exception):

@@ -12,9 +12,9 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from consensuspr.core import derive_forms
 
@@ -103,6 +103,14 @@ _WRITTEN: Mapping[str, tuple[str, ...]] = {
 _FIRST_LARGE = 10_000
 
 
+class Answer(NamedTuple):
+    """A response, what its answer is checked against, and whether it is right."""
+
+    ground_truth: str
+    response: str
+    correct: bool
+
+
 def rollouts(count: int, size: int, seed: int) -> list[str]:
     """Return ``count`` texts of about ``size`` bytes each (never more than 400 above it)."""
     rng = random.Random(f"rollouts {seed}")
@@ -149,14 +157,21 @@ def rollouts_of(
     return rows
 
 
-def real_rollouts(data: Path, *names: str) -> list[str]:
-    """Return the responses of ``data/rollouts/NAME.jsonl.gz``, file after file."""
-    responses = []
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a gzip'd JSONL file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def real_rows(data: Path, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of ``data/rollouts/NAME.jsonl.gz``, file after file."""
     for name in names:
-        path = data / "rollouts" / f"{name}.jsonl.gz"
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            responses += [str(json.loads(line)["response"]) for line in lines]
-    return responses
+        yield from json_lines(data / "rollouts" / f"{name}.jsonl.gz")
+
+
+def real_rollouts(data: Path, *names: str) -> list[str]:
+    """Return the responses of those rows."""
+    return [row["response"] for row in real_rows(data, *names)]
 
 
 def cut(texts: Sequence[str], size: int) -> list[str]:

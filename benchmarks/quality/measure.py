@@ -17,8 +17,6 @@ sample showed.
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,11 +26,12 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from benchmarks.harness.processes import serving
+from benchmarks.harness.texts import json_lines
 from consensusbench.evaluation.metrics import Consistency, consistency_of
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import Hit, Matcher, derive_forms, normalize
@@ -103,20 +102,13 @@ class Response:
     model: str
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a gzip'd JSONL file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
 def read_gold(shared: Path, derive: bool = True) -> list[Problem]:
     """Return the problems that have gold nodes, in the order of the file.
 
     Without ``derive`` no equal forms are stored in the nodes, and none are made later.
     """
     problems = []
-    for row in read_rows(shared / GOLD_NODES):
+    for row in json_lines(shared / GOLD_NODES):
         nodes = tuple(
             _node(position, gold, row["ground_truth"], derive)
             for position, gold in enumerate(row["nodes"])
@@ -192,34 +184,13 @@ def read_responses(path: Path, problem_ids: set[str]) -> list[Response]:
             correct=row["correct"],
             model=row["model"],
         )
-        for row in read_rows(path)
+        for row in json_lines(path)
         if row["problem_id"] in problem_ids
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One rollout scored against the nodes of one problem, a flag for each node.
-
-    ``is_final`` says that a node states the final answer.
-    """
-
-    correct: bool
-    matched: tuple[bool, ...]
-    is_final: tuple[bool, ...]
-
-    def ncr(self, with_final: bool = True) -> float:
-        """Return the share of nodes reached; NaN where there is no node to reach."""
-        counted = [
-            hit
-            for hit, final in zip(self.matched, self.is_final, strict=True)
-            if with_final or not final
-        ]
-        return sum(counted) / len(counted) if counted else float("nan")
-
-
-def hit_rate(observations: Iterable[Observation]) -> float:
-    """Return the share of nodes that are matched, over all observations together.
+def hit_rate(rows: Iterable[Iterable[bool]]) -> float:
+    """Return the share of nodes that are matched, over all rollouts (a row of flags each) together.
 
     The recall of gold equations for right rollouts, the rate of false positives for
     rollouts of other problems.
@@ -227,19 +198,16 @@ def hit_rate(observations: Iterable[Observation]) -> float:
     Raises:
         ValueError: there is no node.
     """
-    hits = total = 0
-    for observation in observations:
-        hits += sum(observation.matched)
-        total += len(observation.matched)
-    if not total:
+    flags = [flag for row in rows for flag in row]
+    if not flags:
         raise ValueError("no node was looked for, so there is no rate")
-    return hits / total
+    return sum(flags) / len(flags)
 
 
-def consistency(observations: Sequence[Observation], with_final: bool = True) -> Consistency:
+def consistency(rows: Sequence[Sequence[bool]], correct: Sequence[bool]) -> Consistency:
     """Return how NCR goes together with the labels, over rollouts that have a node to reach."""
-    ncr = np.array([one.ncr(with_final) for one in observations])
-    right = np.array([float(one.correct) for one in observations])
+    ncr = np.array([sum(row) / len(row) if row else float("nan") for row in rows])
+    right = np.array(correct, float)
     # As if of one problem: the page gives no intervals, and none are drawn.
     return consistency_of(ncr, right, np.zeros(len(ncr), int), confidence=0.95, seed=0)
 
@@ -323,15 +291,59 @@ class Results:
 def measure(shared: Path, in_process: bool) -> Results:
     """Score everything; ``in_process`` without a server."""
     gold = {DERIVED: read_gold(shared), WRITTEN: read_gold(shared, derive=False)}
+    nodes = {problem.problem_id: problem.nodes for problem in gold[DERIVED]}
+    pools = pool(gold[DERIVED])
+    figures: dict[str, dict[str, Figures]] = {}
+    misses: list[Miss] = []
     with TemporaryDirectory() as folder:
         paths = {}
         for name, problems in gold.items():
-            pools = [one.problem for one in pool(problems)]
-            for dataset, rows in ((name, problems), (_pooled(name), pools)):
+            pooled = [one.problem for one in pool(problems)]
+            for dataset, rows in ((name, problems), (_pooled(name), pooled)):
                 paths[dataset] = Path(folder) / f"{dataset.replace(' ', '-')}.jsonl"
                 write_dataset(paths[dataset], rows)
         with open_client(paths, in_process) as client:
-            return _Measurement(client, gold[DERIVED]).of(shared)
+            for file, path in ROLLOUTS.items():
+                responses = read_responses(shared / path, set(nodes))
+                figures[file] = {}
+                for name in gold:
+                    rollouts = [Rollout(one.problem_id, one.text) for one in responses]
+                    scores = score(client, name, rollouts, Status.OK)
+                    others = _beside_others(client, _pooled(name), pools, responses)
+                    figures[file][name] = _figures(responses, scores, nodes, hit_rate(others))
+                    if name == DERIVED:
+                        misses += [
+                            Miss(file, response, node)
+                            for response, one in zip(responses, scores, strict=True)
+                            if response.correct
+                            for node, hit in zip(
+                                nodes[response.problem_id], one.matched, strict=True
+                            )
+                            if not hit
+                        ]
+            # The share of equations, and of their bare values, that ENUMERATION hits.
+            equations = [Rollout(problem_id, ENUMERATION) for problem_id in nodes]
+            values = [
+                Rollout(
+                    problem_id,
+                    ENUMERATION,
+                    nodes=[[node.expressions[0].rpartition("=")[2]] for node in own],
+                )
+                for problem_id, own in nodes.items()
+            ]
+            by_equations, by_values = (
+                hit_rate(one.matched for one in score(client, DERIVED, rollouts, Status.OK))
+                for rollouts in (equations, values)
+            )
+            info = client.server_info()
+    return Results(
+        figures=figures,
+        misses=misses,
+        datasets={dataset.name: dataset for dataset in info.datasets},
+        enumerated=(by_equations, by_values),
+        normal_form_version=info.normal_form_version,
+        backend=info.core_backend,
+    )
 
 
 def _pooled(name: str) -> str:
@@ -339,102 +351,38 @@ def _pooled(name: str) -> str:
     return f"{name} pooled"
 
 
-class _Measurement:
-    def __init__(self, client: Client, problems: list[Problem]) -> None:
-        self._client = client
-        self._problems = {problem.problem_id: problem for problem in problems}
-        self._pools = pool(problems)
+def _beside_others(
+    client: Client, dataset: str, pools: Iterable[Pool], responses: list[Response]
+) -> Iterator[list[bool]]:
+    """Score each response against the nodes of all other problems; yield rows of flags."""
+    for one_pool in pools:
+        rollouts = [Rollout(one_pool.problem.problem_id, one.text) for one in responses]
+        scores = score(client, dataset, rollouts, Status.NO_GROUND_TRUTH)
+        for response, one in zip(responses, scores, strict=True):
+            flags = zip(one.matched, one_pool.owners, strict=True)
+            yield [hit for hit, owner in flags if owner != response.problem_id]
 
-    def of(self, shared: Path) -> Results:
-        figures: dict[str, dict[str, Figures]] = {}
-        misses: list[Miss] = []
-        for file, path in ROLLOUTS.items():
-            responses = read_responses(shared / path, set(self._problems))
-            figures[file] = {}
-            for name in (DERIVED, WRITTEN):
-                figures[file][name], observed = self._figures(name, responses)
-                if name == DERIVED:
-                    misses += self._misses(file, responses, observed)
-        info = self._client.server_info()
-        return Results(
-            figures=figures,
-            misses=misses,
-            datasets={dataset.name: dataset for dataset in info.datasets},
-            enumerated=self._enumerated(),
-            normal_form_version=info.normal_form_version,
-            backend=info.core_backend,
-        )
 
-    def _figures(self, name: str, responses: list[Response]) -> tuple[Figures, list[Observation]]:
-        rollouts = [Rollout(one.problem_id, one.text) for one in responses]
-        scores = score(self._client, name, rollouts, Status.OK)
-        observed = [
-            self._observation(one.correct, one.problem_id, of_one.matched)
-            for one, of_one in zip(responses, scores, strict=True)
-        ]
-        agreeing = sum(
-            bool(of_one.acc) == one.correct for one, of_one in zip(responses, scores, strict=True)
-        )
-        figures = Figures(
-            acc_agreement=agreeing / len(observed),
-            recall=hit_rate(one for one in observed if one.correct),
-            false_positives=hit_rate(self._beside_others(_pooled(name), responses)),
-            every=consistency(observed),
-            inner=consistency(observed, with_final=False),
-        )
-        return figures, observed
-
-    def _observation(
-        self, correct: bool, problem_id: str, matched: tuple[bool, ...]
-    ) -> Observation:
-        nodes = self._problems[problem_id].nodes
-        return Observation(correct, matched, tuple(node.is_final for node in nodes))
-
-    def _beside_others(self, dataset: str, responses: list[Response]) -> Iterator[Observation]:
-        """Score each response against the nodes of all other problems."""
-        for one_pool in self._pools:
-            rollouts = [Rollout(one_pool.problem.problem_id, one.text) for one in responses]
-            scores = score(self._client, dataset, rollouts, Status.NO_GROUND_TRUTH)
-            for one, of_one in zip(responses, scores, strict=True):
-                matched = tuple(
-                    hit
-                    for hit, owner in zip(of_one.matched, one_pool.owners, strict=True)
-                    if owner != one.problem_id
-                )
-                yield Observation(one.correct, matched, (False,) * len(matched))
-
-    def _misses(
-        self, file: str, responses: list[Response], observed: list[Observation]
-    ) -> list[Miss]:
-        return [
-            Miss(file, response, node)
-            for response, one in zip(responses, observed, strict=True)
-            if one.correct
-            for node, hit in zip(
-                self._problems[response.problem_id].nodes, one.matched, strict=True
-            )
-            if not hit
-        ]
-
-    def _enumerated(self) -> tuple[float, float]:
-        """Return the share of equations, and of their bare values, that ENUMERATION hits."""
-        equations = [Rollout(problem_id, ENUMERATION) for problem_id in self._problems]
-        values = [
-            Rollout(
-                problem_id,
-                ENUMERATION,
-                nodes=[[node.expressions[0].rpartition("=")[2]] for node in problem.nodes],
-            )
-            for problem_id, problem in self._problems.items()
-        ]
-        return self._hit_rate(equations), self._hit_rate(values)
-
-    def _hit_rate(self, rollouts: list[Rollout]) -> float:
-        scores = score(self._client, DERIVED, rollouts, Status.OK)
-        return hit_rate(
-            self._observation(False, rollout.problem_id, of_one.matched)
-            for rollout, of_one in zip(rollouts, scores, strict=True)
-        )
+def _figures(
+    responses: list[Response],
+    scores: list[Score],
+    nodes: Mapping[str, tuple[Node, ...]],
+    false_positives: float,
+) -> Figures:
+    correct = [one.correct for one in responses]
+    every = [one.matched for one in scores]
+    inner = [
+        [hit for hit, node in zip(row, nodes[one.problem_id], strict=True) if not node.is_final]
+        for one, row in zip(responses, every, strict=True)
+    ]
+    agreeing = sum(bool(of_one.acc) == right for of_one, right in zip(scores, correct, strict=True))
+    return Figures(
+        acc_agreement=agreeing / len(scores),
+        recall=hit_rate(row for row, right in zip(every, correct, strict=True) if right),
+        false_positives=false_positives,
+        every=consistency(every, correct),
+        inner=consistency(inner, correct),
+    )
 
 
 @dataclass(slots=True)
@@ -586,10 +534,6 @@ def _left_forms(left: str) -> tuple[str, ...]:
     return tuple(normalize(form) for form in (left, *derive_forms(left)))
 
 
-def _no_operation(case: Case) -> bool:
-    return not re.search(r"[-+*/]", case.left)
-
-
 def _rounded(case: Case) -> bool:
     statement = parse_statement(case.left)
     return statement is not None and evaluate(statement.sides[0]) != case.value
@@ -625,10 +569,6 @@ def _inside_longer(case: Case) -> bool:
     )
 
 
-def _without_result(case: Case) -> bool:
-    return bool(_operation_found(case))
-
-
 def _other_share(case: Case) -> bool:
     shares = set()
     for percent, above, below, upper, lower in _SHARE.findall(case.text):
@@ -647,20 +587,16 @@ def _other_numbers(case: Case) -> bool:
     return case.value in {Fraction(number) for number in results}
 
 
-def _stated_only(case: Case) -> bool:
-    return case.value in case.numbers
-
-
 MISS_KINDS: dict[str, Callable[[Case], bool]] = {
-    "gold node without an operation": _no_operation,
+    "gold node without an operation": lambda case: not _OPERATION.search(case.left),
     "gold result rounded": _rounded,
     "words or units between the numbers": _words_between,
     "operation in words": _operation_in_words,
     "part of a longer expression": _inside_longer,
-    "operation without its result beside it": _without_result,
+    "operation without its result beside it": lambda case: bool(_operation_found(case)),
     "another share (fraction, percent)": _other_share,
     "same result from other numbers": _other_numbers,
-    "result stated without an equation": _stated_only,
+    "result stated without an equation": lambda case: case.value in case.numbers,
     "result never stated": lambda case: True,
 }
 

@@ -14,20 +14,22 @@ ahead of each, outside the clock.  The time of an answer is the best of a few ca
 
 from __future__ import annotations
 
-import gzip
 import json
+import logging
 import random
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any
 
 from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, WrongAnswerError, interleaved
-from benchmarks.harness.results import Figure, Parameters, SuiteResult
+from benchmarks.harness.measure import Context, WrongAnswerError, fastest
+from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.harness.texts import Answer
 from benchmarks.suites.verl_python import MAKE, interpreter
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
@@ -77,76 +79,55 @@ _HOSTILE = {
 }  # fmt: skip
 
 
-class MathVerify:
-    """math-verify as reward functions call it: parse both, then verify, at its defaults."""
-
-    def __init__(self) -> None:
-        import logging
-
-        from math_verify import parse, verify  # type: ignore[import-untyped]
-
-        logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-        self._parse, self._verify = parse, verify
-
-    def judge(self, truths: Sequence[str], responses: Sequence[str]) -> list[bool]:
-        """Return the verdict on each response."""
-        return [
-            bool(self._verify(self._parse(f"\\boxed{{{truth}}}"), self._parse(response)))
-            for truth, response in zip(truths, responses, strict=True)
-        ]
+Way = Callable[[], object]
 
 
-class MathDapo:
-    """verl's ``math_dapo`` in a process of the environment that has verl.
+def math_verify(cases: Sequence[Answer]) -> Callable[[], list[bool]]:
+    """Return math-verify as reward functions call it: parse both, then verify, at its defaults."""
+    from math_verify import parse, verify  # type: ignore[import-untyped]
 
-    Raises RuntimeError where that process does not answer.
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    return lambda: [
+        bool(verify(parse(f"\\boxed{{{one.ground_truth}}}"), parse(one.response))) for one in cases
+    ]
+
+
+@contextmanager
+def math_dapo(
+    python: Path, cases: Sequence[Answer], scratch: Path
+) -> Iterator[Callable[[], list[bool]]]:
+    """Run verl's ``math_dapo`` in a process of the environment that has verl; give what asks it.
+
+    What is given raises RuntimeError where that process does not answer.
     """
+    path = scratch / "answers-of-verl.json"
+    pairs = [(one.ground_truth, one.response) for one in cases]
+    path.write_text(json.dumps(pairs), encoding="utf-8")
+    with subprocess.Popen(
+        [str(python), str(_MATH_DAPO), str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        ask, answer = process.stdin, process.stdout
+        assert ask is not None and answer is not None  # pipes were asked for
 
-    def __init__(
-        self, python: Path, truths: Sequence[str], responses: Sequence[str], scratch: Path
-    ) -> None:
-        cases = scratch / "answers-of-verl.json"
-        cases.write_text(json.dumps([list(truths), list(responses)]), encoding="utf-8")
-        self._process = subprocess.Popen(
-            [str(python), str(_MATH_DAPO), str(cases)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        def judge() -> list[bool]:
+            ask.write("judge\n")
+            ask.flush()
+            line = answer.readline()
+            if not line:
+                raise RuntimeError("the process with verl's math_dapo ended without an answer")
+            return [character == "1" for character in line.strip()]
 
-    def judge(self) -> list[bool]:
-        """Judge all responses once; return the verdict on each."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write("judge\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the process with verl's math_dapo ended without an answer")
-        return [character == "1" for character in line.strip()]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=10)
-        self._process.stdout.close()
-
-
-class Case(NamedTuple):
-    """One response with its ground truth and whether it is right."""
-
-    truth: str
-    response: str
-    correct: bool
+        yield judge
 
 
 def run(context: Context) -> SuiteResult:
     """Measure all of it."""
     result = SuiteResult(suite="answers", title="Final answers")
     with AnswerVerifier(cache_size=0) as verifier:
-        verifier.verify(*_needs_a_worker(1)[:2])  # processes start outside all clocks
+        _judge(verifier, [_needs_a_worker(1)])  # processes start outside all clocks
         cases = _real(context, verifier, result)
         context.say("cost by length")
         _by_length(context, verifier, result)
@@ -161,83 +142,24 @@ def run(context: Context) -> SuiteResult:
     return result
 
 
-def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> list[Case]:
-    """Judge the real answers; return those of GSM8K and MATH, generated ones without data."""
-    if context.data is None:
-        result.notes.append("No folder of real rollouts: shares and medians were not measured.")
-        problems = texts.problems(200, context.seed)
-        rows = texts.rollouts_of(problems, _GROUP, 2_000, context.seed)
-        truths = {problem["problem_id"]: problem["ground_truth"] for problem in problems}
-        return [Case(truths[row["problem_id"]], row["response"], row["correct"]) for row in rows]
-    sets = {name: _read(context.data, name) for name in (*_GSM8K, *_MATH, *_OTHERS)}
-    open_: dict[str, int] = {}
-    times: dict[str, list[float]] = {}
-    for name, cases in sets.items():
-        context.say(name)
-        verdicts = _judge(verifier, cases)
-        agreement = _agreement(cases, verdicts)
-        _demand_floor(name, agreement)
-        open_[name] = sum(verdict.method in _SLOW for verdict in verdicts)
-        fast = [
-            case for case, said in zip(cases, verdicts, strict=True) if said.method not in _SLOW
-        ]
-        times[name] = _cold_us(verifier, fast)
-        figures = {
-            "agreement with the labels": (100.0 * agreement, "%"),
-            "decided without SymPy": (100.0 * (1.0 - open_[name] / len(cases)), "%"),
-            "median": (statistics.median(times[name]), "µs"),
-            "99th percentile": (_quantile(times[name], 0.99), "µs"),
-        }
-        row: Parameters = {"set": name, "answers": len(cases)}
-        for figure, (value, unit) in figures.items():
-            result.add(figure, round(value, 2), unit, row)
-    for target, names in (("answers_gsm8k", _GSM8K), ("answers_math", _MATH)):
-        total = sum(len(sets[name]) for name in names)
-        share = 100.0 * (1.0 - sum(open_[name] for name in names) / total)
-        result.check(target, round(share, 3), f"{total:,} real answers")
-    wanted = (*_GSM8K, *_MATH)
-    result.check(
-        "answer_median_us",
-        round(statistics.median([us for name in wanted for us in times[name]]), 2),
-        "cold, extraction included, GSM8K and MATH together; plain Python; of what is "
-        f"decided without SymPy alone, each answer the best of {_CALLS} calls",
-    )
-    _conformance(context.data.parent / "conformance" / "answers.jsonl", verifier, result)
-    return [case for name in wanted for case in sets[name]]
+def _judge(
+    verifier: AnswerVerifier, cases: Sequence[Answer], rule: str = "auto", *, cold: bool = False
+) -> list[Verdict]:
+    """Judge all in one batch; ``cold``: none of them was met before."""
+    if cold:
+        forget_memos()
+    truths = [case.ground_truth for case in cases]
+    return verifier.verify_batch(truths, [case.response for case in cases], rule)
 
 
-def _read(data: Path, name: str) -> list[Case]:
-    with gzip.open(data / "rollouts" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    return [Case(row["ground_truth"], row["response"], row["correct"]) for row in rows]
+def _agreement(cases: Sequence[Answer], said: Sequence[bool | None]) -> float:
+    """Return the share of verdicts that are the labels; an open one counts as wrong."""
+    pairs = zip(cases, said, strict=True)
+    return sum(bool(correct) is case.correct for case, correct in pairs) / len(cases)
 
 
-def _conformance(path: Path, verifier: AnswerVerifier, result: SuiteResult) -> None:
-    if not path.exists():
-        return
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    cases = [Case(row["gold"], row["pred"], row["equal"]) for row in rows]
-    verdicts = _judge(verifier, cases)
-    slow = sum(verdict.method in _SLOW for verdict in verdicts)
-    for figure, share in (
-        ("agreement with the labels", _agreement(cases, verdicts)),
-        ("decided without SymPy", 1.0 - slow / len(cases)),
-    ):
-        result.add(
-            figure,
-            round(100.0 * share, 2),
-            "%",
-            {"set": "pairs of other checkers' tests", "answers": len(cases)},
-        )
-
-
-def _judge(verifier: AnswerVerifier, cases: Sequence[Case]) -> list[Verdict]:
-    return verifier.verify_batch([case.truth for case in cases], [case.response for case in cases])
-
-
-def _agreement(cases: Sequence[Case], verdicts: Sequence[Verdict]) -> float:
-    pairs = zip(cases, verdicts, strict=True)
-    return sum(bool(said.correct) is case.correct for case, said in pairs) / len(cases)
+def _verdicts(verdicts: Sequence[Verdict]) -> list[bool | None]:
+    return [verdict.correct for verdict in verdicts]
 
 
 def _demand_floor(who: str, agreement: float) -> None:
@@ -247,11 +169,79 @@ def _demand_floor(who: str, agreement: float) -> None:
         )
 
 
-def _cold_us(verifier: AnswerVerifier, cases: Iterable[Case]) -> list[float]:
-    return [_best_us(partial(verifier.verify, case.truth, case.response)) for case in cases]
+def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> list[Answer]:
+    """Judge the real answers; return those of GSM8K and MATH, generated ones without data."""
+    if context.data is None:
+        result.notes.append("No folder of real rollouts: shares and medians were not measured.")
+        return _generated(200, 2_000, context.seed)[1]
+    sets = {
+        name: [
+            Answer(row["ground_truth"], row["response"], row["correct"])
+            for row in texts.real_rows(context.data, name)
+        ]
+        for name in (*_GSM8K, *_MATH, *_OTHERS)
+    }
+    slow: dict[str, int] = {}
+    times: dict[str, list[float]] = {}
+    for name, cases in sets.items():
+        context.say(name)
+        verdicts = _judge(verifier, cases)
+        agreement = _agreement(cases, _verdicts(verdicts))
+        _demand_floor(name, agreement)
+        slow[name] = sum(verdict.method in _SLOW for verdict in verdicts)
+        times[name] = [
+            _best_us(partial(verifier.verify, case.ground_truth, case.response))
+            for case, said in zip(cases, verdicts, strict=True)
+            if said.method not in _SLOW
+        ]
+        _shares(result, name, cases, agreement, slow[name])
+        row: Parameters = {"set": name, "answers": len(cases)}
+        result.add("median", round(statistics.median(times[name]), 2), "µs", row)
+        last = sorted(times[name])[int(0.99 * len(times[name]))]
+        result.add("99th percentile", round(last, 2), "µs", row)
+    for target, names in (("answers_gsm8k", _GSM8K), ("answers_math", _MATH)):
+        total = sum(len(sets[name]) for name in names)
+        share = 100.0 * (1.0 - sum(slow[name] for name in names) / total)
+        result.check(target, round(share, 3), f"{total:,} real answers")
+    wanted = (*_GSM8K, *_MATH)
+    result.check(
+        "answer_median_us",
+        round(statistics.median([us for name in wanted for us in times[name]]), 2),
+        "cold, extraction included, GSM8K and MATH together; plain Python; of what is "
+        f"decided without SymPy alone, each answer the best of {_CALLS} calls",
+    )
+    conformance = context.data.parent / "conformance" / "answers.jsonl"
+    if conformance.exists():
+        rows = [json.loads(line) for line in conformance.read_text(encoding="utf-8").splitlines()]
+        cases = [Answer(row["gold"], row["pred"], row["equal"]) for row in rows]
+        verdicts = _judge(verifier, cases)
+        open_ = sum(verdict.method in _SLOW for verdict in verdicts)
+        agreement = _agreement(cases, _verdicts(verdicts))
+        _shares(result, "pairs of other checkers' tests", cases, agreement, open_)
+    return [case for name in wanted for case in sets[name]]
 
 
-def _best_us(call: Callable[[], object], calls: int = _CALLS) -> float:
+def _shares(
+    result: SuiteResult, name: str, cases: Sequence[Answer], agreement: float, slow: int
+) -> None:
+    row: Parameters = {"set": name, "answers": len(cases)}
+    result.add("agreement with the labels", round(100.0 * agreement, 2), "%", row)
+    share = 100.0 * (1.0 - slow / len(cases))
+    result.add("decided without SymPy", round(share, 2), "%", row)
+
+
+def _generated(
+    count: int, size: int, seed: int
+) -> tuple[list[dict[str, Any]], list[Answer], list[Rollout]]:
+    """Return generated problems, and of each some answers with the rollouts that give them."""
+    problems = texts.problems(count, seed)
+    rows = texts.rollouts_of(problems, _GROUP, size, seed)
+    truths = {problem["problem_id"]: problem["ground_truth"] for problem in problems}
+    cases = [Answer(truths[row["problem_id"]], row["response"], row["correct"]) for row in rows]
+    return problems, cases, [Rollout(row["problem_id"], row["response"].encode()) for row in rows]
+
+
+def _best_us(call: Way, calls: int = _CALLS) -> float:
     """Return the microseconds of the fastest of some cold calls."""
     best = float("inf")
     for _ in range(calls):
@@ -262,32 +252,24 @@ def _best_us(call: Callable[[], object], calls: int = _CALLS) -> float:
     return 1e6 * best
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def _by_length(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> None:
     """Take extraction and comparison apart; the length must not matter."""
-    contenders: dict[tuple[str, int], Callable[[], object]] = {}
+    ways: dict[str, Way] = {}
     for size in _SIZES:
         responses = [text.encode() for text in texts.rollouts(_TEXTS, size, context.seed)]
         for part, call in _parts(responses, verifier).items():
-            contenders[part, size] = call
-    timings = interleaved(
-        {f"{part}, {size}": call for (part, size), call in contenders.items()},
-        context.rounds,
-        time.process_time,
-    )
+            ways[f"{part}, {size}"] = call
     lines: dict[str, list[tuple[float, float]]] = {}
-    for part, size in contenders:
-        us = round(1e6 * timings[f"{part}, {size}"].best / _TEXTS, 2)
-        lines.setdefault(part, []).append((size, us))
-        result.add(part, us, "µs", {"response bytes": size})
+    for name, seconds in fastest(ways, context.rounds, time.process_time).items():
+        part, _, bytes_each = name.rpartition(", ")
+        us = round(1e6 * seconds / _TEXTS, 2)
+        lines.setdefault(part, []).append((int(bytes_each), us))
+        result.add(part, us, "µs", {"response bytes": int(bytes_each)})
     name = "An answer by the length of its response"
     result.plot(name, "bytes of the response", "µs an answer", lines, log_y=False)
 
 
-def _parts(responses: list[bytes], verifier: AnswerVerifier) -> dict[str, Callable[[], object]]:
+def _parts(responses: list[bytes], verifier: AnswerVerifier) -> dict[str, Way]:
     """Return what an answer consists of, each for all responses; all of them are wrong."""
     truths = [str(number) for number in range(2_000, 2_000 + len(responses))]
     found = [extract_auto(response) for response in responses]
@@ -318,10 +300,10 @@ def _parts(responses: list[bytes], verifier: AnswerVerifier) -> dict[str, Callab
     }
 
 
-def _needs_a_worker(number: int) -> Case:
+def _needs_a_worker(number: int) -> Answer:
     """Return an equal pair that only computer algebra can tell: a cube root taken apart."""
     inside = 2 * number**3
-    return Case(rf"\sqrt[3]{{{inside}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}", True)
+    return Answer(rf"\sqrt[3]{{{inside}}}", rf"\boxed{{{number}\sqrt[3]{{2}}}}", True)
 
 
 def _pool(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> None:
@@ -332,62 +314,43 @@ def _pool(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> No
         raise ValueError("an answer meant for a worker was decided otherwise")
     with AnswerVerifier() as keeping:
         _judge(keeping, cases)
-        timings = interleaved(
+        best = fastest(
             {
                 "one by one": lambda: [
-                    verifier.verify(case.truth, case.response) for case in cases
+                    verifier.verify(case.ground_truth, case.response) for case in cases
                 ],
                 "in one batch": lambda: _judge(verifier, cases),
                 "known already": lambda: _judge(keeping, cases),
             },
             min(context.rounds, 3),
         )
-    for way, timing in timings.items():
-        result.add(
-            "an answer that needs SymPy", round(1e6 * timing.best / count, 1), "µs", {"asked": way}
-        )
+    for way, seconds in best.items():
+        us = round(1e6 * seconds / count, 1)
+        result.add("an answer that needs SymPy", us, "µs", {"asked": way})
 
 
 def _peers(
-    context: Context, verifier: AnswerVerifier, cases: list[Case], result: SuiteResult
+    context: Context, verifier: AnswerVerifier, cases: list[Answer], result: SuiteResult
 ) -> None:
     """Time others on the same answers; agreement is with the labels."""
     count = min(len(cases), 1_000 if context.full else 200)
     sample = random.Random(context.seed).sample(cases, count)
-    truths = [case.truth for case in sample]
-    responses = [case.response for case in sample]
-    peer = MathVerify()
 
-    def ours(rule: str) -> Callable[[], object]:
-        def judge() -> object:
-            forget_memos()
-            return verifier.verify_batch(truths, responses, rule)
+    def ours(rule: str) -> Callable[[], list[bool]]:
+        return lambda: [bool(one.correct) for one in _judge(verifier, sample, rule, cold=True)]
 
-        return judge
-
-    contenders: dict[str, Callable[[], object]] = {
-        "rule auto": ours("auto"),
-        "math-verify inline": lambda: peer.judge(truths, responses),
-    }
-    said = {
-        "rule auto": [bool(one.correct) for one in verifier.verify_batch(truths, responses)],
-        "math-verify inline": peer.judge(truths, responses),
-    }
+    contenders = {"rule auto": ours("auto"), "math-verify inline": math_verify(sample)}
+    said = {name: judge() for name, judge in contenders.items()}
     for name, verdicts in said.items():
-        right = sum(a is case.correct for a, case in zip(verdicts, sample, strict=True))
-        _demand_floor(name, right / count)
+        _demand_floor(name, _agreement(sample, verdicts))
     _compare_peers(context, contenders, said, sample, result)
     python = interpreter()
     if python is None:
         result.notes.append(f"verl's math_dapo was not measured: {MAKE} sets up its environment.")
         return
-    with MathDapo(python, truths, responses, context.scratch) as dapo:
-        by_rule = verifier.verify_batch(truths, responses, "dapo")
-        contenders = {"rule dapo": ours("dapo"), "verl's math_dapo": dapo.judge}
-        said = {
-            "rule dapo": [bool(one.correct) for one in by_rule],
-            "verl's math_dapo": dapo.judge(),
-        }
+    with math_dapo(python, sample, context.scratch) as dapo:
+        contenders = {"rule dapo": ours("dapo"), "verl's math_dapo": dapo}
+        said = {name: judge() for name, judge in contenders.items()}
         if said["rule dapo"] != said["verl's math_dapo"]:
             raise ValueError("rule dapo and verl's math_dapo differ on a real answer")
         _compare_peers(context, contenders, said, sample, result)
@@ -395,32 +358,20 @@ def _peers(
 
 def _compare_peers(
     context: Context,
-    contenders: dict[str, Callable[[], object]],
-    said: dict[str, list[bool]],
-    sample: list[Case],
+    contenders: Mapping[str, Way],
+    said: Mapping[str, list[bool]],
+    sample: list[Answer],
     result: SuiteResult,
 ) -> None:
-    timings = interleaved(contenders, min(context.rounds, 3))
-    (ours, fast), (other, slow) = timings.items()
-    result.add(
-        "times the speed",
-        round(slow.best / fast.best, 1),
-        "x",
-        {"of": ours, "against": other, "answers": len(sample)},
-    )
-    for name, timing in timings.items():
-        right = sum(a is case.correct for a, case in zip(said[name], sample, strict=True))
-        rows: Parameters = {"decided by": name, "answers": len(sample)}
-        us = 1e6 * timing.best / len(sample)
-        result.figures += [
-            Figure(name="mean", value=round(us, 2), unit="µs", parameters=rows),
-            Figure(
-                name="agreement with the labels",
-                value=round(100.0 * right / len(sample), 1),
-                unit="%",
-                parameters=rows,
-            ),
-        ]
+    best = fastest(contenders, min(context.rounds, 3))
+    (ours, fast), (other, slow) = best.items()
+    of: Parameters = {"of": ours, "against": other, "answers": len(sample)}
+    result.add("times the speed", round(slow / fast, 1), "x", of)
+    for name, seconds in best.items():
+        row: Parameters = {"decided by": name, "answers": len(sample)}
+        result.add("mean", round(1e6 * seconds / len(sample), 2), "µs", row)
+        share = 100.0 * _agreement(sample, said[name])
+        result.add("agreement with the labels", round(share, 1), "%", row)
 
 
 def _hostile(result: SuiteResult) -> None:
@@ -429,9 +380,8 @@ def _hostile(result: SuiteResult) -> None:
         if any(_in_thread(truth, text) for truth in _HOSTILE_TRUTHS):
             raise WrongAnswerError(f"a hostile answer is taken for right: {kind}")
         us = max(_best_us(partial(_in_thread, truth, text)) for truth in _HOSTILE_TRUTHS)
-        result.add(
-            "hostile answer", round(us / 1e3, 3), "ms", {"kind": kind, "characters": len(text)}
-        )
+        of: Parameters = {"kind": kind, "characters": len(text)}
+        result.add("hostile answer", round(us / 1e3, 3), "ms", of)
 
 
 def _in_thread(truth: str, response: str) -> bool:
@@ -447,32 +397,24 @@ def _in_thread(truth: str, response: str) -> bool:
 
 def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> None:
     """Set the answers of a batch beside all of its scoring, one thread each."""
-    problems = texts.problems(_BATCH // _GROUP, context.seed)
-    rows = texts.rollouts_of(problems, _GROUP, _BATCH_BYTES, context.seed)
+    problems, cases, rollouts = _generated(_BATCH // _GROUP, _BATCH_BYTES, context.seed)
     path = texts.write_rows(context.scratch / "answers.jsonl", problems)
-    truth_of = {problem["problem_id"]: problem["ground_truth"] for problem in problems}
-    truths = [truth_of[row["problem_id"]] for row in rows]
-    responses = [row["response"].encode() for row in rows]
-    rollouts = [
-        Rollout(row["problem_id"], response) for row, response in zip(rows, responses, strict=True)
-    ]
+    truths = [case.ground_truth for case in cases]
+    responses = [rollout.response for rollout in rollouts]
+    odd = [_needs_a_worker(7), _needs_a_worker(11)]
+    odd_truths = [*truths[:-2], *(case.ground_truth for case in odd)]
+    odd_responses = [*responses[:-2], *(case.response.encode() for case in odd)]
     options = ScoreOptions(RewardSpec(RewardKind.MAX))
     scorer = Scorer({"default": DatasetIndex.load(path)}, verifier=verifier, threads=1)
     scores, _ = scorer.score(rollouts, options)
-    if [score.acc for score in scores] != [int(row["correct"]) for row in rows]:
+    if [score.acc for score in scores] != [int(case.correct) for case in cases]:
         raise ValueError("the scorer's answers are not those that the generator wrote")
 
     def cold() -> object:
         forget_memos()
         return verifier.verify_batch(truths, responses)
 
-    def with_algebra() -> object:
-        return verifier.verify_batch([*truths[:-2], *odd_truths], [*responses[:-2], *odd])
-
-    odd_cases = [_needs_a_worker(7), _needs_a_worker(11)]
-    odd_truths = [case.truth for case in odd_cases]
-    odd = [case.response.encode() for case in odd_cases]
-    timings = interleaved(
+    best = fastest(
         {
             "all of scoring": lambda: scorer.score(rollouts, options),
             "answers, warm": lambda: verifier.verify_batch(truths, responses),
@@ -481,18 +423,16 @@ def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult)
         context.rounds,
         time.process_time,
     )
-    timings |= interleaved({"answers, 2 of them for SymPy": with_algebra}, context.rounds)
-    for part, timing in timings.items():
-        result.add(
-            f"batch of {_BATCH} rollouts of 10 KB",
-            round(1e6 * timing.best / _BATCH, 2),
-            "µs a rollout",
-            {"part": part},
-        )
-    share = 100.0 * timings["answers, warm"].best / timings["all of scoring"].best
+    best |= fastest(
+        {"answers, 2 of them for SymPy": lambda: verifier.verify_batch(odd_truths, odd_responses)},
+        context.rounds,
+    )
+    for part, seconds in best.items():
+        us = round(1e6 * seconds / _BATCH, 2)
+        result.add(f"batch of {_BATCH} rollouts of 10 KB", us, "µs a rollout", {"part": part})
     result.add(
         "part of the answers in scoring a batch",
-        round(share, 1),
+        round(100.0 * best["answers, warm"] / best["all of scoring"], 1),
         "%",
         {"rollouts": _BATCH, "bytes each": _BATCH_BYTES},
     )

@@ -26,7 +26,7 @@ import ahocorasick
 import numpy as np
 
 from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, interleaved, require
+from benchmarks.harness.measure import Context, fastest, require
 from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
 from consensuspr.core.pure import matcher as pure
@@ -271,20 +271,17 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
     """Measure the core with the sizes given."""
     corpus = Corpus(context.data, context.seed, sizes.corpus_bytes)
     found = SuiteResult(suite="core", title="The core", notes=[*NOTES, corpus.description])
-    context.say("normalise, scan, both, spans")
-    against_memcpy(context, sizes, corpus, found)
-    context.say("peers")
-    against_peers(context, sizes, corpus, found)
-    context.say("by length")
-    by_length(context, sizes, corpus, found)
-    context.say("by nodes")
-    by_nodes(context, sizes, corpus, found)
-    context.say("by kind of text")
-    by_kind(context, sizes, corpus, found)
-    context.say("hostile text")
-    hostile(context, sizes, corpus, found)
-    context.say("by threads")
-    by_threads(context, sizes, corpus, found)
+    for what, part in (
+        ("normalise, scan, both, spans", against_memcpy),
+        ("peers", against_peers),
+        ("by length", by_length),
+        ("by nodes", by_nodes),
+        ("by kind of text", by_kind),
+        ("hostile text", hostile),
+        ("by threads", by_threads),
+    ):
+        context.say(what)
+        part(context, sizes, corpus, found)
     return found
 
 
@@ -305,9 +302,8 @@ def costs(
     """Return the seconds a byte of each contender, measured in turn after all were checked."""
     for name, contender in contenders.items():
         require(name, contender.rows(), contender.work.expected)
-    runs = {name: contender.run for name, contender in contenders.items()}
-    timings = interleaved(runs, rounds, clock)
-    return {name: timings[name].best / one.work.size for name, one in contenders.items()}
+    best = fastest({name: one.run for name, one in contenders.items()}, rounds, clock)
+    return {name: best[name] / one.work.size for name, one in contenders.items()}
 
 
 def against_peers(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -471,12 +467,11 @@ def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteR
     }
     source = np.ones(sizes.memcpy_bytes, dtype=np.uint8)
     target = np.zeros(sizes.memcpy_bytes, dtype=np.uint8)
+    ways["memcpy"] = lambda: np.copyto(target, source)
     # Fast ones, all of them: more rounds than elsewhere are cheap here.
-    timings = interleaved(
-        ways | {"memcpy": lambda: np.copyto(target, source)}, 3 * context.rounds, time.process_time
-    )
-    floor = sizes.memcpy_bytes / timings.pop("memcpy").best
-    cost = {name: timing.best / size for name, timing in timings.items()}
+    best = fastest(ways, 3 * context.rounds, time.process_time)
+    floor = sizes.memcpy_bytes / best.pop("memcpy")
+    cost = {name: seconds / size for name, seconds in best.items()}
     of = {"text bytes": 10_000}
     for name, seconds in cost.items():
         found.add(name, 1e-6 / seconds, "MB/s", of)

@@ -5,20 +5,16 @@ Not covered: datasets by number of problems, which are the suite ``problems``.
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
-
-import psutil
+from typing import Any
 
 from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, Resident, peak_memory, require, resident
-from benchmarks.harness.processes import serving
+from benchmarks.harness.measure import Context, peak_memory, require, resident
+from benchmarks.harness.processes import family, fresh, serving
 from benchmarks.harness.results import SuiteResult
 from consensuspr.client import LocalClient, RewardClient, Rollout
 from consensuspr.core import BatchResult, Matcher, match_batch
@@ -49,10 +45,6 @@ _NOTES = [
     "A matcher's `nbytes` is its automaton and patterns; resident is what many of them take in "
     "all, Python's objects for the expressions included.",
 ]
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -127,7 +119,7 @@ def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
         # As many as have the same nodes in all, so that a page more or less is nothing.
         count = max(1, sizes.matcher_nodes // nodes)
         forms = [_forms(row) for row in texts.problems(count, context.seed, nodes)]
-        cost = _fresh(_build_matchers, forms)
+        cost = fresh(_build_matchers, forms)
         parameters = {"nodes": nodes, "patterns": cost.patterns, "matchers": count}
         for name, value in (("nbytes", cost.nbytes), ("resident", cost.resident)):
             lines[name].append((nodes, value / 1e3))
@@ -154,9 +146,9 @@ def _batch(
 ) -> None:
     forms = {problem["problem_id"]: _forms(problem) for problem in problems}
     for threads in (1, 2):
-        peak = _fresh(_match, forms, rows, threads)
+        peak = fresh(_match, forms, rows, threads)
         _over_texts(found, f"match_batch, {threads} threads", peak, rows)
-    first, later = _fresh(_score, dataset, rows)
+    first, later = fresh(_score, dataset, rows)
     _over_texts(found, "LocalClient.score, the first", first, rows)
     _over_texts(found, "LocalClient.score, the next", later, rows)
 
@@ -186,16 +178,6 @@ def _score(dataset: Path, rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
     return first.peak - first.before, later.peak - later.before
 
 
-def _fresh(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-    """Call a function of this module in a new process.
-
-    What a process once had and gave back it uses again, and memory taken so would not be seen.
-    """
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(function, *arguments, **keywords).result()
-
-
 def _server(
     context: Context,
     rows: Sequence[dict[str, Any]],
@@ -206,13 +188,14 @@ def _server(
     rollouts = _rollouts(rows)
     expected = [row["expected"] for row in rows]
     with serving(dataset, context.scratch, workers=workers) as (address, pid):
-        idle, processes = _all_processes(pid)
+        processes = len(family(pid))
+        idle = resident(*family(pid))
         with RewardClient(address, timeout_s=120) as client:
             require("the server", _flags(client.score(rollouts)), expected)
-            once, _ = _all_processes(pid)
+            once = resident(*family(pid))
             for _ in range(4):
                 client.score(rollouts)
-            often, _ = _all_processes(pid)
+            often = resident(*family(pid))
     for when, memory in (("idle", idle), ("after a batch", once), ("after five batches", often)):
         found.add(
             "server, all processes",
@@ -220,15 +203,6 @@ def _server(
             "MB",
             {"workers": workers, "processes": processes, "when": when},
         )
-
-
-def _all_processes(pid: int) -> tuple[Resident, int]:
-    """Return the memory of a process and all below it, and how many they are."""
-    total, count = resident(pid), 1
-    for child in psutil.Process(pid).children(recursive=True):
-        total += resident(child.pid)
-        count += 1
-    return total, count
 
 
 def _over_texts(found: SuiteResult, name: str, value: int, rows: Sequence[dict[str, Any]]) -> None:

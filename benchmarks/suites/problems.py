@@ -17,27 +17,16 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from benchmarks.children.dataset import problem_id
+from benchmarks.children.dataset import Loaded, load, problem_id, touch
 from benchmarks.harness import texts
-from benchmarks.harness.measure import (
-    REPOSITORY,
-    Context,
-    Resident,
-    WrongAnswerError,
-    require,
-    resident,
-)
-from benchmarks.harness.processes import family, serving
+from benchmarks.harness.measure import Context, WrongAnswerError, require, resident
+from benchmarks.harness.processes import family, fresh, serving
 from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.data import JsonRows, open_writer
@@ -103,118 +92,6 @@ def _without_forms(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "nodes": nodes}
 
 
-class Loaded(BaseModel):
-    """A dataset loaded from a file or mapped from a prepared one.
-
-    Attributes:
-        seconds: until it can score.
-        cpu_seconds: of them, those that this process computed; without its children.
-        before: memory once all is imported.
-        after: memory with the dataset loaded.
-        read: memory once every record was read, as after a long training.
-        peak: most bytes that were resident up to ``after``.
-        digest: of the content.
-    """
-
-    seconds: float
-    cpu_seconds: float
-    before: Resident
-    after: Resident
-    read: Resident
-    peak: int
-    digest: str
-
-
-class Touched(BaseModel):
-    """Microseconds until the matcher of a problem is at hand.
-
-    ``first_…`` is of the first time (looked up, unpacked, compiled), ``later_…`` of the second;
-    ``matcher_bytes`` is what a matcher takes on average.
-    """
-
-    first_p50: float
-    first_p99: float
-    later_p50: float
-    later_p99: float
-    matcher_bytes: float
-
-
-def load(path: Path) -> Loaded:
-    """Load a dataset in a fresh process and return what it took."""
-    return Loaded.model_validate_json(_run("load", path))
-
-
-def touch(path: Path, count: int, seed: int) -> Touched:
-    """Touch problems of a dataset of ``count`` in a fresh process."""
-    return Touched.model_validate_json(_run("touch", path, count, seed))
-
-
-def _run(*arguments: object) -> str:
-    command = [sys.executable, "-m", "benchmarks.children.dataset", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A server that has scored rollouts of many problems: seconds until it listens, and memory.
-
-    ``fresh`` is of all processes when it listens, ``used`` after the rollouts, and ``workers`` the
-    part of that which is not the supervisor's.
-    """
-
-    seconds: float
-    fresh: Resident
-    used: Resident
-    workers: Resident
-
-
-def serve(
-    dataset: Path, scratch: Path, problems: list[dict[str, Any]], count: int, seed: int
-) -> Served:
-    """Start a server, score rollouts of random problems, and return what it holds.
-
-    ``problems`` is the pool that the dataset of ``count`` repeats.
-    """
-    rng = random.Random(f"served {seed}")
-    start = time.perf_counter()
-    with serving(dataset, scratch, workers=SERVER_WORKERS) as (address, pid):
-        seconds = time.perf_counter() - start
-        fresh = _all_of(family(pid))
-        for _ in range(_CLIENTS):
-            numbers = [rng.randrange(count) for _ in range(_ROLLOUTS)]
-            expected = [[position % 2 == 0 for position in range(7)]] * len(numbers)
-            rollouts = [
-                Rollout(problem_id(number), _reaching(content(problems, number, count)))
-                for number in numbers
-            ]
-            with RewardClient(address) as client:
-                batch = client.score(rollouts, timeout_s=600)
-            require("the server", [score.matched for score in batch], expected)
-        processes = family(pid)
-        used = _all_of(processes)
-        return Served(
-            seconds=seconds,
-            fresh=fresh,
-            used=used,
-            workers=_all_of(processes[1 : 1 + SERVER_WORKERS]),
-        )
-
-
-def _reaching(problem: dict[str, Any]) -> str:
-    """Return a text that says every second node of a problem, and its answer as one says it.
-
-    Without an answer the check would start processes, whose memory is not that of the dataset.
-    """
-    said = [node["expressions"][0] for node in problem["nodes"][::2]]
-    return f"{'; '.join(said)}. The answer is \\boxed{{{problem['ground_truth']}}}."
-
-
-def _all_of(processes: list[int]) -> Resident:
-    return sum((resident(pid) for pid in processes), Resident())
-
-
 @dataclass(frozen=True)
 class Sizes:
     """Numbers of problems that are loaded with equal forms stored, loaded bare, and served.
@@ -237,6 +114,11 @@ FULL = Sizes(
 )
 
 
+def run(context: Context) -> SuiteResult:
+    """Measure datasets; to 100,000 problems, or with ``full`` to a million."""
+    return measure(context, FULL if context.full else QUICK)
+
+
 def measure(context: Context, sizes: Sizes) -> SuiteResult:
     """Measure datasets of the sizes given."""
     found = SuiteResult(suite="problems", title="Many problems", notes=list(NOTES))
@@ -247,169 +129,174 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
         found.plot(name, "problems", label, {})
     context.say("generating problems")
     pool = make_pool(context.seed, max(sizes.stored))
-    smallest = None
+    by_size = []
     for count in sizes.stored:
+        context.say(f"{count:,} problems")
         size = _Size(context, sizes, found, pool, count)
         size.measure()
-        smallest = smallest or size
-        size.report(smallest)
+        size.report()
+        by_size.append(size)
+    _check_largest(by_size[0], max(by_size, key=lambda size: size.count), found)
     return found
 
 
+@dataclass(frozen=True)
 class _Size:
-    """All that is measured with one number of problems."""
+    """All that is measured with one number of problems; ``loads`` are by what was loaded."""
 
-    def __init__(
-        self,
-        context: Context,
-        sizes: Sizes,
-        found: SuiteResult,
-        pool: list[dict[str, Any]],
-        count: int,
-    ) -> None:
-        self._context = context
-        self._sizes = sizes
-        self._found = found
-        self._pool = pool
-        self._count = count
-        self._rounds = sizes.rounds if count < 50_000 else 1
-        self._loads: dict[str, list[Loaded]] = {}
+    context: Context
+    sizes: Sizes
+    found: SuiteResult
+    pool: list[dict[str, Any]]
+    count: int
+    loads: dict[str, list[Loaded]] = field(default_factory=dict)
 
     def measure(self) -> None:
-        self._context.say(f"{self._count:,} problems")
+        rounds = self.sizes.rounds if self.count < 50_000 else 1
         paths = {"prepared": self._path("prepared.index")}
         for name in ("jsonl", "jsonl.gz", "parquet"):
-            path = write(self._path(name), self._pool, self._count, stored=True)
+            path = paths[name] = write(self._path(name), self.pool, self.count, stored=True)
             if name == "jsonl":
                 prepare_dataset(path, paths["prepared"])
-            self._figure("on disk", path.stat().st_size / self._count, "B a problem", name)
-            paths[name] = path
-            if self._rounds == 1:  # large: one file on disk at a time
+            self._on_disk(name, path)
+            if rounds == 1:  # large: one file on disk at a time
                 self._load({name: path})
                 path.unlink()
-        self._figure(
-            "on disk", paths["prepared"].stat().st_size / self._count, "B a problem", "prepared"
-        )
-        if self._count in self._sizes.bare:
-            paths["jsonl, forms to make"] = write(
-                self._path("bare.jsonl"), self._pool, self._count, stored=False
-            )
+        self._on_disk("prepared", paths["prepared"])
+        if self.count in self.sizes.bare:
+            bare = self._path("bare.jsonl")
+            paths["jsonl, forms to make"] = write(bare, self.pool, self.count, stored=False)
         here = {name: path for name, path in paths.items() if path.exists()}
-        for _ in range(self._rounds):
+        for _ in range(rounds):
             self._load(here)
         self._touch(paths["prepared"])
-        if self._count in self._sizes.served:
+        if self.count in self.sizes.served:
             self._serve(paths["prepared"])
         for path in here.values():
             path.unlink()
 
+    def report(self) -> None:
+        """Add what the loads have shown."""
+        digests = {one.digest for some in self.loads.values() for one in some}
+        if len(digests) != 1:
+            raise WrongAnswerError(f"{self.count} problems have {len(digests)} digests")
+        best = {name: min(some, key=lambda one: one.seconds) for name, some in self.loads.items()}
+        ready, bytes_each = self.found.series
+        for name, one in best.items():
+            self._figures(
+                name,
+                ("ready to score", one.seconds, "s"),
+                ("ready to score, CPU time", one.cpu_seconds, "s"),
+                ("more own memory", one.own / MB, "MB"),
+                ("more resident when ready", one.grown / MB, "MB"),
+                ("more resident at the peak", one.grown_at_peak / MB, "MB"),
+                ("more resident, every record read", one.grown_read / self.count, "B a problem"),
+            )
+            ready.lines.setdefault(name, []).append((self.count, one.seconds))
+            each = max(1, one.grown_read) / self.count
+            bytes_each.lines.setdefault(name, []).append((self.count, each))
+        if self.count == PAPER:
+            others = "; ".join(f"{name} {one.seconds:.2f} s" for name, one in best.items())
+            one = best["jsonl"]
+            self.found.check(
+                "ready_5577_s",
+                one.seconds,
+                f"JSONL with equal forms stored, {one.cpu_seconds:.2f} s of CPU time; {others}",
+            )
+            self.found.check(
+                "ready_5577_mb",
+                one.grown / MB,
+                "more resident than before the load; the whole process has "
+                f"{one.after.rss / MB:.0f} MB, and {one.peak / MB:.0f} MB at the peak",
+            )
+
     def _path(self, name: str) -> Path:
-        return self._context.scratch / f"problems-{self._count}.{name}"
+        return self.context.scratch / f"problems-{self.count}.{name}"
+
+    def _on_disk(self, name: str, path: Path) -> None:
+        self._figures(name, ("on disk", path.stat().st_size / self.count, "B a problem"))
 
     def _load(self, paths: dict[str, Path]) -> None:
         for name, path in paths.items():
-            self._loads.setdefault(name, []).append(load(path))
-
-    def report(self, smallest: _Size) -> None:
-        """Add what the loads have shown, beside those of the smallest dataset."""
-        digests = {load.digest for loads in self._loads.values() for load in loads}
-        if len(digests) != 1:
-            raise WrongAnswerError(f"{self._count} problems have {len(digests)} digests")
-        ready, bytes_each = self._found.series
-        for name, some in self._loads.items():
-            load = _fastest(some)
-            grown = load.after.rss - load.before.rss
-            self._figure("ready to score", load.seconds, "s", name)
-            self._figure("ready to score, CPU time", load.cpu_seconds, "s", name)
-            self._figure("more own memory", _own(load) / MB, "MB", name)
-            self._figure("more resident when ready", grown / MB, "MB", name)
-            self._figure(
-                "more resident at the peak", (load.peak - load.before.rss) / MB, "MB", name
-            )
-            read = load.read.rss - load.before.rss
-            self._figure(
-                "more resident, every record read", read / self._count, "B a problem", name
-            )
-            ready.lines.setdefault(name, []).append((self._count, load.seconds))
-            bytes_each.lines.setdefault(name, []).append((self._count, max(1, read) / self._count))
-        if self._count == PAPER:
-            self._check_paper()
-        if self._count == max(self._sizes.stored):
-            self._check_largest(smallest)
-
-    def _check_paper(self) -> None:
-        best = {name: _fastest(some) for name, some in self._loads.items()}
-        others = "; ".join(f"{name} {load.seconds:.2f} s" for name, load in best.items())
-        load = best["jsonl"]
-        note = f"JSONL with equal forms stored, {load.cpu_seconds:.2f} s of CPU time; {others}"
-        self._found.check("ready_5577_s", load.seconds, note)
-        grown = (load.after.rss - load.before.rss) / MB
-        note = (
-            f"more resident than before the load; the whole process has {load.after.rss / MB:.0f} "
-            f"MB, and {load.peak / MB:.0f} MB at the peak"
-        )
-        self._found.check("ready_5577_mb", grown, note)
-
-    def _check_largest(self, smallest: _Size) -> None:
-        """Check what each further problem takes, at a peak or with every page touched.
-
-        What does not depend on the number of problems (the modules of a format, the heap's
-        reserve) is taken off as that of the smallest dataset.
-        """
-        most = 0.0
-        for name, small in smallest._loads.items():
-            if name in self._loads:
-                grown = _most_grown(self._loads[name]) - _most_grown(small)
-                most = max(most, grown / (self._count - smallest._count))
-        own = _own(self._loads["prepared"][0]) / self._count
-        note = (
-            f"of each further problem up to {self._count:,}, the most of any format, at the peak "
-            "of loading or with every record read; mapped from a prepared file, "
-            f"{own:.1f} bytes of it are the process's own"
-        )
-        reached = self._count == MILLION
-        if not reached:
-            note = f"{most:,.0f} bytes {note}; the target is about {MILLION:,}, with --full"
-        self._found.check("million_resident_bytes", most if reached else None, note)
+            self.loads.setdefault(name, []).append(fresh(load, path))
 
     def _touch(self, path: Path) -> None:
-        touched = touch(path, self._count, self._context.seed)
-        for name, value in (
-            ("first touch, median", touched.first_p50),
-            ("first touch, 99th percentile", touched.first_p99),
-            ("later touch, median", touched.later_p50),
-            ("later touch, 99th percentile", touched.later_p99),
-        ):
-            self._figure(name, value, "µs", "prepared")
-        self._figure("a compiled matcher", touched.matcher_bytes / 1e3, "kB", "prepared")
+        touched = fresh(touch, path, self.count, self.context.seed)
+        self._figures(
+            "prepared",
+            ("first touch, median", touched.first_p50, "µs"),
+            ("first touch, 99th percentile", touched.first_p99, "µs"),
+            ("later touch, median", touched.later_p50, "µs"),
+            ("later touch, 99th percentile", touched.later_p99, "µs"),
+            ("a compiled matcher", touched.matcher_bytes / 1e3, "kB"),
+        )
 
     def _serve(self, path: Path) -> None:
-        served = serve(path, self._context.scratch, self._pool, self._count, self._context.seed)
-        name = f"server, {SERVER_WORKERS} workers"
-        self._figure("start to listening", served.seconds, "s", name)
-        self._figure("all processes, listening (sum of PSS)", served.fresh.pss / MB, "MB", name)
-        self._figure("all processes, used (sum of PSS)", served.used.pss / MB, "MB", name)
-        self._figure("workers, used: own memory", served.workers.anonymous / MB, "MB", name)
-        self._figure("workers, used: sum of RSS", served.workers.rss / MB, "MB", name)
-        self._figure("workers, used: sum of PSS", served.workers.pss / MB, "MB", name)
+        """Start a server, score rollouts of random problems, and add what it holds."""
+        rng = random.Random(f"served {self.context.seed}")
+        start = time.perf_counter()
+        with serving(path, self.context.scratch, workers=SERVER_WORKERS) as (address, pid):
+            seconds = time.perf_counter() - start
+            listening = resident(*family(pid))
+            for _ in range(_CLIENTS):
+                numbers = [rng.randrange(self.count) for _ in range(_ROLLOUTS)]
+                rollouts = [
+                    Rollout(problem_id(number), _reaching(content(self.pool, number, self.count)))
+                    for number in numbers
+                ]
+                with RewardClient(address) as client:
+                    batch = client.score(rollouts, timeout_s=600)
+                expected = [[position % 2 == 0 for position in range(7)]] * len(numbers)
+                require("the server", [score.matched for score in batch], expected)
+            processes = family(pid)
+            used = resident(*processes)
+            workers = resident(*processes[1 : 1 + SERVER_WORKERS])
+        self._figures(
+            f"server, {SERVER_WORKERS} workers",
+            ("start to listening", seconds, "s"),
+            ("all processes, listening (sum of PSS)", listening.pss / MB, "MB"),
+            ("all processes, used (sum of PSS)", used.pss / MB, "MB"),
+            ("workers, used: own memory", workers.anonymous / MB, "MB"),
+            ("workers, used: sum of RSS", workers.rss / MB, "MB"),
+            ("workers, used: sum of PSS", workers.pss / MB, "MB"),
+        )
 
-    def _figure(self, name: str, value: float, unit: str, source: str) -> None:
-        parameters: Parameters = {"problems": self._count, "from": source}
-        self._found.add(name, value, unit, parameters)
+    def _figures(self, source: str, *figures: tuple[str, float, str]) -> None:
+        of: Parameters = {"problems": self.count, "from": source}
+        for name, value, unit in figures:
+            self.found.add(name, value, unit, of)
 
 
-def _fastest(some: list[Loaded]) -> Loaded:
-    return min(some, key=lambda one: one.seconds)
+def _reaching(problem: dict[str, Any]) -> str:
+    """Return a text that says every second node of a problem, and its answer as one says it.
+
+    Without an answer the check would start processes, whose memory is not that of the dataset.
+    """
+    said = [node["expressions"][0] for node in problem["nodes"][::2]]
+    return f"{'; '.join(said)}. The answer is \\boxed{{{problem['ground_truth']}}}."
 
 
-def _most_grown(some: list[Loaded]) -> int:
-    return max(max(load.peak, load.read.rss) - load.before.rss for load in some)
+def _check_largest(smallest: _Size, largest: _Size, found: SuiteResult) -> None:
+    """Check what each further problem takes, at a peak or with every page touched.
 
-
-def _own(load: Loaded) -> int:
-    return load.after.anonymous - load.before.anonymous
-
-
-def run(context: Context) -> SuiteResult:
-    """Measure datasets; to 100,000 problems, or with ``full`` to a million."""
-    return measure(context, FULL if context.full else QUICK)
+    What does not depend on the number of problems (the modules of a format, the heap's
+    reserve) is taken off as that of the smallest dataset.
+    """
+    count, further = largest.count, largest.count - smallest.count
+    most = 0.0
+    for name in smallest.loads.keys() & largest.loads.keys():
+        small, large = (
+            max(max(one.grown_at_peak, one.grown_read) for one in size.loads[name])
+            for size in (smallest, largest)
+        )
+        most = max(most, (large - small) / further)
+    note = (
+        f"of each further problem up to {count:,}, the most of any format, at the peak "
+        "of loading or with every record read; mapped from a prepared file, "
+        f"{largest.loads['prepared'][0].own / count:.1f} bytes of it are the process's own"
+    )
+    if count == MILLION:
+        found.check("million_resident_bytes", most, note)
+    else:
+        note = f"{most:,.0f} bytes {note}; the target is about {MILLION:,}, with --full"
+        found.check("million_resident_bytes", None, note)

@@ -11,12 +11,13 @@ Measured in the environment that has Ray (:mod:`benchmarks.suites.verl_python`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.harness.measure import Context, Timing, interleaved
+from benchmarks.harness.measure import Context, interleaved
 from benchmarks.harness.processes import serving
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import verl_python
@@ -38,7 +39,7 @@ BATCH = 1024
 
 def run(context: Context) -> SuiteResult:
     """Measure where Ray is; say what to install where it is not."""
-    return verl_python.measured("benchmarks.suites.ray_calls", "ray_calls", TITLE, context)
+    return verl_python.measured("benchmarks.suites.ray_calls:measure", "ray_calls", TITLE, context)
 
 
 def measure(context: Context) -> SuiteResult:
@@ -79,14 +80,12 @@ def _actor(context: Context, step: Step, found: SuiteResult) -> None:
     many = interleaved(
         {"many": lambda: ray.get([actor.take.remote(texts[at : at + 1]) for at in range(256)])},
         context.rounds,
-    )
+    )["many"]
     ray.kill(actor)
-    for size, timing in times.items():
+    for size, seconds in times.items():
         of = {"rollouts": int(size)}
-        found.add("a call of an actor that does nothing", timing.median * 1e3, "ms", of)
-    found.add(
-        "calls of an actor, 256 at a time", 256 / many["many"].median, "calls/s", {"rollouts": 1}
-    )
+        found.add("a call of an actor that does nothing", median(seconds) * 1e3, "ms", of)
+    found.add("calls of an actor, 256 at a time", 256 / median(many), "calls/s", {"rollouts": 1})
 
 
 def _serve(context: Context, step: Step, found: SuiteResult) -> None:
@@ -113,16 +112,13 @@ def _serve(context: Context, step: Step, found: SuiteResult) -> None:
                 name: _checked(client, rollouts[:size], expected[:size])
                 for name, client in clients.items()
             }
-            _compared(size, interleaved(sides, context.rounds, shortest_s=0.02), found)
-
-
-def _compared(size: int, times: Mapping[str, Timing], found: SuiteResult) -> None:
-    plain, served = times["plain server"].median, times["Ray Serve"].median
-    of = {"rollouts": size}
-    for name, timing in times.items():
-        found.add(name, timing.median * 1e3, "ms", of)
-    found.add("Serve adds", (served - plain) * 1e3, "ms", of)
-    found.add("Serve against plain", served / plain, "x", of)
+            times = interleaved(sides, context.rounds, shortest_s=0.02)
+            of = {"rollouts": size}
+            plain_s, served_s = (median(seconds) for seconds in times.values())
+            found.add("plain server", plain_s * 1e3, "ms", of)
+            found.add("Ray Serve", served_s * 1e3, "ms", of)
+            found.add("Serve adds", (served_s - plain_s) * 1e3, "ms", of)
+            found.add("Serve against plain", served_s / plain_s, "x", of)
 
 
 def _checked(

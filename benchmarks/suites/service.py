@@ -5,6 +5,8 @@ peers are HTTP with JSON and a Ray actor (:mod:`benchmarks.children.peers`).  Fi
 stands on one core, so that the server's own cost shows; then on all, where sending, scoring and
 reading overlap.  Then the load of an open loop past saturation, and the HTTP endpoint's own work:
 reading a step's JSON piece by piece, and naming problems.
+
+A cost, here, is microseconds a rollout of a way's best round.
 """
 
 from __future__ import annotations
@@ -18,25 +20,27 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple
 
 import grpc
 
 from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check
 from benchmarks.harness import texts
-from benchmarks.harness.measure import REPOSITORY, Context, Timing, WrongAnswerError, interleaved
+from benchmarks.harness.measure import REPOSITORY, Context, WrongAnswerError, fastest
 from benchmarks.harness.processes import listening, on_one_core, serving
 from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.suites import verl_python
 from consensuspr.client import AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
-from consensuspr.http.json_body import Bounds, members, text
+from consensuspr.http.json_body import members, text
 from consensuspr.http.problems import build
 from consensuspr.loadtest.load import Pool, Target
-from consensuspr.loadtest.result import LoadTest, perform
+from consensuspr.loadtest.result import perform
 from consensuspr.loadtest.settings import LoadSettings
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 from consensuspr.scoring.types import Identity
@@ -46,7 +50,6 @@ ROLLOUT_BYTES = 10_000
 PER_PROBLEM = 8
 COUNTS = (64, 256)
 ALL_COUNTS = (1, 8, 64, 256, 2048)
-TITLE = "Service: server and clients"
 UNIT = "µs a rollout"
 
 # The ways to have a batch scored, and one that scores nothing.
@@ -60,8 +63,6 @@ JSON = "FastAPI with JSON"
 UNDER_WAY = 4
 OVERLAPPED = f"server, {UNDER_WAY} batches under way"
 
-# The environment of `make test-verl`, which has Ray.
-RAY_PYTHON = REPOSITORY / ".venv-verl-0.9.1" / "bin" / "python"
 RAY_TIMEOUT_S = 300
 
 # Of the open loop past saturation.
@@ -82,9 +83,8 @@ WORDS = (
     "find the value of x such that a b c is let be real number sum over all prime 12 34 what how"
 )
 
-T = TypeVar("T")
-Contenders = dict[str, Callable[[], object]]
-Timings = dict[int, dict[str, Timing]]
+Way = Callable[[], object]
+Costs = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -94,44 +94,36 @@ class Work:
     dataset: Path
     rollouts: list[Rollout]
     scorer: Scorer
-    verifier: AnswerVerifier
-
-    @classmethod
-    def make(cls, context: Context, count: int) -> Work:
-        """Write a dataset into the scratch folder and make ``count`` rollouts of it.
-
-        Raises WrongAnswerError where in-process scoring does not find what the texts hold.
-        """
-        problems = texts.problems(-(-count // PER_PROBLEM), context.seed)
-        rows = texts.rollouts_of(problems, PER_PROBLEM, ROLLOUT_BYTES, context.seed)[:count]
-        dataset = texts.write_rows(context.scratch / "dataset.jsonl", problems)
-        verifier = AnswerVerifier(workers=1)
-        index = DatasetIndex.load(dataset)
-        scorer = Scorer({"default": index}, verifier=verifier, threads=1)
-        work = cls(
-            dataset, [Rollout(row["problem_id"], row["response"]) for row in rows], scorer, verifier
-        )
-        for row, score in zip(rows, work.score(count)[0], strict=True):
-            found = list(score.matched), score.acc == 1.0
-            if found != (row["expected"], row["correct"]):
-                raise WrongAnswerError(f"in-process scoring is wrong for {row['rollout_id']}")
-        return work
 
     def score(self, count: int) -> tuple[list[Score], Identity]:
         """Score the first ``count`` rollouts in this thread."""
         return self.scorer.score(self.rollouts[:count], ScoreOptions(REWARD))
 
-    def close(self) -> None:
-        """End the answer processes."""
-        self.verifier.close()
+
+@contextlib.contextmanager
+def prepared(context: Context, count: int) -> Iterator[Work]:
+    """Write a dataset into the scratch folder and make ``count`` rollouts of it.
+
+    Raises WrongAnswerError where in-process scoring does not find what the texts hold.
+    """
+    problems = texts.problems(-(-count // PER_PROBLEM), context.seed)
+    rows = texts.rollouts_of(problems, PER_PROBLEM, ROLLOUT_BYTES, context.seed)[:count]
+    dataset = texts.write_rows(context.scratch / "dataset.jsonl", problems)
+    with AnswerVerifier(workers=1) as verifier:
+        scorer = Scorer({"default": DatasetIndex.load(dataset)}, verifier=verifier, threads=1)
+        rollouts = [Rollout(row["problem_id"], row["response"]) for row in rows]
+        work = Work(dataset, rollouts, scorer)
+        for row, score in zip(rows, work.score(count)[0], strict=True):
+            if (list(score.matched), score.acc == 1.0) != (row["expected"], row["correct"]):
+                raise WrongAnswerError(f"in-process scoring is wrong for {row['rollout_id']}")
+        yield work
 
 
 def _reward_server(
-    dataset: Path, scratch: Path, workers: int, threads: int
+    work: Work, scratch: Path, workers: int = 1
 ) -> contextlib.AbstractContextManager[tuple[str, int]]:
-    """Start ``consensuspr serve`` with so many matching threads in each worker."""
-    settings = {"CONSENSUSPR_THREADS": str(threads)}
-    return serving(dataset, scratch, workers=workers, settings=settings)
+    """Start ``consensuspr serve`` with one matching thread in each worker."""
+    return serving(work.dataset, scratch, workers=workers, settings={"CONSENSUSPR_THREADS": "1"})
 
 
 def peer(name: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
@@ -139,323 +131,251 @@ def peer(name: str, *arguments: str, interpreter: str = sys.executable) -> list[
     return [interpreter, "-m", "benchmarks.children.peers", name, *arguments]
 
 
-class Echo:
-    """A client of the empty echo."""
-
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address, channel_options())
-        self._call = self._channel.unary_unary(
-            ECHO_METHOD, request_serializer=None, response_deserializer=None
-        )
-
-    def contender(self, work: Work, count: int) -> Callable[[], object]:
-        """Return a call with as many bytes, both ways, as scoring ``count`` rollouts has.
-
-        Raises WrongAnswerError where the reply has another size.
-        """
-        rollouts = map(encode_rollout, work.rollouts[:count])
-        options = ScoreOptions(reward=REWARD)
-        size = encode_score_request(rollouts, options).ByteSize()
-        reply = encode_score_response(*work.score(count)).ByteSize()
-        head = reply.to_bytes(ECHO_SIZE_BYTES, "little")
-        payload = head + bytes(max(0, size - len(head)))
-        if len(self._call(payload)) != reply:
-            raise WrongAnswerError(f"the echo does not reply with {reply} bytes")
-        return lambda: self._call(payload)
-
-    def close(self) -> None:
-        """Close the channel."""
-        self._channel.close()
-
-
-class Server:
-    """Both clients of one reward server."""
-
-    def __init__(self, address: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = RewardClient(address)
-        self._async_client = AsyncRewardClient(address)
-        self._threads = ThreadPoolExecutor(UNDER_WAY)
-
-    def contenders(self, work: Work, count: int, *names: str) -> Contenders:
-        """Return the ways of that name to score the first ``count`` rollouts, each checked."""
-        rollouts = work.rollouts[:count]
-        expected = work.score(count)[0]
-
-        def synchronous() -> list[Score]:
-            return self._client.score(rollouts, REWARD)
-
-        def overlapped() -> list[list[Score]]:
-            return [*self._threads.map(lambda _: synchronous(), range(UNDER_WAY))]
-
-        def asynchronous() -> list[Score]:
-            return self._wait_for(self._async_client.score(rollouts, REWARD))
-
-        async def one_by_one() -> list[Score]:
-            calls = (self._async_client.score_one(rollout, REWARD) for rollout in rollouts)
-            return await asyncio.gather(*calls)
-
-        def singles() -> list[Score]:
-            return self._wait_for(one_by_one())
-
-        for scores in overlapped():
-            check(OVERLAPPED, scores, expected)
-        ways: dict[str, Callable[[], list[Score]]] = {
-            SYNC: synchronous,
-            ASYNC: asynchronous,
-            SINGLES: singles,
-        }
-        for name, way in ways.items():
-            check(name, way(), expected)
-        every: Contenders = {**ways, OVERLAPPED: overlapped}
-        return {name: every[name] for name in names}
-
-    def close(self) -> None:
-        """Close both clients."""
-        self._client.close()
-        self._wait_for(self._async_client.close())
-        self._loop.close()
-        self._threads.shutdown()
-
-    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(work)
-
-
-class JsonServer:
-    """A client of the FastAPI application, on one connection that stays open."""
-
-    @staticmethod
-    def missing() -> list[str]:
-        """Return the packages that it needs and that are not installed."""
-        return [name for name in ("fastapi", "uvicorn") if not importlib.util.find_spec(name)]
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.partition(":")
-        self._connection = http.client.HTTPConnection(host, int(port))
-
-    def contender(self, work: Work, count: int) -> Callable[[], object]:
-        """Return a call that scores the first ``count`` rollouts, checked."""
-        rollouts = work.rollouts[:count]
-
-        def score() -> list[dict[str, Any]]:
-            items = [{"problem_id": r.problem_id, "response": r.response} for r in rollouts]
-            headers = {"Content-Type": "application/json"}
-            self._connection.request("POST", "/score", json.dumps({"rollouts": items}), headers)
-            found: list[dict[str, Any]] = json.loads(self._connection.getresponse().read())
-            return found
-
-        for found, score_ in zip(score(), work.score(count)[0], strict=True):
-            if (found["reward"], found["matched"]) != (score_.reward, list(score_.matched)):
-                raise WrongAnswerError(f"{JSON} does not give the scores of in-process scoring")
-        return score
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-
+@dataclass(frozen=True)
 class Field:
-    """The servers that are measured against each other, running, and their clients.
+    """A reward server and the empty echo, running: ``ways`` gives what they can do.
 
-    A context manager: what it starts is ended with it.
+    ``ways(count)`` returns a call by name that scores the first ``count`` rollouts, or echoes as
+    many bytes; each was checked.
     """
 
-    def __init__(self, work: Work, scratch: Path, *, workers: int = 1, threads: int = 1) -> None:
-        self._stack = contextlib.ExitStack()
-        with self._stack:  # ends what was started where a later one does not start
-            start = self._stack.enter_context
-            self.address, _ = start(_reward_server(work.dataset, scratch, workers, threads))
-            self.server = start(contextlib.closing(Server(self.address)))
-            address, _ = start(listening(peer("echo"), scratch))
-            self.echo = start(contextlib.closing(Echo(address)))
-            self._stack = self._stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    address: str
+    ways: Callable[[int], dict[str, Way]]
 
 
 @contextlib.contextmanager
-def json_server(work: Work, scratch: Path) -> Iterator[JsonServer]:
-    """Start the FastAPI application and give a client of it."""
-    command = peer("json", str(work.dataset))
+def running(work: Work, scratch: Path, workers: int = 1) -> Iterator[Field]:
+    """Start the servers that are measured against each other; they end with the block."""
     with (
-        listening(command, scratch) as (address, _),
-        contextlib.closing(JsonServer(address)) as client,
+        _reward_server(work, scratch, workers) as (address, _),
+        RewardClient(address) as client,
+        ThreadPoolExecutor(UNDER_WAY) as threads,
+        contextlib.closing(asyncio.new_event_loop()) as loop,
+        listening(peer("echo"), scratch) as (echo_address, _),
+        grpc.insecure_channel(echo_address, channel_options()) as channel,
     ):
-        yield client
+        async_client = AsyncRewardClient(address)
+        echo = channel.unary_unary(ECHO_METHOD, request_serializer=None, response_deserializer=None)
+
+        async def one_by_one(rollouts: Sequence[Rollout]) -> list[Score]:
+            calls = (async_client.score_one(rollout, REWARD) for rollout in rollouts)
+            return await asyncio.gather(*calls)
+
+        def ways(count: int) -> dict[str, Way]:
+            rollouts = work.rollouts[:count]
+            expected = work.score(count)[0]
+            single: dict[str, Callable[[], list[Score]]] = {
+                SYNC: lambda: client.score(rollouts, REWARD),
+                ASYNC: lambda: loop.run_until_complete(async_client.score(rollouts, REWARD)),
+                SINGLES: lambda: loop.run_until_complete(one_by_one(rollouts)),
+            }
+
+            def overlapped() -> list[list[Score]]:
+                return [*threads.map(lambda _: single[SYNC](), range(UNDER_WAY))]
+
+            for name, way in single.items():
+                check(name, way(), expected)
+            for scores in overlapped():
+                check(OVERLAPPED, scores, expected)
+            return {ECHO: _echoing(echo, work, count), **single, OVERLAPPED: overlapped}
+
+        try:
+            yield Field(address, ways)
+        finally:
+            loop.run_until_complete(async_client.close())
+
+
+def _echoing(echo: Callable[[bytes], bytes], work: Work, count: int) -> Way:
+    """Return a call with as many bytes, both ways, as scoring ``count`` rollouts has.
+
+    Raises WrongAnswerError where the reply has another size.
+    """
+    rollouts = map(encode_rollout, work.rollouts[:count])
+    size = encode_score_request(rollouts, ScoreOptions(reward=REWARD)).ByteSize()
+    reply = encode_score_response(*work.score(count)).ByteSize()
+    payload = reply.to_bytes(ECHO_SIZE_BYTES, "little").ljust(size, b"\0")
+    if len(echo(payload)) != reply:
+        raise WrongAnswerError(f"the echo does not reply with {reply} bytes")
+    return partial(echo, payload)
+
+
+def missing_for_json() -> list[str]:
+    """Return the packages that the FastAPI application needs and that are not installed."""
+    return [name for name in ("fastapi", "uvicorn") if not importlib.util.find_spec(name)]
+
+
+@contextlib.contextmanager
+def json_server(work: Work, scratch: Path) -> Iterator[Callable[[int], Way]]:
+    """Start the FastAPI application; give what scores the first rollouts through it, checked.
+
+    Calls go over one connection that stays open.
+    """
+    with contextlib.ExitStack() as stack:
+        command = peer("json", str(work.dataset))
+        address, _ = stack.enter_context(listening(command, scratch))
+        connection = stack.enter_context(contextlib.closing(http.client.HTTPConnection(address)))
+
+        def way(count: int) -> Way:
+            def score() -> list[dict[str, Any]]:
+                items = [
+                    {"problem_id": one.problem_id, "response": one.response}
+                    for one in work.rollouts[:count]
+                ]
+                headers = {"Content-Type": "application/json"}
+                connection.request("POST", "/score", json.dumps({"rollouts": items}), headers)
+                found: list[dict[str, Any]] = json.loads(connection.getresponse().read())
+                return found
+
+            expected = [(one.reward, list(one.matched)) for one in work.score(count)[0]]
+            if [(one["reward"], one["matched"]) for one in score()] != expected:
+                raise WrongAnswerError(f"{JSON} does not give the scores of in-process scoring")
+            return score
+
+        yield way
 
 
 def run(context: Context) -> SuiteResult:
     """Measure the service; quick: batches of 1, 64 and 256."""
     counts = ALL_COUNTS if context.full else (1, *COUNTS)
-    result = SuiteResult(suite="service", title=TITLE)
-    work = Work.make(context, max(counts))
-    try:
+    result = SuiteResult(suite="service", title="Service: server and clients")
+    with prepared(context, max(counts)) as work:
         _one_core(context, work, counts, result)
         if len(os.sched_getaffinity(0)) > 1:
             _all_cores(context, work, counts, result)
+            _two_workers(context, work, result)
         else:
             result.notes.append("one core: nothing can overlap, and it was not measured")
-        found = overload(context, work)
-        if found is None:
-            result.notes.append("overload: not measured, other programs took the server's core")
-        else:
-            found.report(result)
+        overload(context, work, result)
         http_reading(context, result)
-    finally:
-        work.close()
     return result
 
 
-def _one_core(context: Context, work: Work, counts: tuple[int, ...], result: SuiteResult) -> None:
-    """Compare on one core: all that both processes of a call do counts."""
-    with on_one_core(), Field(work, context.scratch) as field:
-        timings: Timings = {}
-        for count in counts:
-            context.say(f"batches of {count} on one core")
-            timings[count] = timed(context, field, work, count, SYNC)
-    _table(result, timings, "1")
-    ratios = _ratios(result, timings, SYNC, "1")
-    for count in counts:
-        num_bytes = encode_score_response(*work.score(count)).ByteSize()
-        of: Parameters = {"rollouts": count, "cores": "1"}
-        result.add("reply on the wire", num_bytes / count, "bytes a rollout", of)
-    worst = max(COUNTS, key=lambda count: ratios[count])
-    result.check(
-        "server_vs_echo_plus_scoring",
-        ratios[worst],
-        f"batches of {worst}, client and server on the same core;"
-        f" scoring alone {_us(timings[worst][SCORING], worst):.0f} µs a rollout,"
-        f" echo {_us(timings[worst][ECHO], worst):.0f}; what comes on top is told in"
-        " docs/design/server.md",
-    )
-
-
-def _all_cores(context: Context, work: Work, counts: tuple[int, ...], result: SuiteResult) -> None:
-    """Compare on all cores: one worker with one thread, then two workers."""
-    missing = JsonServer.missing()
-    if missing:
-        result.notes.append(f"{JSON}: not measured, {' and '.join(missing)} are not installed")
-    timings: Timings = {}
-    with Field(work, context.scratch) as field:
-        for count in counts:
-            context.say(f"batches of {count} on all cores")
-            with contextlib.ExitStack() as stack:
-                more: Contenders = {}
-                if not missing:
-                    peer = stack.enter_context(json_server(work, context.scratch))
-                    more[JSON] = peer.contender(work, count)
-                names = SYNC, ASYNC, SINGLES, OVERLAPPED
-                timings[count] = timed(context, field, work, count, *names, more=more)
-        _ray(context, work, field.address, counts, result)
-    _table(result, timings, "all")
-    ratios = {
-        name: _ratios(result, timings, name, "all") for name in (SYNC, ASYNC, SINGLES, OVERLAPPED)
-    }
-    if not missing:
-        against = {count: timings[count][JSON].best / timings[count][SYNC].best for count in counts}
-        _ratio_rows(result, against, f"{JSON} / {SYNC}", "all")
-    overlapped = ratios[OVERLAPPED]
-    worst = max(COUNTS, key=lambda count: overlapped[count])
-    result.check(
-        "server_overlapped",
-        overlapped[worst],
-        f"batches of {worst}, {UNDER_WAY} under way, one worker with one thread",
-    )
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for count, name, value in _rows(timings):
-        lines.setdefault(name, []).append((count, value))
-    x_label = "rollouts of 10 KB in a batch"
-    result.plot("Scoring a batch", x_label, "microseconds a rollout", lines)
-    _two_workers(context, work, result)
-
-
-def _two_workers(context: Context, work: Work, result: SuiteResult) -> None:
-    """Measure a server of two workers: one client is one connection, and uses one of them."""
-    timings: Timings = {}
-    with Field(work, context.scratch, workers=2) as field:
-        for count in COUNTS:
-            timings[count] = timed(context, field, work, count, SYNC, ASYNC, OVERLAPPED)
-    for name in (SYNC, ASYNC, OVERLAPPED):
-        _ratios(result, timings, name, "all", ", two workers")
-
-
-def timed(
+def costs(
     context: Context,
     field: Field,
     work: Work,
     count: int,
-    *names: str,
-    more: Contenders | None = None,
-) -> dict[str, Timing]:
+    names: Iterable[str],
+    more: Mapping[str, Way] | None = None,
+) -> Costs:
     """Time ways to score a batch in turn with the floor: an empty echo, and the scoring."""
-    ways: Contenders = {
-        SCORING: lambda: work.score(count),
-        ECHO: field.echo.contender(work, count),
-        **field.server.contenders(work, count, *names),
-        **(more or {}),
+    there = field.ways(count)
+    ways = {SCORING: lambda: work.score(count), **{name: there[name] for name in (ECHO, *names)}}
+    return a_rollout(fastest({**ways, **(more or {})}, context.rounds), count)
+
+
+def a_rollout(seconds: Mapping[str, float], count: int) -> Costs:
+    """Return what a rollout costs, from the seconds of one call of each way with ``count``."""
+    return {
+        name: 1e6 * spent / count / (UNDER_WAY if name == OVERLAPPED else 1)
+        for name, spent in seconds.items()
     }
-    return interleaved(ways, context.rounds)
+
+
+def over_floor(found: Costs, name: str) -> float:
+    """Return a way's cost over that of an empty echo and the scoring, one after the other."""
+    return found[name] / (found[ECHO] + found[SCORING])
+
+
+def _one_core(context: Context, work: Work, counts: Sequence[int], result: SuiteResult) -> None:
+    """Compare on one core: all that both processes of a call do counts."""
+    with on_one_core(), running(work, context.scratch) as field:
+        found: dict[int, Costs] = {}
+        for count in counts:
+            context.say(f"batches of {count} on one core")
+            found[count] = costs(context, field, work, count, [SYNC])
+    _table(result, found, "1")
+    _ratios(result, found, SYNC, "1")
+    for count in counts:
+        num_bytes = encode_score_response(*work.score(count)).ByteSize()
+        of: Parameters = {"rollouts": count, "cores": "1"}
+        result.add("reply on the wire", num_bytes / count, "bytes a rollout", of)
+    worst = max(COUNTS, key=lambda count: over_floor(found[count], SYNC))
+    result.check(
+        "server_vs_echo_plus_scoring",
+        over_floor(found[worst], SYNC),
+        f"batches of {worst}, client and server on the same core;"
+        f" scoring alone {found[worst][SCORING]:.0f} µs a rollout,"
+        f" echo {found[worst][ECHO]:.0f}; what comes on top is told in"
+        " docs/design/server.md",
+    )
+
+
+def _all_cores(context: Context, work: Work, counts: Sequence[int], result: SuiteResult) -> None:
+    """Compare on all cores: one worker with one thread."""
+    names = SYNC, ASYNC, SINGLES, OVERLAPPED
+    missing = missing_for_json()
+    if missing:
+        result.notes.append(f"{JSON}: not measured, {' and '.join(missing)} are not installed")
+    found: dict[int, Costs] = {}
+    with running(work, context.scratch) as field:
+        for count in counts:
+            context.say(f"batches of {count} on all cores")
+            with contextlib.ExitStack() as stack:
+                more = {}
+                if not missing:
+                    more[JSON] = stack.enter_context(json_server(work, context.scratch))(count)
+                found[count] = costs(context, field, work, count, names, more)
+        _ray(context, work, field.address, counts, result)
+    _table(result, found, "all")
+    for name in names:
+        _ratios(result, found, name, "all")
+    if not missing:
+        for count, of_one in found.items():
+            of: Parameters = {"rollouts": count, "cores": "all"}
+            result.add(f"{JSON} / {SYNC}", of_one[JSON] / of_one[SYNC], "x", of)
+    worst = max(COUNTS, key=lambda count: over_floor(found[count], OVERLAPPED))
+    result.check(
+        "server_overlapped",
+        over_floor(found[worst], OVERLAPPED),
+        f"batches of {worst}, {UNDER_WAY} under way, one worker with one thread",
+    )
+    lines = {name: [(count, of_one[name]) for count, of_one in found.items()] for name in found[1]}
+    x_label = "rollouts of 10 KB in a batch"
+    result.plot("Scoring a batch", x_label, "microseconds a rollout", lines)
+
+
+def _two_workers(context: Context, work: Work, result: SuiteResult) -> None:
+    """Measure a server of two workers: one client is one connection, and uses one of them."""
+    names = SYNC, ASYNC, OVERLAPPED
+    with running(work, context.scratch, workers=2) as field:
+        found = {count: costs(context, field, work, count, names) for count in COUNTS}
+    for name in names:
+        _ratios(result, found, name, "all", ", two workers")
+
+
+def _table(result: SuiteResult, found: Mapping[int, Costs], cores: str) -> None:
+    for count, of_one in found.items():
+        for name, cost in of_one.items():
+            result.add(name, cost, UNIT, {"rollouts": count, "cores": cores})
 
 
 def _ratios(
-    result: SuiteResult, timings: Timings, name: str, cores: str, where: str = ""
-) -> dict[int, float]:
-    """Add, and return by size of the batch, what a way takes over the floor."""
-    ratios = {count: over_floor(of_one, name) for count, of_one in timings.items()}
-    _ratio_rows(result, ratios, f"{name} / (echo + scoring){where}", cores)
-    return ratios
-
-
-def over_floor(timings: Mapping[str, Timing], name: str) -> float:
-    """Return a batch's time over that of an empty echo and the scoring, one after the other."""
-    batches = UNDER_WAY if name == OVERLAPPED else 1
-    return timings[name].best / batches / (timings[ECHO].best + timings[SCORING].best)
-
-
-def _us(timing: Timing, count: int) -> float:
-    return timing.best / count * 1e6
-
-
-def _table(result: SuiteResult, timings: Timings, cores: str) -> None:
-    for count, name, value in _rows(timings):
-        parameters: Parameters = {"rollouts": count, "cores": cores}
-        result.add(name, value, UNIT, parameters)
-
-
-def _rows(timings: Timings) -> Iterator[tuple[int, str, float]]:
-    for count, ways in timings.items():
-        for name, timing in ways.items():
-            yield count, name, _us(timing, count) / (UNDER_WAY if name == OVERLAPPED else 1)
-
-
-def _ratio_rows(result: SuiteResult, ratios: Mapping[int, float], name: str, cores: str) -> None:
-    for count, ratio in ratios.items():
-        result.add(name, ratio, "x", {"rollouts": count, "cores": cores})
+    result: SuiteResult, found: Mapping[int, Costs], name: str, cores: str, where: str = ""
+) -> None:
+    """Add what a way takes over the floor, by size of the batch."""
+    for count, of_one in found.items():
+        of: Parameters = {"rollouts": count, "cores": cores}
+        result.add(f"{name} / (echo + scoring){where}", over_floor(of_one, name), "x", of)
 
 
 def _ray(
-    context: Context, work: Work, address: str, counts: tuple[int, ...], result: SuiteResult
+    context: Context, work: Work, address: str, counts: Sequence[int], result: SuiteResult
 ) -> None:
     """Measure a Ray actor, in the environment that has Ray."""
-    if not RAY_PYTHON.exists():
+    python = verl_python.interpreter()
+    if python is None:
         result.notes.append(
-            f"Ray actor calls: not measured, there is no {RAY_PYTHON.relative_to(REPOSITORY)}"
-            " (`make test-verl` makes it)"
+            f"Ray actor calls: not measured, `{verl_python.MAKE}` makes the environment that has"
+            " Ray"
         )
         return
     context.say("Ray actor calls")
-    rows = Path(context.scratch / "rollouts.json")
     pairs = [(rollout.problem_id, rollout.response) for rollout in work.rollouts]
+    rows = context.scratch / "rollouts.json"
     rows.write_text(json.dumps(pairs), encoding="utf-8")
-    command = peer(
-        "ray",
-        *(str(work.dataset), str(rows), address, str(context.rounds), *map(str, counts)),
-        interpreter=str(RAY_PYTHON),
-    )
+    words = str(work.dataset), str(rows), address, str(context.rounds), *map(str, counts)
+    command = peer("ray", *words, interpreter=str(python))
     done = subprocess.run(
         command,
         cwd=REPOSITORY,
@@ -473,130 +393,106 @@ def _ray(
             result.add(name, value, UNIT, of, "in Ray's interpreter, a run of its own")
 
 
-@dataclass(frozen=True)
-class Overload:
-    """What was found: requests a second, 99th percentiles in seconds, shares of the requests.
+class Load(NamedTuple):
+    """One run of load: requests served a second, share refused, 99th percentile in seconds."""
 
-    ``ratios`` are those of the percentiles, one for each pair of runs, ascending.
-    """
-
-    capacity: float
-    low_p99_s: float
-    high_p99_s: float
     served: float
     shed: float
-    ratios: tuple[float, ...]
-
-    def report(self, result: SuiteResult) -> None:
-        """Add the rows of the table, and the ratio that the target is about."""
-        of = {"rollouts in a request": BATCH}
-        result.add("capacity", self.capacity, "requests/s", of)
-        result.add("p99 at 80 %", self.low_p99_s * 1e3, "ms", of)
-        result.add("p99 at 200 %", self.high_p99_s * 1e3, "ms", of)
-        result.add("served at 200 %", self.served, "requests/s", of)
-        result.add("refused at 200 %", 100 * self.shed, "%", of)
-        result.check(
-            "overload_p99",
-            self.high_p99_s / self.low_p99_s,
-            f"median of {', '.join(f'{ratio:.1f}' for ratio in self.ratios)};"
-            f" {100 * self.shed:.0f} % refused, nothing lost, what was served is right",
-        )
+    p99_s: float
 
 
-def overload(context: Context, work: Work) -> Overload | None:
+def overload(context: Context, work: Work, result: SuiteResult) -> None:
     """Load a server of one worker beyond what it can do.
 
-    None where other programs took so much of the server's core that it refused requests at 80 %
-    of what it had done before, each time.
+    Other programs may take so much of the server's core that it refuses requests at 80 % of what
+    it had done before; where that is so each time, nothing is reported.
 
     Raises WrongAnswerError where a reply is lost or is not what in-process scoring gives.
     """
-    seconds = 15.0 if context.full else 4.0
+    common = {
+        "batch": BATCH,
+        "duration": 15.0 if context.full else 4.0,
+        "warmup": 2.0,
+        "check": 0.02,
+        "seed": context.seed,
+        "max_error_rate": 1.0,
+    }
     with contextlib.ExitStack() as stack:
         with on_one_core():  # the server; what loads it has the others
-            address, _ = stack.enter_context(_reward_server(work.dataset, context.scratch, 1, 1))
-        closed = LoadSettings(
-            batch=BATCH,
-            concurrency=CONCURRENCY,
-            duration=seconds,
-            warmup=2.0,
-            check=0.02,
-            seed=context.seed,
-            max_error_rate=1.0,
-        )
-        opened = closed.model_dump(exclude={"concurrency"}, exclude_unset=True)
+            address, _ = stack.enter_context(_reward_server(work, context.scratch))
 
-        def run(rate: float | None = None) -> LoadTest:
-            settings = closed if rate is None else LoadSettings(**opened, rate=rate)
-            return _load(address, settings, work)
+        def load(**how: float) -> Load:
+            return _load(address, LoadSettings.model_validate({**common, **how}), work)
 
         # On a shared machine a core is not always ours: the most that was served is the
         # capacity, and both loads are compared next to each other, the median of the pairs counts.
-        capacity = max(_served(run()) for _ in range(RUNS))
+        capacity = max(load(concurrency=CONCURRENCY).served for _ in range(RUNS))
         context.say(f"capacity: {capacity:.0f} requests of {BATCH} rollouts a second")
-        pairs: list[tuple[LoadTest, LoadTest]] = []
+        pairs: list[tuple[Load, Load]] = []
         for _ in range(MOST_RUNS):
-            high = run(HIGH * capacity)
-            if _served(high) > FITS * capacity:
+            high = load(rate=HIGH * capacity)
+            if high.served > FITS * capacity:
                 # It can do more than a closed loop asked of it: that was no overload.
-                capacity = _served(high)
+                capacity = high.served
                 context.say(f"capacity: rather {capacity:.0f}")
                 pairs = []
                 continue
-            low = run(LOW * capacity)
-            if low.tally.shed_rate > DISTURBED:
-                context.say(f"{100 * low.tally.shed_rate:.0f} % were refused at 80 %: once more")
+            low = load(rate=LOW * capacity)
+            if low.shed > DISTURBED:
+                context.say(f"{100 * low.shed:.0f} % were refused at 80 %: once more")
                 continue
             pairs.append((low, high))
             context.say(
-                f"99th percentile: {_p99(low) * 1e3:.0f} ms at 80 %,"
-                f" {_p99(high) * 1e3:.0f} ms at 200 %"
+                f"99th percentile: {low.p99_s * 1e3:.0f} ms at 80 %,"
+                f" {high.p99_s * 1e3:.0f} ms at 200 %"
             )
             if len(pairs) == RUNS:
                 break
-        if not pairs:
-            return None
-        pairs.sort(key=lambda pair: _p99(pair[1]) / _p99(pair[0]))
-        low, high = pairs[len(pairs) // 2]
-        ratios = tuple(_p99(high) / _p99(low) for low, high in pairs)
-    return Overload(
-        capacity,
-        _p99(low),
-        _p99(high),
-        _served(high),
-        high.tally.shed_rate,
-        ratios,
-    )
+    if pairs:
+        report_overload(capacity, pairs, result)
+    else:
+        result.notes.append("overload: not measured, other programs took the server's core")
 
 
-def _load(address: str, settings: LoadSettings, work: Work) -> LoadTest:
+def _load(address: str, settings: LoadSettings, work: Work) -> Load:
     """Load the server once, and check that what it accepted came back, and right."""
-    pool = Pool(tuple(work.rollouts), "generated")
     with RewardClient(address) as client:
         server = client.server_info()
     target = Target(address, server, str(work.dataset), ScoreOptions(reward=REWARD))
-    result = perform(target, settings, pool)
-    tally = result.tally
+    test = perform(target, settings, Pool(tuple(work.rollouts), "generated"))
+    tally = test.tally
     if tally.failed or tally.abandoned or set(tally.statuses) - {"OK"}:
         raise WrongAnswerError(
             f"requests were lost: {dict(tally.codes)}, {tally.abandoned} abandoned,"
             f" {dict(tally.statuses)}, {tally.examples}"
         )
-    checked = result.checked
+    checked = test.checked
     if checked is None or checked.wrong or not checked.compared:
         raise WrongAnswerError(f"replies under load are wrong, or none was compared: {checked}")
-    return result
-
-
-def _served(result: LoadTest) -> float:
-    return result.tally.answered / result.result.elapsed_s
-
-
-def _p99(result: LoadTest) -> float:
-    seconds = result.tally.latency.percentile(99.0)
-    if seconds is None:
+    p99_s = tally.latency.percentile(99.0)
+    if p99_s is None:
         raise WrongAnswerError("nothing was answered")
-    return seconds
+    return Load(tally.answered / test.result.elapsed_s, tally.shed_rate, p99_s)
+
+
+def report_overload(
+    capacity: float, pairs: Iterable[tuple[Load, Load]], result: SuiteResult
+) -> None:
+    """Add what pairs of runs at 80 % and at 200 % show, and the ratio that the target is about."""
+    ranked = sorted((high.p99_s / low.p99_s, low, high) for low, high in pairs)
+    ratio, low, high = ranked[len(ranked) // 2]
+    of = {"rollouts in a request": BATCH}
+    result.add("capacity", capacity, "requests/s", of)
+    result.add("p99 at 80 %", low.p99_s * 1e3, "ms", of)
+    result.add("p99 at 200 %", high.p99_s * 1e3, "ms", of)
+    result.add("served at 200 %", high.served, "requests/s", of)
+    result.add("refused at 200 %", 100 * high.shed, "%", of)
+    result.check(
+        "overload_p99",
+        ratio,
+        f"median of {', '.join(f'{each:.1f}' for each, _, _ in ranked)};"
+        f" {100 * high.shed:.0f} % refused, nothing lost, what was served is right",
+    )
 
 
 def http_reading(context: Context, result: SuiteResult) -> None:
@@ -612,28 +508,23 @@ def http_reading(context: Context, result: SuiteResult) -> None:
 def _read_a_step(count: int, rounds: int, result: SuiteResult) -> None:
     """Compare ways to read the queries of one request."""
     body = json.dumps({"query": [ROLLOUT] * count}, ensure_ascii=False).encode()
-
-    def boundaries() -> list[Bounds]:
-        return members(body, ["query"], count).lists["query"]
-
-    found = boundaries()
+    found = members(body, ["query"], count).lists["query"]
     if [text(body, at, "query") for at in found] != json.loads(body)["query"]:
         raise WrongAnswerError("the endpoint reads other texts than json.loads")
-    timings = interleaved(
+    best = fastest(
         {
             "whole": lambda: json.loads(body),
-            "boundaries": boundaries,
+            "boundaries": lambda: members(body, ["query"], count).lists["query"],
             "one": lambda: text(body, found[0], "query"),
         },
         rounds,
     )
-    whole, places, one = (timings[name].best for name in ("whole", "boundaries", "one"))
     of = {"rollouts": count, "MB": round(len(body) / 1e6, 1)}
     for name, seconds in (
-        ("json.loads", whole),
-        ("boundaries, then one at a time", places + one * count),
-        ("longest hold of json.loads", whole),
-        ("longest hold of one rollout", one),
+        ("json.loads", best["whole"]),
+        ("boundaries, then one at a time", best["boundaries"] + best["one"] * count),
+        ("longest hold of json.loads", best["whole"]),
+        ("longest hold of one rollout", best["one"]),
     ):
         result.add(name, seconds * 1e3, "ms", of)
 
@@ -651,6 +542,6 @@ def _name_problems(count: int, context: Context, result: SuiteResult) -> None:
     found = index.find(prompt)
     if found is None or [one.position for one in found] != [wanted]:
         raise WrongAnswerError("the endpoint finds another problem than the one that is asked for")
-    spent = interleaved({"find": lambda: index.find(prompt)}, context.rounds)["find"].best
+    spent = fastest({"find": lambda: index.find(prompt)}, context.rounds)["find"]
     of = {"problems": count, "characters": len(prompt)}
     result.add("naming a prompt's problem", spent * 1e3, "ms", of)

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.results import SuiteResult
+from benchmarks.harness.texts import Answer
 from benchmarks.suites import answers
 from consensuspr.scoring.answers import AnswerVerifier
 from consensuspr.scoring.answers import verifier as verifier_module
@@ -108,7 +109,7 @@ def test_without_data_no_target_is_checked_and_the_rest_is_measured(tmp_path: Pa
 
 def test_verl_must_say_the_same_before_it_is_timed(tmp_path: Path, fake_verl: Path) -> None:
     fake_verl.write_text(DAPO.format(verdict="True"))
-    cases = [answers.Case("7", r"\boxed{7}", True), answers.Case("7", r"\boxed{8}", False)]
+    cases = [Answer("7", r"\boxed{7}", True), Answer("7", r"\boxed{8}", False)]
     context = Context(full=False, seed=1, rounds=1, data=None, scratch=tmp_path)
     result = SuiteResult(suite="answers", title="")
     differ = pytest.raises(ValueError, match="rule dapo and verl's math_dapo differ")

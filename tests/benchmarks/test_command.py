@@ -12,6 +12,7 @@ from benchmarks import suites
 from benchmarks.__main__ import app
 from benchmarks.harness import runner
 from benchmarks.harness.markdown import around_block
+from benchmarks.harness.measure import Settings
 from benchmarks.harness.page import targets_block
 from benchmarks.harness.results import Run, SuiteResult
 
@@ -107,7 +108,7 @@ def test_a_result_that_cannot_be_used_is_a_failure_of_its_suite(
 
 
 def test_results_are_kept_after_each_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(name: str, settings: runner.Settings) -> SuiteResult:
+    def stopped(name: str, settings: Settings) -> SuiteResult:
         if name == "other":
             raise KeyboardInterrupt
         return run_one(name, settings)

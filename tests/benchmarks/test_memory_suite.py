@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("psutil")
-
 from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import memory

@@ -23,7 +23,6 @@ from benchmarks.quality.measure import (
     ROLLOUTS,
     WRITTEN,
     Miss,
-    Observation,
     Response,
     Results,
     consistency,
@@ -40,31 +39,25 @@ from consensuspr.core import BACKEND
 from consensuspr.data import Node, read_problems
 
 
-def seen(correct: bool, matched: str, final: str = "") -> Observation:
-    """Return an observation; 1 is a hit, or a node that states the final answer."""
-    finals = final or "0" * len(matched)
-    return Observation(correct, tuple(c == "1" for c in matched), tuple(c == "1" for c in finals))
+def flags(*rows: str) -> list[list[bool]]:
+    """Return a row of flags for each rollout; 1 is a hit."""
+    return [[character == "1" for character in row] for row in rows]
 
 
 def test_rates_are_pooled_over_nodes_and_ncr_is_averaged_over_rollouts() -> None:
-    observations = [seen(True, "1"), seen(True, "0001"), seen(True, "")]
-    assert hit_rate(observations) == pytest.approx(2 / 5)
-    found = consistency(observations)
+    rows = flags("1", "0001", "")
+    assert hit_rate(rows) == pytest.approx(2 / 5)
+    found = consistency(rows, [True, True, True])
     assert found.ncr_right == pytest.approx((1 + 1 / 4) / 2)
     assert (found.ncr_wrong, found.auroc.value) == (None, None)
     with pytest.raises(ValueError, match="no node"):
-        hit_rate([seen(True, "")])
+        hit_rate(flags(""))
 
 
-def test_auroc_without_the_final_answer_leaves_it_out_and_counts_ties_half() -> None:
-    observations = [
-        seen(True, "11", "01"),
-        seen(False, "10", "01"),
-        seen(True, "1", "1"),  # nothing is left of this one
-        seen(False, "0", "1"),
-    ]
-    assert consistency(observations).auroc.value == pytest.approx(1.0)
-    assert consistency(observations, with_final=False).auroc.value == pytest.approx(0.5)
+def test_auroc_leaves_out_rollouts_without_a_node_and_counts_ties_half() -> None:
+    correct = [True, False, True, False]
+    assert consistency(flags("11", "10", "1", "0"), correct).auroc.value == pytest.approx(1.0)
+    assert consistency(flags("1", "1", "", ""), correct).auroc.value == pytest.approx(0.5)
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -151,6 +144,9 @@ def test_measuring_small_data(small_data: Path, in_process: bool) -> None:
         # One of 3 * 1 + 2 * 2 nodes of the other problem is hit.
         assert (on.false_positives, off.false_positives) == pytest.approx((1 / 7, 1 / 7))
         assert (on.every.auroc.value or 0.0) > 0.5
+        # Without the nodes that state the answer: "14*30=420" of the plums alone is left.
+        assert (on.inner.num_right, on.inner.num_wrong) == (2, 1)
+        assert (on.inner.ncr_right, on.inner.ncr_wrong) == (0.5, 0.0)
     assert results.enumerated == pytest.approx((0.0, 1 / 3))
     assert len(results.misses) == 2 * len(ROLLOUTS)
     table = figures_table(results)

@@ -11,19 +11,11 @@ import pytest
 pytest.importorskip("consensuspr.loadtest")
 
 from benchmarks.children.peers import check
-from benchmarks.harness.measure import Context, Timing, WrongAnswerError
+from benchmarks.harness.measure import Context, WrongAnswerError
 from benchmarks.harness.processes import listening
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import service
-from benchmarks.suites.service import (
-    ECHO,
-    OVERLAPPED,
-    SCORING,
-    SYNC,
-    Field,
-    Overload,
-    Work,
-)
+from benchmarks.suites.service import ASYNC, ECHO, OVERLAPPED, SCORING, SINGLES, SYNC, Field, Work
 
 COUNT = 8
 
@@ -37,14 +29,13 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 @pytest.fixture(scope="module")
 def work(context: Context) -> Iterator[Work]:
-    made = Work.make(context, COUNT)
-    yield made
-    made.close()
+    with service.prepared(context, COUNT) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def field(context: Context, work: Work) -> Iterator[Field]:
-    with Field(work, context.scratch) as started:
+    with service.running(work, context.scratch) as started:
         yield started
 
 
@@ -54,12 +45,11 @@ def test_rollouts_are_of_the_size_that_the_target_names(work: Work) -> None:
 
 
 def test_every_way_to_ask_a_real_server_gives_the_right_scores(field: Field, work: Work) -> None:
-    ways = field.server.contenders(work, COUNT, SYNC, service.ASYNC, service.SINGLES, OVERLAPPED)
+    ways = field.ways(COUNT)
     expected = work.score(COUNT)[0]
-    *single, (_, overlapped) = ways.items()
-    for name, way in single:
-        assert way() == expected, name
-    assert overlapped() == [expected] * service.UNDER_WAY
+    for name in (SYNC, ASYNC, SINGLES):
+        assert ways[name]() == expected, name
+    assert ways[OVERLAPPED]() == [expected] * service.UNDER_WAY
 
 
 def test_a_server_that_scores_otherwise_is_not_timed(
@@ -69,19 +59,19 @@ def test_a_server_that_scores_otherwise_is_not_timed(
     scores[3].reward = 0.123
     monkeypatch.setattr(Work, "score", lambda self, count: (scores, identity))
     with pytest.raises(WrongAnswerError, match="does not give the scores"):
-        field.server.contenders(work, COUNT, SYNC)
+        field.ways(COUNT)
 
 
-def test_the_echo_carries_as_much_both_ways(field: Field, work: Work) -> None:
-    reply = field.echo.contender(work, COUNT)()
+def test_the_echo_carries_as_much_both_ways(field: Field) -> None:
+    reply = field.ways(COUNT)[ECHO]()
     assert isinstance(reply, bytes)
     assert COUNT * 20 < len(reply) < COUNT * 500
 
 
-@pytest.mark.skipif(bool(service.JsonServer.missing()), reason="FastAPI is not installed")
+@pytest.mark.skipif(bool(service.missing_for_json()), reason="FastAPI is not installed")
 def test_http_with_json_gives_the_right_scores(context: Context, work: Work) -> None:
-    with service.json_server(work, context.scratch) as peer:
-        found = peer.contender(work, COUNT)()
+    with service.json_server(work, context.scratch) as way:
+        found = way(COUNT)()
     assert isinstance(found, list)
     assert [one["reward"] for one in found] == [score.reward for score in work.score(COUNT)[0]]
 
@@ -106,22 +96,22 @@ def test_a_process_that_does_not_listen_is_told_of_with_its_log(tmp_path: Path) 
 def test_the_ratio_is_of_one_batch_over_echo_and_scoring(
     name: str, seconds: float, ratio: float
 ) -> None:
-    timings = {ECHO: Timing((0.1, 0.2)), SCORING: Timing((0.6, 0.4)), name: Timing((seconds, 9.0))}
-    assert service.over_floor(timings, name) == pytest.approx(ratio)
+    found = service.a_rollout({ECHO: 0.1, SCORING: 0.4, name: seconds}, COUNT)
+    assert found[SCORING] == pytest.approx(0.4e6 / COUNT)
+    assert service.over_floor(found, name) == pytest.approx(ratio)
 
 
-def test_the_overload_target_is_a_ratio_of_percentiles() -> None:
-    found = Overload(
-        capacity=100.0,
-        low_p99_s=0.05,
-        high_p99_s=0.1,
-        served=95.0,
-        shed=0.5,
-        ratios=(1.5, 2.0, 2.5),
-    )
+def test_the_overload_target_is_the_median_of_the_ratios_of_percentiles() -> None:
+    pairs = [
+        (service.Load(80.0, 0.0, 0.05), service.Load(95.0, shed, 0.05 * ratio))
+        for shed, ratio in ((0.4, 2.5), (0.5, 2.0), (0.6, 1.5))
+    ]
     result = SuiteResult(suite="service", title="")
-    found.report(result)
-    assert [(check.target, check.value) for check in result.checks] == [("overload_p99", 2.0)]
+    service.report_overload(100.0, pairs, result)
+    (check,) = result.checks
+    assert check.target == "overload_p99"
+    assert check.value == pytest.approx(2.0)
+    assert check.note.startswith("median of 1.5, 2.0, 2.5; 50 % refused")
     assert {figure.name: figure.value for figure in result.figures}["refused at 200 %"] == 50.0
 
 
