@@ -7,15 +7,12 @@ reply with.
 ``json DATASET``: HTTP with JSON as one would write it in an hour: FastAPI, uvicorn, the scorer in
 process; one process, one scoring thread.
 
-``ray DATASET ROLLOUTS ADDRESS ROUNDS COUNT...``: the same scoring in a Ray actor, against the
-reward server at an address; run where Ray is installed.  Prints one line of JSON: for each count,
-microseconds a rollout of each way.
+:func:`ray_actor`, the same scoring in a Ray actor, is called where Ray is installed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -128,7 +125,7 @@ def json_server(dataset: str) -> None:
 class ScoringActor:
     """A scorer of one thread."""
 
-    def __init__(self, dataset: str) -> None:
+    def __init__(self, dataset: Path) -> None:
         verifier = AnswerVerifier(workers=1)
         self._scorer = Scorer({"default": DatasetIndex.load(dataset)}, verifier=verifier, threads=1)
 
@@ -137,33 +134,36 @@ class ScoringActor:
         return self._scorer.score(rollouts, ScoreOptions(REWARD))[0]
 
 
-def ray_actor(arguments: Sequence[str]) -> None:
-    """Measure and print."""
+def ray_actor(
+    dataset: Path, rollouts: list[Rollout], address: str, rounds: int, counts: Sequence[int]
+) -> dict[int, dict[str, float]]:
+    """Time the same scoring in a Ray actor and by the reward server at an address.
+
+    Returns the microseconds a rollout of each way, by number of rollouts in a batch.
+    """
     import ray
 
-    dataset, rows, address, rounds, *counts = arguments
-    rollouts = [Rollout(*pair) for pair in json.loads(Path(rows).read_text(encoding="utf-8"))]
-    here = ScoringActor(dataset)
     # Ray's own typing says nothing of an actor's methods.
     runtime: Any = ray
     runtime.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     actor = runtime.remote(ScoringActor).remote(dataset)
+    here = ScoringActor(dataset)
     found = {}
     with RewardClient(address) as client:
-        for count in map(int, counts):
+        for count in counts:
             batch = rollouts[:count]
-            expected = here.score(batch)
             ways: dict[str, Callable[[], list[Score]]] = {
                 SCORING: partial(here.score, batch),
                 SERVER: partial(client.score, batch, REWARD),
                 ACTOR: partial(_call, runtime, actor, batch),
             }
+            expected = here.score(batch)
             for name, way in ways.items():
                 check(name, way(), expected)
-            best = fastest(ways, int(rounds))
+            best = fastest(ways, rounds)
             found[count] = {name: seconds / count * 1e6 for name, seconds in best.items()}
     runtime.shutdown()
-    print(json.dumps(found))
+    return found
 
 
 def _call(runtime: Any, actor: Any, rollouts: Sequence[Rollout]) -> list[Score]:
@@ -177,7 +177,5 @@ if __name__ == "__main__":
             asyncio.run(echo())
         case ["json", path]:
             json_server(path)
-        case ["ray", *arguments]:
-            ray_actor(arguments)
         case _:
             sys.exit(__doc__)

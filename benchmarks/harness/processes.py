@@ -98,18 +98,36 @@ def serving(
     return listening(command, scratch, settings, cores)
 
 
-def fresh(function: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+def fresh(
+    function: Callable[[*Arguments], T],
+    *arguments: *Arguments,
+    python: Path | str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+) -> T:
     """Call a function of a module in a new process, which imports that module alone.
 
     What a process once had and gave back it uses again, and memory taken so would not be seen.
+
+    Args:
+        function: of a module; it, its arguments and its result are pickled.
+        arguments: of the function.
+        python: the interpreter.
+        environment: variables beside those of this process.
+
+    Raises:
+        RuntimeError: it ended without a result; it has said why on standard error.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.children.fresh"],
+        [python, "-m", "benchmarks.children.fresh"],
         cwd=REPOSITORY,
+        env={**os.environ, **(environment or {})},
         input=pickle.dumps((function, arguments)),
         stdout=subprocess.PIPE,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        name = f"{function.__module__}.{function.__qualname__}"
+        raise RuntimeError(f"{name} ended with exit code {done.returncode}")
     result: T = pickle.loads(done.stdout)
     return result
 

@@ -19,10 +19,7 @@ from benchmarks.harness.results import SuiteResult
 
 
 def main(
-    name: Annotated[
-        str,
-        typer.Argument(help="The suite, a module of benchmarks/suites; or MODULE:FUNCTION."),
-    ],
+    name: Annotated[str, typer.Argument(help="The suite, a module of benchmarks/suites.")],
     full: Annotated[bool, typer.Option("--full", help="All sizes, not the quick ones.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all generated text.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each measurement.")] = 7,
@@ -34,14 +31,12 @@ def main(
     ] = None,
 ) -> None:
     """Run one suite in this process and write its result as JSON."""
-    if ":" not in name and name not in suites.names():
+    if name not in suites.names():
         raise typer.BadParameter(f"no suite {name!r}; there are {', '.join(suites.names())}")
-    where = name if ":" in name else f"benchmarks.suites.{name}:run"
-    module, _, function = where.partition(":")
-    run = getattr(importlib.import_module(module), function)
+    module = importlib.import_module(f"benchmarks.suites.{name}")
     with tempfile.TemporaryDirectory(prefix=f"bench-{name}-") as scratch:
         try:
-            found: SuiteResult = run(Context(full, seed, rounds, data, Path(scratch)))
+            found: SuiteResult = module.run(Context(full, seed, rounds, data, Path(scratch)))
         except WrongAnswerError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None

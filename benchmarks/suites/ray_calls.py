@@ -39,7 +39,7 @@ BATCH = 1024
 
 def run(context: Context) -> SuiteResult:
     """Measure where Ray is; say what to install where it is not."""
-    return verl_python.measured("benchmarks.suites.ray_calls:measure", "ray_calls", TITLE, context)
+    return verl_python.measured(measure, "ray_calls", TITLE, context)
 
 
 def measure(context: Context) -> SuiteResult:

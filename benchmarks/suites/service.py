@@ -18,7 +18,6 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +28,10 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check
+from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check, ray_actor
 from benchmarks.harness import texts
-from benchmarks.harness.measure import REPOSITORY, Context, WrongAnswerError, fastest
-from benchmarks.harness.processes import listening, on_one_core, serving
+from benchmarks.harness.measure import Context, WrongAnswerError, fastest
+from benchmarks.harness.processes import fresh, listening, on_one_core, serving
 from benchmarks.harness.results import Parameters, SuiteResult
 from benchmarks.suites import verl_python
 from consensuspr.client import AsyncRewardClient, RewardClient
@@ -62,8 +61,6 @@ JSON = "FastAPI with JSON"
 # Batches under way at a time, where several are.
 UNDER_WAY = 4
 OVERLAPPED = f"server, {UNDER_WAY} batches under way"
-
-RAY_TIMEOUT_S = 300
 
 # Of the open loop past saturation.
 BATCH = 16
@@ -126,9 +123,9 @@ def _reward_server(
     return serving(work.dataset, scratch, workers=workers, settings={"CONSENSUSPR_THREADS": "1"})
 
 
-def peer(name: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
+def peer(*words: str) -> list[str]:
     """Return the command that runs a peer in a process of its own."""
-    return [interpreter, "-m", "benchmarks.children.peers", name, *arguments]
+    return [sys.executable, "-m", "benchmarks.children.peers", *words]
 
 
 @dataclass(frozen=True)
@@ -371,25 +368,11 @@ def _ray(
         )
         return
     context.say("Ray actor calls")
-    pairs = [(rollout.problem_id, rollout.response) for rollout in work.rollouts]
-    rows = context.scratch / "rollouts.json"
-    rows.write_text(json.dumps(pairs), encoding="utf-8")
-    words = str(work.dataset), str(rows), address, str(context.rounds), *map(str, counts)
-    command = peer("ray", *words, interpreter=str(python))
-    done = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=RAY_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
-    for count, ways in json.loads(done.stdout.splitlines()[-1]).items():
+    usage = {"RAY_USAGE_STATS_ENABLED": "0"}
+    words = work.dataset, work.rollouts, address, context.rounds, counts
+    for count, ways in fresh(ray_actor, *words, python=python, environment=usage).items():
         for name, value in ways.items():
-            of: Parameters = {"rollouts": int(count), "cores": "all"}
+            of: Parameters = {"rollouts": count, "cores": "all"}
             result.add(name, value, UNIT, of, "in Ray's interpreter, a run of its own")
 
 

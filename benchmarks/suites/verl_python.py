@@ -1,17 +1,17 @@
 """Measuring in the environment that has verl and Ray, from one that may not.
 
-A suite that needs them hands over its function as ``MODULE:FUNCTION``; ``python -m
-benchmarks.suites`` runs it in that environment's interpreter.
+A suite that needs them hands over a function of a module that either interpreter can import.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness.measure import REPOSITORY, Context
+from benchmarks.harness.processes import fresh
 from benchmarks.harness.results import SuiteResult
 
 VARIABLE = "CONSENSUSPR_VERL_PYTHON"
@@ -33,8 +33,10 @@ def interpreter() -> Path | None:
     return Path(named)
 
 
-def measured(function: str, suite: str, title: str, context: Context) -> SuiteResult:
-    """Return what ``function`` finds in the environment with verl.
+def measured(
+    measure: Callable[[Context], SuiteResult], suite: str, title: str, context: Context
+) -> SuiteResult:
+    """Return what ``measure`` finds in the environment with verl.
 
     ``suite`` and ``title`` are for a result that says why there is none.
 
@@ -48,18 +50,7 @@ def measured(function: str, suite: str, title: str, context: Context) -> SuiteRe
             title=title,
             skipped=f"needs verl 0.9.1 in its own environment: `{MAKE}` builds it, about 2 GB",
         )
-    path = context.scratch / "result.json"
-    command = [str(python), "-m", "benchmarks.suites", function, "--result", str(path)]
     # Short, because a socket's path below it has little room.
     with tempfile.TemporaryDirectory(prefix="cpr", dir="/tmp") as folder:
-        ended = subprocess.run(
-            [*command, *context.words()],
-            cwd=REPOSITORY,
-            env={"RAY_TMPDIR": folder, **os.environ},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # Ray writes there
-            check=False,
-        )
-    if ended.returncode:
-        raise RuntimeError(f"{function} ended with exit code {ended.returncode}")
-    return SuiteResult.model_validate_json(path.read_bytes())
+        environment = {"RAY_TMPDIR": os.environ.get("RAY_TMPDIR", folder)}
+        return fresh(measure, context, python=python, environment=environment)
