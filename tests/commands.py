@@ -1,11 +1,15 @@
-"""Commands run in this process, as their console scripts do."""
+"""Commands run in this process, as their console scripts do, and by an interpreter of their own."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -55,3 +59,17 @@ def runner(
         return Outcome(code, *capsys.readouterr())
 
     return run
+
+
+def run_python(*arguments: object, cwd: Path | None = None, **environment: str) -> Outcome:
+    """Run an interpreter to its end, with some variables of the environment changed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)

@@ -7,8 +7,6 @@ left out, and Hypothesis tries few examples.  ``pytest --full`` (``make test-all
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,16 +85,3 @@ def shared_dir() -> Path:
             pytest.fail(f"CONSENSUSPR_SHARED names {folder}, which is no folder")
         pytest.skip("no outside data: CONSENSUSPR_SHARED is not set and ../shared is absent")
     return folder
-
-
-@pytest.fixture
-def wait_for() -> Callable[[Callable[[], bool]], None]:
-    """Wait until a condition holds; fail where it does not within twenty seconds."""
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true"
-            time.sleep(0.01)
-
-    return wait

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc
+import psutil
 import pytest
 
 from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
@@ -202,9 +203,7 @@ class ServeProcess:
 
     def worker_pids(self) -> list[int]:
         """Return the processes that the supervisor has now."""
-        pid = self.process.pid
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(number) for number in text.split()]
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, nothing where it has ended, and return the exit code."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import typer
 
 import consensusbench.cli.app
 import consensuspr.cli.app
+from tests.commands import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -81,7 +80,5 @@ def test_commands_are_found_in_the_pages() -> None:
 
 def test_the_reference_is_what_the_commands_say() -> None:
     script = REPOSITORY / ".ci" / "commands_page.py"
-    checked = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
-    assert (checked.returncode, checked.stderr) == (0, "")
+    checked = run_python(script, "--check")
+    assert (checked.code, checked.err) == (0, "")

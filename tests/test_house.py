@@ -11,12 +11,12 @@ import ast
 import graphlib
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.commands import run_python
 
 SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "examples", "tests")
@@ -195,10 +195,9 @@ def test_architecture_names_every_package(repository: Path) -> None:
 def readme_commands(repository: Path) -> list[str]:
     """Return the commands of the README's bash blocks, continuation lines joined."""
     script = repository / ".ci/readme_commands.py"
-    shown = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=True
-    )
-    return shown.stdout.replace("\\\n", " ").splitlines()
+    shown = run_python(script)
+    assert shown.code == 0, shown.err
+    return shown.out.replace("\\\n", " ").splitlines()
 
 
 def test_readme_names_only_commands_that_exist(repository: Path) -> None:

@@ -35,6 +35,7 @@ from consensuspr.errors import (
 )
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import add_ScoringServiceServicer_to_server
+from tests.processes import wait_for
 
 if TYPE_CHECKING:
     from tests.client.conftest import ScriptedServer
@@ -170,10 +171,7 @@ def test_a_refusal_for_load_is_repeated_after_its_hint(
     ],
 )
 def test_any_other_failure_ends_the_call_at_once(
-    score: Call,
-    scripted: ScriptedServer,
-    code: grpc.StatusCode,
-    error: type[RewardServiceError],
+    score: Call, scripted: ScriptedServer, code: grpc.StatusCode, error: type[RewardServiceError]
 ) -> None:
     scripted.fail(code)
     with pytest.raises(error, match=f"Score at {scripted.address}.*: for a reason .{code.name}"):
@@ -182,7 +180,7 @@ def test_any_other_failure_ends_the_call_at_once(
 
 
 def test_one_failed_request_fails_the_call_and_stops_the_others(
-    score: Call, scripted: ScriptedServer, wait_for: Callable[[Callable[[], bool]], None]
+    score: Call, scripted: ScriptedServer
 ) -> None:
     cancelled = threading.Event()
 

@@ -7,10 +7,7 @@ that the term has.  What is found in a normal form is therefore what was stated.
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,12 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
+from tests.arithmetic import exact
 
 LETTERS = {"k": Fraction(7), "q": Fraction(11), "w": Fraction(13, 3)}
 
@@ -36,22 +28,7 @@ def value_of(form: str) -> Fraction:
     """Return the value of a normal form of a term: digits, letters, ``+-*/^``, brackets."""
     mixed = re.sub(r"(\d+)[ \n](\d+)/(\d+)", r"(\1+\2/\3)", form)
     explicit = re.sub(r"(?<=[\da-z)])(?=[a-z(])|(?<=\))(?=\d)", "*", mixed)
-    return _value(ast.parse(explicit.replace("^", "**"), mode="eval").body, explicit)
-
-
-def _value(node: ast.expr, source: str) -> Fraction:
-    match node:
-        case ast.Constant(value=int() | float()):
-            return Fraction(str(node.value))
-        case ast.Name():
-            return LETTERS[node.id]
-        case ast.BinOp(op=ast.Pow()):
-            return _value(node.left, source) ** int(_value(node.right, source))
-        case ast.BinOp():
-            return _OPERATORS[type(node.op)](_value(node.left, source), _value(node.right, source))
-        case ast.UnaryOp(op=ast.USub()):
-            return -_value(node.operand, source)
-    raise AssertionError(f"{source!r} is no term")
+    return exact(explicit.replace("^", "**"), LETTERS)
 
 
 # --- writing terms -------------------------------------------------------------------------

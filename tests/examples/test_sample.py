@@ -6,8 +6,6 @@ nearly all nodes in every style, wrong ones few, a bare answer next to none.
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ import pytest
 from consensuspr.core import Matcher, normalize
 from consensuspr.data import NODE_TYPES, Problem, read_problems, read_rollouts
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
+from tests.arithmetic import exact
 
 SOURCES = (
     "sample/algebra",
@@ -252,22 +251,5 @@ def test_format_errors_earn_nothing_under_the_strict_rule(
 
 def exact_value(text: str) -> Fraction:
     """Return the value of an arithmetic expression in ASCII, exactly."""
-    operators: dict[type[ast.AST], Callable[[Any, Any], Fraction]] = {
-        ast.Add: operator.add,
-        ast.Sub: operator.sub,
-        ast.Mult: operator.mul,
-        ast.Div: operator.truediv,
-        ast.Pow: operator.pow,
-    }
-
-    def value(node: ast.expr) -> Fraction:
-        if isinstance(node, ast.BinOp):
-            return operators[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -value(node.operand)
-        if isinstance(node, ast.Constant):
-            return Fraction(ast.unparse(node))
-        raise AssertionError(f"no plain arithmetic: {text!r}")
-
     explicit = re.sub(r"(?<=[0-9)])\s*\(", "*(", text.strip()).replace("^", "**")
-    return value(ast.parse(explicit, mode="eval").body)
+    return exact(explicit)

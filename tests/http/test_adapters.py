@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from urllib.parse import parse_qsl
 
 import pytest
@@ -18,6 +17,7 @@ from consensuspr.http.adapters import (
 )
 from consensuspr.scoring import AnswerRule, OnUndecided, RewardSpec
 from consensuspr.scoring.types import ScoreOptions
+from tests.linear import assert_linear
 
 CHOICES = {"reply": ("object", "number")}
 
@@ -142,13 +142,8 @@ def test_special_tokens_at_the_end_are_dropped(response: str, expected: str) -> 
     "hostile", ["<|a|>", "<", "|>", " ", "<|a|> ", "a<|", "ab "], ids=lambda text: repr(text)
 )
 def test_time_is_linear(hostile: str) -> None:
-    def seconds(size: int) -> float:
-        text = hostile * (size // len(hostile))
-        start = time.thread_time()
+    def read(text: str) -> None:
         without_special_tokens(text)
         after_prompt(text, hostile * 50 + "b")
-        return time.thread_time() - start
 
-    small = min(seconds(20_000) for _ in range(5))
-    large = min(seconds(160_000) for _ in range(3))
-    assert large < 30 * small + 0.005
+    assert_linear(read, lambda size: hostile * (size // len(hostile)), 20_000)

@@ -7,7 +7,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from consensuspr.client import RewardClient
 from consensuspr.scoring import AnswerStatus, AnswerVerifier, Rollout, Score, Verdict
 from consensuspr.server.service import Draining
 from tests.http.conftest import DUCKS
+from tests.processes import wait_for
 from tests.servers import Gate
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18"
 
 REQUEST = {"prompt": DUCKS, "response": HALF, "label": "18"}
-
-WaitFor = Callable[[Callable[[], bool]], None]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_both_faces_share_scorer_and_metrics(server: InProcessServer) -> None:
     assert server.metric("queue_bytes") == 0
 
 
-def test_overload_says_when_to_come_back(serve: Serve, wait_for: WaitFor) -> None:
+def test_overload_says_when_to_come_back(serve: Serve) -> None:
     server = serve(
         max_response_bytes=1000,
         max_message_bytes=1000,
@@ -113,7 +112,7 @@ def test_a_body_that_is_too_large(serve: Serve, chunked: bool) -> None:
     assert send(REQUEST)[0] == 200
 
 
-def test_bodies_under_way_are_bounded_together(serve: Serve, wait_for: WaitFor) -> None:
+def test_bodies_under_way_are_bounded_together(serve: Serve) -> None:
     """Slow senders cannot fill the memory before the admission sees their requests."""
     server = serve(
         max_response_bytes=1000,
@@ -134,7 +133,7 @@ def test_bodies_under_way_are_bounded_together(serve: Serve, wait_for: WaitFor) 
     wait_for(lambda: server.post("/slime", REQUEST | {"prompt": "x" * 20_000}).code == 422)
 
 
-def test_who_leaves_is_not_worked_for(server: InProcessServer, wait_for: WaitFor) -> None:
+def test_who_leaves_is_not_worked_for(server: InProcessServer) -> None:
     gate = Gate(server)
     rollouts = 1000
     body = {"query": [DUCKS + HALF] * rollouts, "prompts": [DUCKS] * rollouts}
@@ -165,7 +164,7 @@ def test_a_defect_is_told_by_its_id_alone(
     assert server.metric("requests_total", method="slime", code="INTERNAL") == 1
 
 
-def test_draining_finishes_what_is_admitted(server: InProcessServer, wait_for: WaitFor) -> None:
+def test_draining_finishes_what_is_admitted(server: InProcessServer) -> None:
     gate = Gate(server)
     with ThreadPoolExecutor() as pool:
         admitted = pool.submit(server.post, "/slime", REQUEST)

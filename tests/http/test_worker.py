@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -17,7 +14,9 @@ import pytest
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.errors import InputError
 from consensuspr.server import load_config, run
+from tests.commands import run_python
 from tests.http.conftest import DUCKS
+from tests.processes import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +28,6 @@ REQUEST = {
     "response": "16 - 3 - 4 = 9 eggs are left. Answer: 18",
     "label": "18",
 }
-
-WaitFor = Callable[[Callable[[], bool]], None]
 
 
 def test_listens_on_both_and_leaves_nothing_behind(serve_real: ServeReal) -> None:
@@ -53,8 +50,7 @@ def test_the_supervisor_loads_neither_grpc_nor_a_web_framework() -> None:
         "import consensuspr.http, sys\n"
         "print(sorted({'grpc', 'numpy', 'starlette', 'uvicorn'} & set(sys.modules)))"
     )
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (loaded.stdout, loaded.stderr) == ("[]\n", "")
+    assert run_python("-c", program) == (0, "[]\n", "")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +68,7 @@ def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
     assert "drained in" in server.log.read_text()
 
 
-def test_a_worker_that_dies_is_replaced(serve_real: ServeReal, wait_for: WaitFor) -> None:
+def test_a_worker_that_dies_is_replaced(serve_real: ServeReal) -> None:
     server = serve_real().wait_until_listening()
     assert server.post("/slime", REQUEST).code == 200
     os.kill(server.worker_pids()[0], signal.SIGKILL)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,13 +68,6 @@ class ScriptedVerifier(AnswerVerifier):
     ) -> list[Verdict]:
         pairs = zip(ground_truths, responses, strict=True)
         return [self.verify(truth, response, rule) for truth, response in pairs]
-
-
-def printed_by(code: str, *arguments: str | Path) -> str:
-    """Return what a program of its own prints that sees the packages of this process."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.check_output(command, env=environment, text=True).strip()
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,6 @@ import json
 import logging
 import mmap
 import random
-import subprocess
-import sys
 import tempfile
 import threading
 import tracemalloc
@@ -37,8 +35,8 @@ from consensuspr.scoring.dataset_index import (
     read_patterns,
 )
 from consensuspr.scoring.derive import DeriveReport
+from tests.commands import run_python
 from tests.rows import write_rows
-from tests.scoring.conftest import printed_by
 from tests.servers import served
 
 Rows = list[dict[str, Any]]
@@ -395,7 +393,7 @@ def test_other_processes_open_the_same_snapshot(snapshot: Path) -> None:
         "print(index.digest, index.entry('sum').matcher.match('2+3=5'))"
     )
     digest = DatasetIndex.open(snapshot).digest
-    assert printed_by(code, snapshot) == f"{digest} [True, False]"
+    assert run_python("-c", code, snapshot) == (0, f"{digest} [True, False]\n", "")
 
 
 def test_any_changed_byte_is_noticed(snapshot: Path) -> None:
@@ -759,9 +757,8 @@ def test_the_suffix_asks_for_a_prepared_dataset(name: str, expected: bool) -> No
 @pytest.mark.slow
 def test_the_command_prepares_and_servers_take_it(dataset: Path, tmp_path: Path) -> None:
     prepared = tmp_path / "set.index"
-    command = [sys.executable, "-m", "consensuspr.cli", "derive", str(dataset), "--json"]
-    done = subprocess.run([*command, "--output", str(prepared)], stdout=subprocess.PIPE, check=True)
-    assert json.loads(done.stdout)["problems"] == 3
+    derive = ("-m", "consensuspr.cli", "derive", dataset)
+    assert run_python(*derive, "--output", prepared, "--json").json["problems"] == 3
     with (
         served(tmp_path, prepared, "--workers", "2") as address,
         RewardClient(address) as client,
@@ -869,11 +866,9 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, output: str, share: float) 
         "sys.exit(main(sys.argv[2:]))\n"
     )
     limit = str(int(share * records))
-    command = [sys.executable, "-c", code, limit, "derive", str(path), "--no-progress"]
-    done = subprocess.run(
-        [*command, "--output", str(tmp_path / output)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2, done.stderr
+    derive = ("-c", code, limit, "derive", path, "--no-progress")
+    done = run_python(*derive, "--output", tmp_path / output)
+    assert done.code == 2, done.err
     folder = tempfile.gettempdir()
     where = {
         "set.index": f"{folder}: cannot hold a large dataset while it is loaded",
@@ -883,8 +878,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, output: str, share: float) 
     reason = "File too large"
     if share == 0:  # then no directory can be found that takes anything
         where, reason = where.replace(folder, "the temporary directory"), "No usable temporary dir"
-    assert done.stderr.startswith(f"consensuspr: error: {where}: {reason}")
-    assert len(done.stderr.splitlines()) == 1
+    assert done.err.startswith(f"consensuspr: error: {where}: {reason}")
+    assert len(done.err.splitlines()) == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["set.jsonl"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scoring.conftest import printed_by
+from tests.commands import run_python
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_what_is_not_needed_is_not_imported(names: str, heavy: list[str]) -> Non
         f"import sys; from consensuspr.scoring import {names}; "
         f"print([name for name in {heavy} if name in sys.modules])"
     )
-    assert printed_by(code) == "[]"
+    assert run_python("-c", code) == (0, "[]\n", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pytest
 
 from consensuspr.scoring.types import Rollout, Score, Status
 from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics
+from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ def test_every_metric_is_documented(repository: Path) -> None:
     assert documented == counted | {"worker_restarts"}
 
 
-def test_a_served_batch_shows_up(
-    serve: Serve,
-    wait_for: Callable[[Callable[[], bool]], None],
-) -> None:
+def test_a_served_batch_shows_up(serve: Serve) -> None:
     server = serve()
     request = request_of(RIGHT, RIGHT, b"#### 1")
     request.rollouts[1].data_source = "mine"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server.processes import Child, Report, caught_signals
+from tests.processes import wait_for, wait_until_gone
 
 Start = Callable[..., Child]
-WaitFor = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture
@@ -37,13 +36,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         child.kill()
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 @pytest.mark.parametrize(
     ("body", "report", "error"),
     [
@@ -61,7 +53,7 @@ def gone(pid: int) -> bool:
     ],
 )
 def test_a_child_gets_its_orders_and_reports_once(
-    start: Start, wait_for: WaitFor, body: str, report: Report, error: Exception | None
+    start: Start, body: str, report: Report, error: Exception | None
 ) -> None:
     child = start(body, n=3, s="ü")
     wait_for(lambda: child.report() is not None)
@@ -79,16 +71,14 @@ def test_a_child_gets_its_orders_and_reports_once(
         ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
     ],
 )
-def test_a_child_that_dies_without_a_word(
-    start: Start, wait_for: WaitFor, body: str, told: str
-) -> None:
+def test_a_child_that_dies_without_a_word(start: Start, body: str, told: str) -> None:
     child = start(body)
     assert child.describe_exit() == "is running"
     wait_for(lambda: child.exit_code() is not None)
     assert (child.report(), child.describe_exit()) == (None, told)
 
 
-def test_what_a_child_started_dies_with_it(start: Start, wait_for: WaitFor, tmp_path: Path) -> None:
+def test_what_a_child_started_dies_with_it(start: Start, tmp_path: Path) -> None:
     child = start(
         """
         other = subprocess.Popen(["sleep", "60"])
@@ -100,11 +90,11 @@ def test_what_a_child_started_dies_with_it(start: Start, wait_for: WaitFor, tmp_
     wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
     other = int((tmp_path / "pid").read_text())
     child.kill()
-    wait_for(lambda: gone(other))
+    wait_until_gone([other])
     child.kill()  # again does no harm
 
 
-def test_a_child_learns_that_its_parent_is_gone(start: Start, wait_for: WaitFor) -> None:
+def test_a_child_learns_that_its_parent_is_gone(start: Start) -> None:
     child = start("parent.when_gone(lambda: os._exit(5))\nparent.report_ready()\ntime.sleep(60)")
     wait_for(lambda: child.report() is not None)
     assert child.exit_code() is None
@@ -122,8 +112,12 @@ def test_signals_are_collected_while_a_block_lasts() -> None:
         assert signals.take() == []
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
-        deadline, taken = time.monotonic() + 5, list[signal.Signals]()
-        while len(taken) < 2 and time.monotonic() < deadline:
-            taken += signals.take()
+        taken: list[signal.Signals] = []
+
+        def both_came() -> bool:
+            taken.extend(signals.take())
+            return len(taken) == 2
+
+        wait_for(both_came)
         assert sorted(taken) == [signal.SIGINT, signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before

@@ -26,6 +26,7 @@ from consensuspr.server.admission import FLOOD_REQUESTS
 from consensuspr.server.service import Abort, Draining, RunningCall
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
+from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import Gate, InProcessServer
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tests.server.conftest import Serve
 
 
-WaitFor = Callable[[Callable[[], bool]], None]
 Code = grpc.StatusCode
 MIB = 1 << 20
 
@@ -206,9 +206,7 @@ def test_oversize_is_a_status_of_one_rollout(serve: Serve) -> None:
     assert right.reward == 1.0
 
 
-def test_resource_exhausted_with_a_hint_while_the_queue_is_full(
-    serve: Serve, wait_for: WaitFor
-) -> None:
+def test_resource_exhausted_with_a_hint_while_the_queue_is_full(serve: Serve) -> None:
     server = serve(
         max_response_bytes=MIB,
         max_message_bytes=2 * MIB,
@@ -232,12 +230,7 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(
 
 @pytest.mark.parametrize(("threads", "cores", "at_a_time"), [(1, 4, 1), (6, 2, 2)])
 def test_no_more_requests_compute_than_there_are_threads_and_cores(
-    serve: Serve,
-    wait_for: WaitFor,
-    monkeypatch: pytest.MonkeyPatch,
-    threads: int,
-    cores: int,
-    at_a_time: int,
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, at_a_time: int
 ) -> None:
     monkeypatch.setattr(build, "available_cores", lambda: cores)
     server = serve(max_concurrent_requests=threads)
@@ -251,7 +244,7 @@ def test_no_more_requests_compute_than_there_are_threads_and_cores(
 
 
 def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
-    serve: Serve, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "available_cores", lambda: 1)
     asked = threading.Semaphore(0)
@@ -279,7 +272,7 @@ FLOODED = {"max_concurrent_requests": 1, "threads": 1, "queue_burst_s": 0}
 LARGE = b" " * MIB + RIGHT
 
 
-def flood(server: InProcessServer, wait_for: WaitFor) -> tuple[Gate, list[Any]]:
+def flood(server: InProcessServer) -> tuple[Gate, list[Any]]:
     """Fill a server with requests, one of them in work; return what holds it, and the calls."""
     gate = Gate(server)
     let_in: list[Any] = [server.stub.Score.future(request_of(LARGE))]
@@ -289,11 +282,9 @@ def flood(server: InProcessServer, wait_for: WaitFor) -> tuple[Gate, list[Any]]:
     return gate, let_in
 
 
-def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
-    serve: Serve, wait_for: WaitFor
-) -> None:
+def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(serve: Serve) -> None:
     server = serve(**FLOODED)
-    gate, let_in = flood(server, wait_for)
+    gate, let_in = flood(server)
     for _ in range(5):
         error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=20)
         assert f"{FLOOD_REQUESTS} requests of" in error.details()
@@ -307,9 +298,9 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(
     assert server.stub.Score(request_of(LARGE)).scores[0].reward == 1.0, "it has caught up"
 
 
-def test_others_are_served_while_a_flood_is_refused(serve: Serve, wait_for: WaitFor) -> None:
+def test_others_are_served_while_a_flood_is_refused(serve: Serve) -> None:
     server = serve(**{**FLOODED, "queue_burst_s": 3})
-    gate, let_in = flood(server, wait_for)
+    gate, let_in = flood(server)
     time.sleep(3.1)
 
     def refused() -> None:
@@ -333,9 +324,7 @@ def test_others_are_served_while_a_flood_is_refused(serve: Serve, wait_for: Wait
     assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 4
 
 
-def test_a_client_of_an_overloaded_server_gets_all_its_scores(
-    serve: Serve, wait_for: WaitFor
-) -> None:
+def test_a_client_of_an_overloaded_server_gets_all_its_scores(serve: Serve) -> None:
     server = serve(**FLOODED)
     gate = Gate(server)
     wrong = b"#### 1"
@@ -351,7 +340,7 @@ def test_a_client_of_an_overloaded_server_gets_all_its_scores(
     assert [score.reward for score in scores] == [float(at % 3 > 0) for at in range(len(texts))]
 
 
-def test_deadline_exceeded_before_work_begins(serve: Serve, wait_for: WaitFor) -> None:
+def test_deadline_exceeded_before_work_begins(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     first = server.stub.Score.future(request_of(RIGHT))
@@ -363,7 +352,7 @@ def test_deadline_exceeded_before_work_begins(serve: Serve, wait_for: WaitFor) -
     assert server.scorer.pieces == [["ducks"]], "the late request was never worked on"
 
 
-def test_deadline_exceeded_between_pieces_stops_the_work(serve: Serve, wait_for: WaitFor) -> None:
+def test_deadline_exceeded_between_pieces_stops_the_work(serve: Serve) -> None:
     server = serve()
     server.scorer.hook = lambda rollouts: time.sleep(0.15)
     request = request_of(*[b"x" * 600_000] * 20)  # twenty pieces
@@ -372,7 +361,7 @@ def test_deadline_exceeded_between_pieces_stops_the_work(serve: Serve, wait_for:
     assert 1 <= len(server.scorer.pieces) <= 4
 
 
-def test_a_caller_that_leaves_stops_the_work(serve: Serve, wait_for: WaitFor) -> None:
+def test_a_caller_that_leaves_stops_the_work(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     running: Any = server.stub.Score.future(request_of(*[b"x" * 600_000] * 20))
@@ -429,9 +418,7 @@ def test_reflection_describes_the_service(serve: Serve) -> None:
     assert [method.name for method in service.method] == ["Score", "Explain", "ServerInfo"]
 
 
-def test_draining_refuses_new_requests_and_finishes_admitted_ones(
-    serve: Serve, wait_for: WaitFor
-) -> None:
+def test_draining_refuses_new_requests_and_finishes_admitted_ones(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     admitted = [server.stub.Score.future(request_of(RIGHT)) for _ in range(3)]
@@ -466,9 +453,7 @@ def test_draining_goes_on_serving_for_its_delay(serve: Serve) -> None:
 
 
 def test_draining_ends_when_its_grace_is_over(
-    serve: Serve,
-    wait_for: WaitFor,
-    caplog: pytest.LogCaptureFixture,
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from consensuspr.client import RewardClient, Rollout, Status
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
+from tests.processes import descendants, is_alive, wait_for, wait_until_gone
 from tests.servers import ServeProcess, run_with
 
 if TYPE_CHECKING:
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
 RIGHT = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
 # Only computer algebra decides it.
 SYMBOLIC = r"\boxed{\int_0^6 x dx}"
-WaitFor = Callable[[Callable[[], bool]], None]
-
-
-def is_alive(pid: int) -> bool:
-    """Tell whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def score_one(address: str, dataset: str | None = None) -> float | None:
@@ -54,7 +46,7 @@ def test_serves_prints_one_line_and_leaves_nothing_behind(serve_real: ServeReal)
     assert server.stop() == 0
     assert server.process.stdout is not None
     assert server.process.stdout.read() == "", "standard output is one line"
-    assert not any(is_alive(pid) for pid in workers)
+    assert not any(map(is_alive, workers))
     assert list(server.scratch.iterdir()) == []
 
 
@@ -160,7 +152,7 @@ def start_slow_call(channel: grpc.Channel, seconds: float) -> Any:
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals, wait_for: WaitFor) -> None:
+def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
     """What is admitted is finished, what is new is refused, health says so, the code is 0."""
     server = serve_real(slow=True).wait_until_listening()
     with grpc.insecure_channel(server.address) as channel:
@@ -199,10 +191,10 @@ def test_a_second_interrupt_does_not_wait(serve_real: ServeReal) -> None:
         time.sleep(0.3)
         assert server.stop(signal.SIGINT) == 0
         assert call.code() is grpc.StatusCode.UNAVAILABLE
-    assert not any(is_alive(pid) for pid in workers)
+    assert not any(map(is_alive, workers))
 
 
-def test_a_worker_that_dies_is_replaced(serve_real: ServeReal, wait_for: WaitFor) -> None:
+def test_a_worker_that_dies_is_replaced(serve_real: ServeReal) -> None:
     server = serve_real(metrics_address="127.0.0.1:0").wait_until_listening()
     with RewardClient(server.address, timeout_s=20) as client:
         assert client.score([Rollout("ducks", RIGHT)])[0].reward == 1.0
@@ -221,7 +213,7 @@ def test_a_worker_that_dies_is_replaced(serve_real: ServeReal, wait_for: WaitFor
 
 
 @pytest.mark.slow
-def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal, wait_for: WaitFor) -> None:
+def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal) -> None:
     server = serve_real().wait_until_listening()
     with RewardClient(server.address) as client:
         client.score([Rollout("ducks", SYMBOLIC)])  # starts answer processes
@@ -229,21 +221,10 @@ def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal, wait_for
     family = descendants(worker)
     assert family
     os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: not any(is_alive(pid) for pid in family))
+    wait_until_gone(family)
 
 
-def descendants(pid: int) -> list[int]:
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    return children + [found for child in children for found in descendants(child)]
-
-
-def test_a_worker_that_cannot_be_replaced_ends_the_server(
-    serve_real: ServeReal, wait_for: WaitFor
-) -> None:
+def test_a_worker_that_cannot_be_replaced_ends_the_server(serve_real: ServeReal) -> None:
     hurry = (
         "import consensuspr.server.supervisor as s; s.FIRST_BACKOFF_S = s.MAX_BACKOFF_S = 0.05;"
         " s.MAX_FAILED_STARTS = 2"
@@ -257,14 +238,12 @@ def test_a_worker_that_cannot_be_replaced_ends_the_server(
     assert list(server.scratch.iterdir()) == []
 
 
-def test_workers_do_not_outlive_a_supervisor_that_was_killed(
-    serve_real: ServeReal, wait_for: WaitFor
-) -> None:
+def test_workers_do_not_outlive_a_supervisor_that_was_killed(serve_real: ServeReal) -> None:
     server = serve_real(workers=2).wait_until_listening()
     workers = server.worker_pids()
     server.process.kill()
     server.process.wait()
-    wait_for(lambda: not any(is_alive(pid) for pid in workers))
+    wait_until_gone(workers)
     assert "the supervisor is gone; draining" in server.log.read_text()
 
 
@@ -347,7 +326,7 @@ def test_workers_that_do_not_get_ready_in_time_end_the_server(serve_real: ServeR
 
 
 def test_a_signal_while_datasets_are_loading_ends_the_server(
-    serve_real: ServeReal, tmp_path: Path, wait_for: WaitFor
+    serve_real: ServeReal, tmp_path: Path
 ) -> None:
     endless = tmp_path / "problems.jsonl"
     os.mkfifo(endless)  # opening it waits for a writer that never comes

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from consensusbench.construction.store import RolloutSpool, SpooledRollout, samp
 from consensuspr.errors import DataError
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.construction.conftest import HERE, Listener, Toys, outputs, written
+from tests.processes import descendants, is_alive, wait_for, wait_until_gone
 
 # Rollouts put on disk in any order come back by problem, each text once.
 
@@ -156,10 +156,7 @@ def running(repository: Path, folder: Path, *command: str) -> Iterator[subproces
         text=True,
     )
     try:
-        until = time.monotonic() + 60
-        while extracted(folder) < 5:
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.02)
+        wait_for(lambda: extracted(folder) >= 5, process)
         yield process
     finally:
         process.kill()
@@ -182,14 +179,11 @@ def extracted(folder: Path) -> int:
 def test_a_killed_build_goes_on_where_it_was_and_leaves_no_worker(
     toys: Toys, half_done: subprocess.Popen[str]
 ) -> None:
-    workers = children(half_done.pid)
+    workers = descendants(half_done.pid)
     assert workers
     half_done.kill()
     half_done.wait()
-    until = time.monotonic() + 30
-    while any(map(alive, workers)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(alive, workers))
+    wait_until_gone(workers)
     assert not any(path.exists() for path in outputs(toys.folder).all())
     left = extracted(toys.folder)
     assert 5 <= left < PROBLEMS
@@ -210,33 +204,14 @@ def test_a_killed_build_goes_on_where_it_was_and_leaves_no_worker(
 def test_an_interrupt_keeps_what_is_done_and_leaves_no_worker(
     toys: Toys, half_done: subprocess.Popen[str]
 ) -> None:
-    workers = children(half_done.pid)
+    workers = descendants(half_done.pid)
     # As a terminal does: to the whole group.
     os.killpg(half_done.pid, signal.SIGINT)
     _, said = half_done.communicate(timeout=30)
     assert "KeyboardInterrupt" in said and said.count("Traceback") == 1
-    assert not any(map(alive, workers))
+    assert not any(map(is_alive, workers))
     assert not any(path.exists() for path in outputs(toys.folder).all())
     assert extracted(toys.folder) >= 5
-
-
-def children(pid: int) -> list[int]:
-    """Return the ids of a process's children."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    found = [int(one) for one in listed.read_text().split()]
-    # Workers are started by threads of the process.
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(one) for one in (task / "children").read_text().split()]
-    return sorted(set(found))
-
-
-def alive(pid: int) -> bool:
-    """Say whether a process runs, zombies not counted."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_an_interrupted_command_says_how_it_goes_on(tmp_path: Path, repository: Path) -> None:

@@ -25,6 +25,7 @@ from consensuspr.data import read_rollouts
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.openai_server import Asked, Behaviour, OpenAIServer, Say
 from tests.consensusbench.sampling.conftest import SampleBench, environment_of, right
+from tests.processes import wait_for
 
 pytest.importorskip("openai", reason="asking a model needs the extra consensusbench")
 
@@ -63,14 +64,6 @@ def start() -> Iterator[Start]:
         if process.stdout is not None and not process.stdout.closed:
             process.kill()
             process.communicate()
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until, "nothing happened for a minute"
-        time.sleep(0.005)
 
 
 def has_asked(server: OpenAIServer, count: int) -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import operator
 import re
 import time
-from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -29,6 +26,7 @@ from consensuspr.core.expressions.derive import (
     write,
 )
 from consensuspr.core.expressions.parser import parse_side, tokenize
+from tests.arithmetic import exact
 
 
 @pytest.mark.parametrize(
@@ -359,13 +357,6 @@ def test_spellings(
     assert percentage(value) == as_percentage
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-
 # Half of it looks like mathematics, so that more than the first token is reached.
 _PIECES = st.sampled_from(
     "1 2 0.5 25% 1,200 x ab + - * / ^ ( ) { } | = < >= ! % . , ½ ² \\frac{1}{2} \\frac \\sqrt "
@@ -375,27 +366,15 @@ _PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=80), st.lists(_PIECES, max_size=40).map("".join))
 
 
-def exact(text: str) -> Fraction:
-    """Return the exact value of arithmetic text, by Python's own grammar."""
-    percent = re.sub(r"([\d.]+)%", r"(\1/100)", text)
-    return _value(ast.parse(percent, mode="eval").body, percent)
-
-
-def _value(node: ast.expr, source: str) -> Fraction:
-    match node:
-        case ast.Constant():
-            return Fraction(ast.get_source_segment(source, node) or "")
-        case ast.BinOp():
-            return _OPERATORS[type(node.op)](_value(node.left, source), _value(node.right, source))
-        case ast.UnaryOp(op=ast.USub()):
-            return -_value(node.operand, source)
-    raise AssertionError(f"{source!r} is not arithmetic")
+def value_of(text: str) -> Fraction:
+    """Return the exact value of arithmetic text."""
+    return exact(re.sub(r"([\d.]+)%", r"(\1/100)", text))
 
 
 def holds(equation: str) -> bool:
     """Tell whether an equation of arithmetic is true."""
     left, right = equation.split("=")
-    return exact(left) == exact(right)
+    return value_of(left) == value_of(right)
 
 
 _INTEGERS = st.integers(1, 400).map(str)
@@ -425,7 +404,7 @@ def equations(draw: st.DrawFn) -> str:
     """An equation with an operation, true half of the time."""
     left = draw(SIDES)
     try:
-        value = exact(left)
+        value = value_of(left)
     except ZeroDivisionError:
         value = Fraction(1)
     return f"{left}={_as_text(value + draw(st.sampled_from([0, 0, 1])))}"

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.scoring.answers.normalize import canonical
+from tests.linear import assert_linear
 
 # Each group has one canonical spelling.
 SAME = [
@@ -85,7 +86,6 @@ def test_what_surrounds_an_integer_does_not_matter(number: int, style: str) -> N
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_time_grows_linearly(run: str, linear: object) -> None:
-    assert callable(linear)
-    linear(canonical, lambda size: run * (size // len(run)))
-    linear(canonical, lambda size: "7" + run * (size // len(run)) + "!")
+def test_time_grows_linearly(run: str) -> None:
+    assert_linear(canonical, lambda size: run * (size // len(run)))
+    assert_linear(canonical, lambda size: "7" + run * (size // len(run)) + "!")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -21,6 +21,9 @@ from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, sandbox
 from consensuspr.scoring.answers.sandbox import screen
 from consensuspr.scoring.scorer import verify_patiently
+from tests.commands import run_python
+from tests.linear import assert_linear
+from tests.processes import is_alive, wait_until_gone
 
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
 
@@ -49,20 +52,6 @@ def workers_of(pid: int) -> set[psutil.Process]:
             if "consensuspr.scoring.answers.worker" in child.cmdline():
                 found.add(child)
     return found
-
-
-def runs(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def gone(processes: Iterable[psutil.Process], within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while any(map(runs, processes)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(map(runs, processes))
 
 
 @pytest.fixture
@@ -117,7 +106,7 @@ def test_processes_start_with_the_first_answer_that_needs_them(
     with AnswerVerifier() as verifier:
         assert verifier.verify("7", r"\boxed{7}").correct is True
         assert not started()
-        assert verifier.verify(*NEEDS_A_WORKER).correct is True
+        assert is_right(verifier, 2)
         assert started()
 
 
@@ -128,7 +117,7 @@ def test_close_leaves_no_process_behind(started: Callable[[], list[psutil.Proces
     ours = started()
     assert len(ours) >= 2
     verifier.close()
-    assert not any(map(runs, ours))
+    assert not any(is_alive(process.pid) for process in ours)
     verifier.close()
     with pytest.raises(VerifierUnavailable, match="closed"):
         verifier.verify(*worker_question(3))
@@ -152,7 +141,7 @@ def test_a_comparison_that_outgrows_its_memory_is_undecided_and_the_next_one_fin
     with AnswerVerifier(memory_limit_bytes=170 << 20, budget_s=100.0) as verifier:
         verdict = verifier.verify("x+1", r"\boxed{(2^{1000000}x+1)^{200}}")
         assert (verdict.correct, verdict.method) == (None, "memory")
-        assert verifier.verify(*NEEDS_A_WORKER).correct is True
+        assert is_right(verifier, 2)
 
 
 @linux
@@ -165,7 +154,7 @@ def test_a_worker_killed_from_outside_is_replaced(
         for number, process in enumerate(reversed(started()), start=3):
             # The youngest first: workers, and at last the template itself.
             process.kill()
-            assert gone([process])
+            wait_until_gone([process.pid], most_s=10)
             assert is_right(verifier, number)
 
 
@@ -187,7 +176,7 @@ def test_no_worker_outlives_a_killed_parent(busy: bool, script: Callable[[str], 
     )
     parent.process.kill()
     parent.process.wait()
-    assert gone(parent.workers)
+    wait_until_gone([worker.pid for worker in parent.workers], most_s=10)
 
 
 @linux
@@ -215,7 +204,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
         worker.send_signal(signal.SIGINT)
     assert parent.line() == "True\n"
     assert parent.process.wait(20) == 0
-    assert gone(parent.workers)
+    wait_until_gone([worker.pid for worker in parent.workers], most_s=10)
 
 
 @pytest.mark.slow
@@ -248,7 +237,7 @@ def test_it_works_beside_a_running_grpc_server_and_after_a_fork(
     server.start()
     try:
         with AnswerVerifier() as verifier:
-            assert verifier.verify(*NEEDS_A_WORKER).correct is True
+            assert is_right(verifier, 2)
     finally:
         server.stop(None).wait()
 
@@ -260,10 +249,7 @@ def test_the_main_module_is_not_imported_again(tmp_path: Path) -> None:
         "from consensuspr.scoring.answers import verify_answer\n"
         f"print(verify_answer(*{NEEDS_A_WORKER!r}).correct)\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr) == ("top\nTrue\n", "")
+    assert run_python(program) == (0, "top\nTrue\n", "")
 
 
 def test_a_module_in_the_working_directory_shadows_nothing(
@@ -272,7 +258,7 @@ def test_a_module_in_the_working_directory_shadows_nothing(
     (tmp_path / "json.py").write_text("raise RuntimeError('the wrong json')")
     monkeypatch.chdir(tmp_path)
     with AnswerVerifier() as verifier:
-        assert verifier.verify(*NEEDS_A_WORKER).correct is True
+        assert is_right(verifier, 2)
 
 
 def test_where_no_process_can_be_started_the_error_says_so(
@@ -390,8 +376,7 @@ def test_sane(text: str) -> None:
     ["^", "^{", "!", "2^", "(", "()", r"\binom{", r"\sum_", r"\sum^{2}", r"\begin{matrix}",
      "{a\\choose", "9"],
 )  # fmt: skip
-def test_time_grows_linearly(run: str, linear: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_grows_linearly(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The limit on the length would hide what a pattern costs.
     monkeypatch.setattr("consensuspr.scoring.answers.sandbox.MAX_CHARS", 1 << 20)
-    assert callable(linear)
-    linear(screen, lambda size: run * (size // len(run)))
+    assert_linear(screen, lambda size: run * (size // len(run)))

@@ -6,11 +6,11 @@ whole process, and a case may take away more.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from textwrap import dedent
 
 import pytest
+
+from tests.commands import run_python
 
 PROGRAM = """
 import os, sys
@@ -109,15 +109,9 @@ CASES = {
 def printed() -> dict[str, list[str]]:
     """The lines that each case printed."""
     cases = [word for name, (source, _) in CASES.items() for word in (name, dedent(source))]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *cases],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert done.stderr == ""
-    parts = [part.splitlines() for part in done.stdout.split("# ")[1:]]
+    done = run_python("-c", PROGRAM, *cases)
+    assert (done.code, done.err) == (0, "")
+    parts = [part.splitlines() for part in done.out.split("# ")[1:]]
     return {name: lines for name, *lines in parts}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from consensuspr.scoring import AnswerRule
 from consensuspr.scoring.answers import AnswerStatus, AnswerVerifier, Verdict, verify_answer
 from consensuspr.scoring.answers.sandbox import ComparisonKey, ComparisonOutcome
 from consensuspr.scoring.answers.verifier import ResultCache, normalize_answer, verify_dapo
+from tests.commands import run_python
 
 # (ground truth, answer, equal): cases that take algebra
 SYMBOLIC = [
@@ -231,10 +230,7 @@ def test_the_module_level_function_needs_no_setting_up() -> None:
         "from consensuspr.scoring import verify_answer\n"
         r"print(verify_answer('\\sqrt{8}', '\\boxed{2\\sqrt{2}}').correct)"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+    assert run_python("-W", "error", "-c", script) == (0, "True\n", "")
     assert verify_answer("7", r"\boxed{7}").correct is True
 
 
