@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from consensuspr.doctor.findings import Finding
-from consensuspr.doctor.verl_config import Named, VerlRun
+from consensuspr.doctor.checks import CHECKS, Case, Check, check_settings, findings
+from consensuspr.doctor.findings import Finding, TrainingSetup
+from consensuspr.doctor.verl_config import NO_RUN, Named, VerlRun
 
 MANAGER = Named("consensuspr.client.verl.manager.ConsensusRewardManager", True)
 
@@ -45,7 +47,26 @@ GOOD: dict[str, Any] = {
 }
 
 Plan = Callable[..., VerlRun]
-Lines = Callable[[Iterator[Finding]], list[str]]
+Lines = Callable[[Iterable[Finding]], list[str]]
+
+
+@contextmanager
+def no_progress(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    yield lambda done: None
+
+
+def case_of(run: VerlRun = NO_RUN, setup: TrainingSetup | None = None, **known: Any) -> Case:
+    """A case of which so much is known already; with a run, its settings are read."""
+    case = Case(setup or TrainingSetup(), no_progress, run)
+    if run is not NO_RUN:
+        told(check_settings, case)
+    return replace(case, **known)
+
+
+def told(check: Check, case: Case) -> list[Finding]:
+    """Make one check of the table."""
+    [name] = [name for name, _, each in CHECKS if each is check]
+    return list(findings(name, check, case))
 
 
 @pytest.fixture
@@ -70,7 +91,7 @@ def plan() -> Plan:
 def lines() -> Lines:
     """Write findings as the command does, without padding."""
 
-    def written(findings: Iterator[Finding]) -> list[str]:
+    def written(findings: Iterable[Finding]) -> list[str]:
         return [
             f"{f.level} {f.check}: {f.found}" + (f" → {f.advice}" if f.advice else "")
             for f in findings

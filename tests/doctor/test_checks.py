@@ -13,27 +13,30 @@ from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.config import epoch_clock
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.doctor.checks import (
-    PlannedReward,
-    ask_server,
     check_address,
+    check_curriculum,
+    check_dataset,
+    check_dataset_path,
     check_filter,
     check_ignored_keys,
     check_manager,
     check_overlong,
-    check_paths,
     check_schedule,
+    check_score_log,
+    check_server,
+    check_settings,
     check_unscorable,
     check_verl,
     check_versions,
     check_workers,
-    choose_dataset,
     is_local,
-    read_reward,
 )
+from consensuspr.doctor.findings import TrainingSetup
 from consensuspr.doctor.verl_config import Named
 from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
+from tests.doctor.conftest import case_of, told
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan
@@ -72,9 +75,11 @@ def info() -> Serve:
 
 
 def test_versions(info: Serve, lines: Lines) -> None:
-    assert lines(check_versions(info()))[0].startswith("ok versions: protocol 1, normal form ")
+    assert lines(told(check_versions, case_of(info=info())))[0].startswith(
+        "ok versions: protocol 1, normal form "
+    )
     older = replace(info(), server_version="0.0.1", normal_form_version="0")
-    assert lines(check_versions(older)) == [
+    assert lines(told(check_versions, case_of(info=older))) == [
         f"warn versions: release 0.0.1 there and {VERSION} here, normal form 0 there and"
         f" {NORMAL_FORM_VERSION} here → install the same version on both sides; scores made here"
         " may differ from the server's"
@@ -93,17 +98,17 @@ def test_versions(info: Serve, lines: Lines) -> None:
 def test_the_dataset(
     info: Serve, lines: Lines, names: list[str], wanted: str | None, line: str
 ) -> None:
-    chosen, finding = choose_dataset(info(*names), wanted)
-    assert lines(iter([finding]))[0].startswith(line)
-    assert (chosen is not None) == line.startswith("ok")
+    case = case_of(setup=TrainingSetup(dataset=wanted), info=info(*names))
+    assert lines(told(check_dataset, case))[0].startswith(line)
+    assert (case.dataset is not None) == line.startswith("ok")
 
 
 def test_an_address_that_is_none(lines: Lines) -> None:
-    client, info, finding = ask_server("no-port", 1.0)
-    assert (client, info) == (None, None)
-    assert lines(iter([finding])) == [
+    case = case_of(setup=TrainingSetup(address="no-port"))
+    assert lines(told(check_server, case)) == [
         "FAIL server: address must be HOST:PORT, got 'no-port' → give its address as HOST:PORT"
     ]
+    assert (case.client, case.info) == (None, None)
 
 
 BY_PATH = {
@@ -124,7 +129,7 @@ BY_PATH = {
     ],
 )
 def test_verl_itself(plan: Plan, lines: Lines, fields: dict[str, Any], line: str) -> None:
-    (found,) = lines(check_verl(plan(**fields)))
+    (found,) = lines(told(check_verl, case_of(plan(**fields))))
     assert found.startswith(line)
 
 
@@ -177,14 +182,14 @@ def test_verl_itself(plan: Plan, lines: Lines, fields: dict[str, Any], line: str
 def test_where_rewards_come_from(
     plan: Plan, lines: Lines, changes: dict[str, Any], fields: dict[str, Any], line: str
 ) -> None:
-    (found,) = lines(check_manager(plan(changes, **fields)))
+    (found,) = lines(told(check_manager, case_of(plan(changes, **fields))))
     assert found.startswith(line)
 
 
 def test_a_function_that_our_manager_never_calls(plan: Plan, lines: Lines) -> None:
     run = plan({"reward.custom_reward_function.path": "mine.py"})
     assert "warn reward manager: reward.custom_reward_function.path is set" in "\n".join(
-        lines(check_manager(run))
+        lines(told(check_manager, case_of(run)))
     )
 
 
@@ -201,23 +206,23 @@ def test_a_function_that_our_manager_never_calls(plan: Plan, lines: Lines) -> No
     ],
 )
 def test_settings(plan: Plan, lines: Lines, kwargs: dict[str, Any], line: str) -> None:
-    reward, finding = read_reward(plan({"reward.reward_kwargs": kwargs}))
-    assert lines(iter([finding]))[0].startswith(line)
-    assert reward.valid == line.startswith("ok")
-    assert reward.settings.address == kwargs.get("address", reward.settings.address)
+    case = case_of(plan({"reward.reward_kwargs": kwargs}))
+    assert lines(told(check_settings, case))[0].startswith(line)
+    assert case.settings_are_known == line.startswith("ok")
+    assert case.settings.address == kwargs.get("address", case.settings.address)
 
 
 def test_settings_of_the_function(plan: Plan) -> None:
     key = "reward.custom_reward_function.reward_kwargs"
     run = plan({key: {"reward": "max"}}, manager=NAIVE, function=OUR_FUNCTION)
-    reward, finding = read_reward(run)
-    assert (reward.settings.reward, reward.by_manager, finding.level) == ("max", False, "ok")
+    case = case_of(run)
+    assert (case.settings.reward, case.by_manager, case.settings_are_known) == ("max", False, True)
     run = plan({key: {"score_log": "/tmp/log"}}, manager=NAIVE, function=OUR_FUNCTION)
-    assert read_reward(run)[1].level == "FAIL"
+    assert told(check_settings, case_of(run))[0].level == "FAIL"
 
 
 def test_nothing_ignored(plan: Plan, lines: Lines) -> None:
-    assert lines(check_ignored_keys(plan())) == ["ok ignored keys: none is set"]
+    assert lines(told(check_ignored_keys, case_of(plan()))) == ["ok ignored keys: none is set"]
 
 
 @pytest.mark.parametrize(
@@ -233,16 +238,16 @@ def test_nothing_ignored(plan: Plan, lines: Lines) -> None:
 )
 def test_reward_settings_of_old(plan: Plan, lines: Lines, key: str, instead: str) -> None:
     run = plan(legacy={key: "x"}, unread=(key,))
-    assert lines(check_ignored_keys(run)) == [
+    assert lines(told(check_ignored_keys, case_of(run))) == [
         f"FAIL ignored key: verl.trainer.main_ppo of verl 0.9.1 never reads {key}=x → set"
         f" {instead}=x"
     ]
     moved = plan(legacy={key: "x"}, migrates=True)
-    assert lines(check_ignored_keys(moved)) == ["ok ignored keys: none is set"]
+    assert lines(told(check_ignored_keys, case_of(moved))) == ["ok ignored keys: none is set"]
 
 
 def test_a_key_that_nothing_reads(plan: Plan, lines: Lines) -> None:
-    (line,) = lines(check_ignored_keys(plan(unread=("data.foo",))))
+    (line,) = lines(told(check_ignored_keys, case_of(plan(unread=("data.foo",)))))
     assert line.startswith("warn ignored key: verl 0.9.1 has no key data.foo, and nothing in its")
 
 
@@ -276,7 +281,7 @@ def test_the_group_filter(
     plan: Plan, reward: dict[str, Any], groups: dict[str, Any], levels: list[str]
 ) -> None:
     run = plan({KWARGS: reward, "algorithm.filter_groups": groups})
-    assert [f.level for f in check_filter(run, read_reward(run)[0])] == levels
+    assert [f.level for f in told(check_filter, case_of(run))] == levels
 
 
 @pytest.mark.parametrize(
@@ -305,7 +310,7 @@ def test_the_overlong_penalty(
             "data.max_response_length": limit,
         }
     )
-    (found,) = lines(check_overlong(run, read_reward(run)[0].overlong))
+    (found,) = lines(told(check_overlong, case_of(run)))
     assert found.startswith(line)
 
 
@@ -327,7 +332,7 @@ def test_what_becomes_of_a_sample_without_reward(
     plan: Plan, changes: dict[str, Any], level: str, part: str
 ) -> None:
     run = plan(changes)
-    (found,) = check_unscorable(run, read_reward(run)[0])
+    (found,) = told(check_unscorable, case_of(run))
     assert found.level == level
     assert part in found.found
 
@@ -360,14 +365,14 @@ def test_addresses_that_mean_whoever_uses_them(address: str, local: bool) -> Non
     ],
 )
 def test_addresses_and_nodes(plan: Plan, address: str, nodes: int, levels: list[str]) -> None:
-    run = plan({"trainer.nnodes": nodes})
-    settings = RewardSettings(address=address)
-    assert [f.level for f in check_address(run, address, settings)] == levels
+    case = case_of(plan({"trainer.nnodes": nodes}), settings=RewardSettings(address=address))
+    assert [f.level for f in told(check_address, case)] == levels
 
 
 def test_another_server_was_asked_than_training_will(plan: Plan, lines: Lines) -> None:
-    settings = RewardSettings(address="head:1")
-    assert lines(check_address(plan(), "other:2", settings)) == [
+    asked = TrainingSetup(address="other:2")
+    case = case_of(plan(), asked, settings=RewardSettings(address="head:1"))
+    assert lines(told(check_address, case)) == [
         "warn address: other:2 was asked here, the run will ask head:1 → set"
         " +reward.reward_kwargs.address=other:2, or leave out --address"
     ]
@@ -377,23 +382,28 @@ def test_another_server_was_asked_than_training_will(plan: Plan, lines: Lines) -
     ("workers", "level"), [(8, "ok"), (1, "ok"), (0, "FAIL"), (None, "FAIL"), (1000, "warn")]
 )
 def test_workers(plan: Plan, workers: Any, level: str) -> None:
-    (found,) = check_workers(plan({"reward.num_workers": workers}))
+    (found,) = told(check_workers, case_of(plan({"reward.num_workers": workers})))
     assert found.level == level
 
 
 def test_the_score_log(tmp_path: Path, lines: Lines) -> None:
     folder = tmp_path / "not/there/yet"
-    assert lines(check_paths(None, RewardSettings(score_log=folder))) == [
+    assert lines(told(check_score_log, case_of(settings=RewardSettings(score_log=folder)))) == [
         f"ok score log: {folder} can be written to"
     ]
     assert not (tmp_path / "not").exists()
     (tmp_path / "file").write_text("")
-    (found,) = check_paths(None, RewardSettings(score_log=tmp_path / "file/below"))
+    below = RewardSettings(score_log=tmp_path / "file/below")
+    (found,) = told(check_score_log, case_of(settings=below))
     assert (found.level, found.found) == ("FAIL", f"{tmp_path / 'file'} is no folder")
 
 
 def test_paths_that_workers_would_take_from_elsewhere(lines: Lines) -> None:
-    found = lines(check_paths(None, RewardSettings(dataset_path=Path("data/problems.jsonl"))))
+    settings = RewardSettings(dataset_path=Path("data/problems.jsonl"), score_log=Path("log"))
+    found = lines(told(check_dataset_path, case_of(settings=settings)))
+    assert lines(told(check_score_log, case_of(settings=settings)))[0].startswith(
+        "warn score log: log is taken from the folder in which Ray starts a worker"
+    )
     assert found[0].startswith("warn dataset path: data/problems.jsonl is taken from the folder in")
 
 
@@ -415,7 +425,7 @@ def test_steps(
     plan: Plan, lines: Lines, changes: dict[str, Any], rows: int | None, line: str
 ) -> None:
     run = plan(changes)
-    (found,) = lines(check_schedule(run, read_reward(run)[0], rows))
+    (found,) = lines(told(check_schedule, case_of(run, train_rows=rows)))
     assert found.startswith(line)
 
 
@@ -483,19 +493,24 @@ def test_the_curriculum(
     plan: Plan, lines: Lines, changes: dict[str, Any], fields: dict[str, Any], line: str
 ) -> None:
     run = plan({KWARGS: CURRICULUM, **changes}, **fields)
-    _, found = lines(check_schedule(run, read_reward(run)[0], 43))
+    (found,) = lines(told(check_curriculum, case_of(run, train_rows=43)))
     assert found.startswith(line)
 
 
 def test_the_switch_is_where_training_switches(plan: Plan) -> None:
     # As verl fills it in: 43 rows in batches of 8 are 5 steps, three times.
     run = plan({KWARGS: CURRICULUM, "actor_rollout_ref.actor.optim.total_training_steps": 15})
-    reward: PlannedReward = read_reward(run)[0]
-    clock = epoch_clock(run.config, reward.settings, "0.9.1")
+    case = case_of(run, train_rows=43)
+    clock = epoch_clock(run.config, case.settings, "0.9.1")
     assert [clock.epoch_of(step) for step in (5, 6)] == [0, 1]
-    assert "at step 6 of" in list(check_schedule(run, reward, 43))[1].found
+    assert "at step 6 of" in told(check_curriculum, case)[0].found
 
 
 def test_without_rows_the_switch_is_not_known(plan: Plan) -> None:
-    run = plan({KWARGS: CURRICULUM})
-    assert [f.level for f in check_schedule(run, read_reward(run)[0], None)] == ["skip", "skip"]
+    case = case_of(plan({KWARGS: CURRICULUM}))
+    for check in (check_schedule, check_curriculum):
+        assert [f.level for f in told(check, case)] == ["skip"]
+
+
+def test_without_a_step_there_is_no_switch_to_speak_of(plan: Plan) -> None:
+    assert told(check_curriculum, case_of(plan({KWARGS: CURRICULUM}), train_rows=7)) == []

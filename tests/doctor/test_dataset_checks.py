@@ -24,6 +24,7 @@ from consensuspr.doctor.dataset_checks import (
     SplitRows,
     check_problems,
 )
+from consensuspr.doctor.verl_config import NO_RUN
 from consensuspr.errors import Unavailable
 from tests.rows import write_rows
 
@@ -229,7 +230,7 @@ def scan() -> RowScan:
 def test_a_share_below_all_is_never_100_percent(scan: RowScan, lines: Lines) -> None:
     for rows in scan.rows.values():
         rows.unscorable = {}
-    found = lines(check_problems(scan, None, RewardSettings()))
+    found = lines(check_problems(scan, NO_RUN, RewardSettings()))
     assert found[0].startswith("ok train problems: 1,999 (99.9 %) of 2,000 known to the server, ")
 
 
@@ -247,14 +248,14 @@ def test_what_the_trainer_does_is_said(scan: RowScan, plan: Plan, lines: Lines) 
 
 def test_a_number_of_the_users_makes_it_a_warning(scan: RowScan, lines: Lines) -> None:
     settings = RewardSettings(on_unscorable=-1.0)
-    found = lines(check_problems(scan, None, settings))
+    found = lines(check_problems(scan, NO_RUN, settings))
     assert [line.split()[0] for line in found] == ["warn", "warn"]
     assert "; they get on_unscorable=-1 →" in found[0]
 
 
 def test_a_server_that_fails_in_the_middle(scan: RowScan, lines: Lines) -> None:
     scan.server_error = Unavailable("it went away")
-    assert lines(check_problems(scan, None, RewardSettings())) == [
+    assert lines(check_problems(scan, NO_RUN, RewardSettings())) == [
         f"FAIL {split} problems: the server failed while they were asked for: it went away → look"
         " at its log"
         for split in Split

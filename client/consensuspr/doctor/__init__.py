@@ -10,7 +10,7 @@ than ``data.max_prompt_length`` or memory; and trainers other than verl, for whi
 rows are checked all the same.
 """
 
-from consensuspr.doctor.examination import examine
+from consensuspr.doctor.checks import examine
 from consensuspr.doctor.findings import Finding, Level, TrainingSetup
 
 __all__ = ["Finding", "Level", "TrainingSetup", "examine"]

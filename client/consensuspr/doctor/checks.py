@@ -1,9 +1,11 @@
-"""The checks of server, verl run and reward settings; those of the rows are ``dataset_checks``.
+"""All checks, in one table (:data:`CHECKS`); those of the rows are made in ``dataset_checks``.
 
-In the order in which they are made: which verl, where its rewards come from, the reward's settings,
-settings that nothing reads, what the trainer makes of our rewards, where the run's processes are;
-then the server (does it answer, is it of this version, has it the dataset that is meant?); and
-last, with the rows counted, how many steps there will be and at which the curriculum switches.
+Each looks at a :class:`Case`, puts into it what it finds out for those after it, and says what a
+person should know.  In the order in which they are made: which verl, where its rewards come from,
+the reward's settings, settings that nothing reads, what the trainer makes of our rewards, where the
+run's processes are; then the server (does it answer, is it of this version, has it the dataset that
+is meant?) and the rows; and last, with the rows counted, how many steps there will be and at which
+the curriculum switches.
 """
 
 from __future__ import annotations
@@ -11,18 +13,39 @@ from __future__ import annotations
 import copy
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
+from consensuspr.client.verl.config import (
+    INSTALL_VERL,
+    ManagerConfig,
+    OverlongPenalty,
+    epoch_clock,
+    verl_is_installed,
+)
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
-from consensuspr.client.verl.config import ManagerConfig, OverlongPenalty, epoch_clock
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
-from consensuspr.doctor.findings import Finding, fail, ok, skip, warn
-from consensuspr.doctor.verl_config import SYNC_TRAINER_OF_0_8, VerlRun
+from consensuspr.doctor.dataset_checks import (
+    RowScan,
+    Split,
+    check_ids,
+    check_problems,
+    check_rows,
+)
+from consensuspr.doctor.findings import Finding, Level, ProgressBar, TrainingSetup
+from consensuspr.doctor.verl_config import (
+    NO_RUN,
+    SYNC_TRAINER_OF_0_8,
+    ProbeFailed,
+    TrainingCommand,
+    VerlRun,
+    consequence,
+    describe,
+)
 from consensuspr.errors import (
     DataError,
     DeadlineExceeded,
@@ -72,147 +95,183 @@ _MOVED = (
 _REWARD = "reward"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedReward:
-    """The reward of a run.
+OK, SKIP, WARN, FAIL = Level.OK, Level.SKIP, Level.WARN, Level.FAIL
+
+
+@dataclass(slots=True)
+class Case:
+    """A set-up, and what its checks have found out so far.
 
     Attributes:
-        settings: of it; the defaults where they could not be read.
+        run: as verl describes it; empty where there is none, or none that can be described.
+        settings: of the reward; the defaults where they could not be read.
+        settings_are_known: they could be read.
         overlong: penalty of long responses.
-        by_manager: it comes from our reward manager, and not from a function.
-        valid: the settings could be read.
+        by_manager: rewards come from our reward manager, and not from a function.
+        client: of the server; None where it does not answer.
+        info: what the server says of itself.
+        dataset: at the server, that samples will be scored with.
+        train_rows: of all training files; None where they could not be counted.
     """
 
-    settings: RewardSettings
+    setup: TrainingSetup
+    progress: ProgressBar
+    run: VerlRun = NO_RUN
+    settings: RewardSettings = field(default_factory=RewardSettings)
+    settings_are_known: bool = False
     overlong: OverlongPenalty | None = None
     by_manager: bool = True
-    valid: bool = True
+    client: RewardClient | None = None
+    info: ServerInfo | None = None
+    dataset: DatasetInfo | None = None
+    train_rows: int | None = None
+
+    @property
+    def address(self) -> str:
+        """Of the server that is asked."""
+        return self.setup.address or self.settings.address
 
 
-def check_verl(run: VerlRun) -> Iterator[Finding]:
+# What a check says: how bad it is, what was found, and what to do.
+Said: TypeAlias = Finding | tuple[Level, str] | tuple[Level, str, str]
+Check: TypeAlias = Callable[[Case], Iterator[Said]]
+
+
+def check_configuration(case: Case) -> Iterator[Finding]:
+    """Have verl describe the run."""
+    setup = case.setup
+    if setup.command is None and setup.config_file is None:
+        return
+    if not verl_is_installed():
+        advice = f"install it: {INSTALL_VERL}"
+        yield Finding("verl", Level.FAIL, "is not installed in this environment", advice)
+        return
+    try:
+        with case.progress("asking verl", 1, "run") as advance_to:
+            case.run = describe(setup.command or TrainingCommand(), setup.config_file)
+            advance_to(1)
+    except ProbeFailed as error:
+        yield Finding(
+            "configuration", Level.FAIL, str(error), "correct it; verl would refuse it as well"
+        )
+
+
+def check_verl(case: Case) -> Iterator[Said]:
     """Say which verl was asked, and whether it is one that this package runs on."""
+    run = case.run
     if run.version is None:
-        yield fail(
-            "verl",
+        yield (
+            FAIL,
             f"cannot be imported: {run.errors.get('verl', 'no reason given')}",
             "mend the environment; training would stop at the same place",
         )
-    elif release(run) < OLDEST:
-        yield fail("verl", f"version {run.version} is older than 0.7.1", "upgrade verl")
+    elif run.release < OLDEST:
+        yield FAIL, f"version {run.version} is older than 0.7.1", "upgrade verl"
     else:
-        yield ok("verl", f"version {run.version}, {run.trainer}")
+        yield OK, f"version {run.version}, {run.trainer}"
 
 
-def release(run: VerlRun) -> tuple[int, ...]:
-    """Return the version as numbers, for comparisons; what is no number ends it."""
-    numbers = []
-    for part in (run.version or "").split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
-
-
-def check_manager(run: VerlRun) -> Iterator[Finding]:
+def check_manager(case: Case) -> Iterator[Said]:
     """Say where verl will take rewards from."""
-    check = "reward manager"
+    run = case.run
     if run.version is None:
-        yield skip(check, "verl cannot be asked")
+        yield SKIP, "verl cannot be asked"
     elif run.manager is None:
-        yield _not_found(run)
-    elif _ours(run):
-        yield from _check_ours(run)
+        yield from _check_missing(run)
+    elif run.manager.ours:
+        yield from _check_ours(run, run.manager.name)
     elif run.function is not None and run.function.ours:
-        yield ok(check, f"{run.manager.name} with compute_score of consensuspr")
+        yield OK, f"{run.manager.name} with compute_score of consensuspr"
     else:
         reason = run.errors.get("function")
         detail = f"; its function cannot be loaded: {reason}" if reason else ""
-        yield fail(
-            check,
+        yield (
+            FAIL,
             f"verl will reward by {run.manager.name}, not by consensuspr{detail}",
             _advice(run),
         )
 
 
-def _ours(run: VerlRun) -> bool:
-    return run.manager is not None and run.manager.ours
-
-
-def _check_ours(run: VerlRun) -> Iterator[Finding]:
+def _check_ours(run: VerlRun, name: str) -> Iterator[Said]:
     """Look for what would keep verl from calling the manager that it has."""
-    assert run.manager is not None
     reward_model = run.get("reward.reward_model.enable") is True
     if reward_model and not run.get("reward.custom_reward_function.path"):
-        yield fail(
-            "reward manager",
+        yield (
+            FAIL,
             "reward.reward_model.enable=True: verl asks the reward model, and never the manager",
             "set reward.reward_model.enable=False",
         )
         return
-    yield ok("reward manager", run.manager.name)
+    yield OK, name
     if run.get("reward.custom_reward_function.path"):
-        yield warn(
-            "reward manager",
+        yield (
+            WARN,
             "reward.custom_reward_function.path is set, and this manager calls no such function",
             "remove it, or choose another manager",
         )
 
 
-def _not_found(run: VerlRun) -> Finding:
+def _check_missing(run: VerlRun) -> Iterator[Said]:
+    """Say why verl has no manager."""
     reason = run.errors.get("manager", "verl named none")
     name = run.get("reward.reward_manager.name")
     if name != "consensuspr" or run.get("reward.reward_manager.source") != "register":
-        return fail("reward manager", f"{name!r} cannot be loaded: {reason}", _advice(run))
-    if release(run) < PLUGINS_SINCE:
-        return fail(
-            "reward manager",
+        yield FAIL, f"{name!r} cannot be loaded: {reason}", _advice(run)
+    elif run.release < PLUGINS_SINCE:
+        yield (
+            FAIL,
             f"verl {run.version} knows no manager 'consensuspr': it reads no entry points",
             "export VERL_USE_EXTERNAL_MODULES=consensuspr.client.verl.plugin on every node before"
             f" Ray starts, or {_BY_PATH}",
         )
-    return fail(
-        "reward manager",
-        f"verl has no manager {name!r}: {run.errors.get('plugin', reason)}",
-        f"mend that on every node, or {_BY_PATH}",
-    )
+    else:
+        yield (
+            FAIL,
+            f"verl has no manager {name!r}: {run.errors.get('plugin', reason)}",
+            f"mend that on every node, or {_BY_PATH}",
+        )
 
 
 def _advice(run: VerlRun) -> str:
-    return _BY_NAME if release(run) >= PLUGINS_SINCE else _BY_PATH
+    return _BY_NAME if run.release >= PLUGINS_SINCE else _BY_PATH
 
 
-def read_reward(run: VerlRun) -> tuple[PlannedReward, Finding]:
+def check_settings(case: Case) -> Iterator[Said]:
     """Read the reward's settings as training will."""
-    by_manager = not (run.function and run.function.ours and not _ours(run))
-    source = MANAGER_SOURCE if by_manager else FUNCTION_SOURCE
-    try:
-        if by_manager:
-            read = ManagerConfig.of(run.config)
-            reward = PlannedReward(read.settings, read.overlong)
-        else:
-            settings = RewardSettings.of(run.get(FUNCTION_SOURCE) or {}, FUNCTION_SOURCE)
-            if settings.score_log is not None:
-                raise InputError("score_log: only the reward manager keeps one")
-            reward = PlannedReward(settings, by_manager=False)
-    except InputError as error:
-        given = run.get(f"{source}.address")
-        known = {"address": given} if isinstance(given, str) else {}
-        return PlannedReward(RewardSettings(**known), valid=False), fail(
-            "settings", str(error), "correct it"
-        )
+    run = case.run
+    case.by_manager = (run.manager is not None and run.manager.ours) or not (
+        run.function and run.function.ours
+    )
+    source = MANAGER_SOURCE if case.by_manager else FUNCTION_SOURCE
     given = run.get(source) or {}
+    try:
+        if case.by_manager:
+            read = ManagerConfig.of(run.config)
+            case.settings, case.overlong = read.settings, read.overlong
+        else:
+            case.settings = RewardSettings.of(given, source)
+            if case.settings.score_log is not None:
+                raise InputError("score_log: only the reward manager keeps one")
+    except InputError as error:
+        address = run.get(f"{source}.address")
+        known = {"address": address} if isinstance(address, str) else {}
+        case.settings = RewardSettings(**known)
+        yield FAIL, str(error), "correct it"
+        return
+    case.settings_are_known = True
     shown = ", ".join(f"{key}={value}" for key, value in given.items()) or "all defaults"
-    return reward, ok("settings", f"{source}: {shown}")
+    yield OK, f"{source}: {shown}"
 
 
-def check_ignored_keys(run: VerlRun) -> Iterator[Finding]:
+def check_ignored_keys(case: Case) -> Iterator[Said]:
     """Name every setting that nothing will read."""
-    silent = True
+    run, silent = case.run, True
     legacy = {} if run.migrates else run.legacy
     for key, value in legacy.items():
         silent = False
-        yield fail(
+        yield Finding(
             "ignored key",
+            Level.FAIL,
             f"{run.trainer} of verl {run.version} never reads {key}={value}",
             f"set {_moved_to(key)}={value}",
         )
@@ -220,13 +279,14 @@ def check_ignored_keys(run: VerlRun) -> Iterator[Finding]:
         if any(name == key or name.startswith(f"{key}.") for name in legacy):
             continue
         silent = False
-        yield warn(
+        yield Finding(
             "ignored key",
+            Level.WARN,
             f"verl {run.version} has no key {key}, and nothing in its code reads one",
             "correct or remove it, unless a plugin of yours reads it",
         )
     if silent:
-        yield ok("ignored keys", "none is set")
+        yield OK, "none is set"
 
 
 def _moved_to(key: str) -> str:
@@ -236,208 +296,189 @@ def _moved_to(key: str) -> str:
     return f"reward.{key}"
 
 
-def check_filter(run: VerlRun, reward: PlannedReward) -> Iterator[Finding]:
+def check_filter(case: Case) -> Iterator[Said]:
     """Look at DAPO's group filter (dynamic sampling)."""
-    check, groups = "group filter", run.get("algorithm.filter_groups")
+    run, reward = case.run, case.settings.reward
+    groups = run.get("algorithm.filter_groups")
     if not groups or groups.get("enable") is not True:
         return
     metric = groups.get("metric")
     fields = ScoredSample(0.0, Score(Status.OK), 0, "server").fields()
     numbers = [_REWARD, *(key for key, value in fields.items() if not isinstance(value, str))]
     if metric not in numbers:
-        yield fail(
-            check,
+        yield (
+            FAIL,
             f"algorithm.filter_groups.metric={metric} is no number that samples have",
             f"set algorithm.filter_groups.metric=acc (there is {', '.join(numbers)})",
         )
-    elif reward.settings.reward == "curriculum" and metric == "acc":
-        yield warn(
-            check,
+    elif reward == "curriculum" and metric == "acc":
+        yield (
+            WARN,
             "algorithm.filter_groups.metric=acc: in the first stage of the curriculum, groups"
             " whose answers are all wrong are dropped though their NCR differs",
             "set algorithm.filter_groups.metric=score, which follows the stage",
         )
-    elif not _is_apt(str(metric), reward):
-        why = "the overlong penalty" if reward.settings.reward == "outcome" else "nodes"
-        yield warn(
-            check,
+    elif not _is_apt(str(metric), case):
+        why = "the overlong penalty" if reward == "outcome" else "nodes"
+        yield (
+            WARN,
             f"algorithm.filter_groups.metric={metric}: groups whose answers are all wrong, or all"
             f" right, pass the filter by {why}",
             "set algorithm.filter_groups.metric=acc, unless that is what you want",
         )
     else:
-        yield ok(check, f"algorithm.filter_groups.metric={metric}")
+        yield OK, f"algorithm.filter_groups.metric={metric}"
     limit = groups.get("max_num_gen_batches") or 0
     if isinstance(limit, int) and limit > 0 and run.get("trainer.use_v1") is True:
-        yield warn(
-            check,
+        yield (
+            WARN,
             f"algorithm.filter_groups.max_num_gen_batches={limit} is ignored by verl's V1 trainer",
             "set algorithm.filter_groups.max_inflight_gen_batches",
         )
 
 
-def _is_apt(metric: str, reward: PlannedReward) -> bool:
+def _is_apt(metric: str, case: Case) -> bool:
     """Tell whether a metric drops the groups that have nothing to learn from, and no others."""
-    if reward.settings.reward in ("linear", "max"):
+    if case.settings.reward in ("linear", "max"):
         return metric == "acc"
-    follows = metric == "score" or (metric == _REWARD and reward.overlong is None)
-    return follows or (metric == "acc" and reward.settings.reward == "outcome")
+    follows = metric == "score" or (metric == _REWARD and case.overlong is None)
+    return follows or (metric == "acc" and case.settings.reward == "outcome")
 
 
-def check_overlong(run: VerlRun, penalty: OverlongPenalty | None) -> Iterator[Finding]:
+def check_overlong(case: Case) -> Iterator[Said]:
     """Compare the penalty of long responses with how long they can get."""
-    check = "overlong penalty"
+    penalty = case.overlong
     if penalty is None:
-        yield ok(check, "off")
+        yield OK, "off"
         return
     longest = penalty.free_tokens + penalty.buffer_tokens
-    limit = run.get("data.max_response_length")
+    limit = case.run.get("data.max_response_length")
     if not isinstance(limit, int):
         limit = longest
     if limit <= penalty.free_tokens:
-        yield fail(
-            check,
+        yield (
+            FAIL,
             f"it begins at {penalty.free_tokens:,} tokens and responses end at {limit:,}: it never"
             " applies",
             f"set +reward.reward_kwargs.max_resp_len={limit}",
         )
     elif limit != longest:
-        yield warn(
-            check,
+        yield (
+            WARN,
             f"max_resp_len={longest:,}, but data.max_response_length={limit:,}: the longest"
             f" response gets {penalty(limit):g} instead of {penalty(longest):g}",
             f"set +reward.reward_kwargs.max_resp_len={limit}",
         )
     elif penalty.free_tokens == 0:
-        yield warn(
-            check,
+        yield (
+            WARN,
             "overlong_buffer_cfg.len equals max_resp_len: every token of every response costs",
             "shorten overlong_buffer_cfg.len",
         )
     else:
-        yield ok(
-            check,
+        yield (
+            OK,
             f"from {penalty.free_tokens:,} tokens on, {penalty(longest):g} at {longest:,}",
         )
 
 
-def check_unscorable(run: VerlRun, reward: PlannedReward) -> Iterator[Finding]:
+def check_unscorable(case: Case) -> Iterator[Said]:
     """Say what becomes of a sample that cannot be scored."""
-    check, policy = "unscorable", reward.settings.on_unscorable
+    policy = case.settings.on_unscorable
     if policy != "raise":
-        yield warn(
-            check,
+        yield (
+            WARN,
             f"on_unscorable={policy:g}: samples that cannot be scored are trained on with this"
             " reward",
             "look at status in the score log",
         )
         return
-    yield ok(check, f"on_unscorable=raise: {consequence(run)}")
+    yield OK, f"on_unscorable=raise: {consequence(case.run)}"
 
 
-def consequence(run: VerlRun | None, *, training: bool = True) -> str:
-    """Return what verl does when the reward of a sample raises, one clause.
-
-    Args:
-        run: None where it is not known.
-        training: the sample is of training, else of validation.
-    """
-    if run is None:
-        return "verl's V1 trainer drops the sample, older ones stop"
-    if run.trainer == SYNC_TRAINER_OF_0_8:
-        return "verl marks its whole group as failed and goes on"
-    if run.get("trainer.use_v1") is not True:
-        return "training stops at the first"
-    if not training:
-        return "validation goes on without them"
-    if run.get("trainer.v1.trainer_mode") != "sync":
-        return "verl drops its whole group and generates another"
-    if run.get("trainer.v1.sampler.sync_refill_failed_groups") is True:
-        return "verl drops the sample, and replaces groups of which no sample is left"
-    return (
-        "verl drops the sample and trains its group smaller, groups without a sample are missing"
-        " (trainer.v1.sampler.sync_refill_failed_groups=True replaces these)"
-    )
-
-
-def check_workers(run: VerlRun) -> Iterator[Finding]:
+def check_workers(case: Case) -> Iterator[Said]:
     """Look at the number of reward workers."""
+    run = case.run
     workers, nodes = run.get("reward.num_workers"), run.get("trainer.nnodes")
     if not isinstance(workers, int) or workers < 1:
-        yield fail(
-            "workers", f"reward.num_workers must be 1 or more, got {workers!r}", "set it to 8"
-        )
+        yield (FAIL, f"reward.num_workers must be 1 or more, got {workers!r}", "set it to 8")
     elif workers > _MANY_WORKERS:
-        yield warn(
-            "workers",
+        yield (
+            WARN,
             f"reward.num_workers={workers}: each is a process with a tokenizer of its own",
             "8 to 64 do; each has hundreds of samples on the way at a time",
         )
     else:
         where = f", one after the other on {nodes} nodes" if nodes != 1 else ""
-        yield ok("workers", f"{workers} reward workers{where}")
+        yield OK, f"{workers} reward workers{where}"
 
 
-def check_paths(run: VerlRun | None, settings: RewardSettings) -> Iterator[Finding]:
-    """Look at the folder of the score log, and how paths are written."""
-    nodes = run.get("trainer.nnodes") if run else 1
-    for name in ("score_log", "dataset_path"):
-        path: Path | None = getattr(settings, name)
-        if path is not None and not path.is_absolute():
-            yield warn(
-                name.replace("_", " "),
-                f"{path} is taken from the folder in which Ray starts a worker, not from here",
-                "give the whole path",
-            )
-    if settings.score_log is not None:
-        yield _writable(settings.score_log, isinstance(nodes, int) and nodes > 1)
-
-
-def _writable(folder: Path, several_nodes: bool) -> Finding:
-    """Say whether a folder, which need not be there yet, can be written to."""
+def check_score_log(case: Case) -> Iterator[Said]:
+    """Look at the folder of the score log, which need not be there yet."""
+    folder, nodes = case.settings.score_log, case.run.get("trainer.nnodes")
+    if folder is None:
+        return
+    yield from _check_relative(folder)
     place = folder.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        return fail("score log", f"{place} is no folder", "choose another for score_log")
-    if not os.access(place, os.W_OK | os.X_OK):
-        return fail("score log", f"{place} cannot be written to", "choose another for score_log")
-    where = "; each node writes its own, unless the folder is shared" if several_nodes else ""
-    return ok("score log", f"{folder} can be written to{where}")
+        yield FAIL, f"{place} is no folder", "choose another for score_log"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        yield FAIL, f"{place} cannot be written to", "choose another for score_log"
+    else:
+        several = isinstance(nodes, int) and nodes > 1
+        where = "; each node writes its own, unless the folder is shared" if several else ""
+        yield OK, f"{folder} can be written to{where}"
 
 
-def ask_server(
-    address: str, timeout_s: float
-) -> tuple[RewardClient | None, ServerInfo | None, Finding]:
-    """Ask a server what it is.
+def check_dataset_path(case: Case) -> Iterator[Said]:
+    """Look at how the path of the dataset is written."""
+    if case.settings.dataset_path is not None:
+        yield from _check_relative(case.settings.dataset_path)
 
-    Returns:
-        The client, which the caller closes, and what the server says of itself; None where it does
-        not answer.
-    """
+
+def _check_relative(path: Path) -> Iterator[Said]:
+    if not path.is_absolute():
+        yield (
+            WARN,
+            f"{path} is taken from the folder in which Ray starts a worker, not from here",
+            "give the whole path",
+        )
+
+
+def check_server(case: Case) -> Iterator[Said]:
+    """Ask the server what it is."""
+    address = case.address
     try:
-        client = RewardClient(address, timeout_s)
+        client = RewardClient(address, case.setup.timeout_s)
     except InputError as error:
-        return None, None, fail("server", str(error), "give its address as HOST:PORT")
+        yield FAIL, str(error), "give its address as HOST:PORT"
+        return
     try:
-        info = client.server_info(min(timeout_s, _CONNECT_TIMEOUT_S))
+        info = client.server_info(min(case.setup.timeout_s, _CONNECT_TIMEOUT_S))
     except RewardServiceError as error:
         client.close()
         advice = "install the same version of consensuspr on both sides"
         if isinstance(error, Unavailable | DeadlineExceeded):
             advice = f"start it: consensuspr serve --dataset PATH --address {address}"
-        return None, None, fail("server", f"{address}: {error}", advice)
-    native = info.core_backend == "native"
-    core = "compiled core" if native else "pure-Python core"
-    found = f"{address} answers: version {info.server_version}, {core}"
-    if native:
-        return client, info, ok("server", found)
-    slow = "install it where there is a C compiler; this core is many times slower"
-    return client, info, warn("server", found, slow)
+        yield FAIL, f"{address}: {error}", advice
+        return
+    case.client, case.info = client, info
+    if info.core_backend == "native":
+        yield OK, f"{address} answers: version {info.server_version}, compiled core"
+    else:
+        yield (
+            WARN,
+            f"{address} answers: version {info.server_version}, pure-Python core",
+            "install it where there is a C compiler; this core is many times slower",
+        )
 
 
-def check_versions(info: ServerInfo) -> Iterator[Finding]:
+def check_versions(case: Case) -> Iterator[Said]:
     """Compare the server's versions with those of this install."""
+    if (info := case.info) is None:
+        return
     from consensuspr.core import NORMAL_FORM_VERSION
     from consensuspr.scoring.answers import ANSWER_VERSION
 
@@ -452,96 +493,101 @@ def check_versions(info: ServerInfo) -> Iterator[Finding]:
         if server != here
     ]
     if other:
-        yield warn(
-            "versions",
+        yield (
+            WARN,
             ", ".join(other),
             "install the same version on both sides; scores made here may differ from the server's",
         )
     else:
-        yield ok(
-            "versions",
+        yield (
+            OK,
             f"protocol {info.protocol_version}, normal form {info.normal_form_version}, answers"
             f" {info.answer_version}, as here",
         )
 
 
-def choose_dataset(info: ServerInfo, name: str | None) -> tuple[DatasetInfo | None, Finding]:
+def check_dataset(case: Case) -> Iterator[Said]:
     """Find the dataset that samples will be scored with."""
+    if (info := case.info) is None:
+        return
+    name = case.setup.dataset or case.settings.dataset
     names = ", ".join(repr(dataset.name) for dataset in info.datasets)
     if name is None and len(info.datasets) > 1:
-        return None, fail(
-            "dataset",
+        yield (
+            FAIL,
             f"the server has several ({names}) and none is named",
             "set +reward.reward_kwargs.dataset=NAME",
         )
-    for dataset in info.datasets:
-        if name in (None, dataset.name):
-            return dataset, ok(
-                "dataset",
-                f"{dataset.name!r}: {dataset.num_problems:,} problems,"
-                f" {dataset.num_without_nodes:,} of them without nodes,"
-                f" {dataset.digest[:_DIGEST_CHARS]}…",
-            )
-    return None, fail(
-        "dataset",
-        f"the server has no {name!r}, it has {names}",
-        "correct reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH",
-    )
+        return
+    case.dataset = next((one for one in info.datasets if name in (None, one.name)), None)
+    if case.dataset is None:
+        yield (
+            FAIL,
+            f"the server has no {name!r}, it has {names}",
+            "correct reward.reward_kwargs.dataset, or serve it: --dataset NAME=PATH",
+        )
+    else:
+        yield (
+            OK,
+            f"{case.dataset.name!r}: {case.dataset.num_problems:,} problems,"
+            f" {case.dataset.num_without_nodes:,} of them without nodes,"
+            f" {_short(case.dataset.digest)}",
+        )
 
 
-def check_file(path: Path, role: str, dataset: DatasetInfo | None) -> Finding:
-    """Compare the content of a dataset file with the server's dataset.
+def _short(digest: str) -> str:
+    return f"{digest[:_DIGEST_CHARS]}…"
 
-    Args:
-        path: of the file.
-        role: what it is for, the setting or option that names it.
-        dataset: the server's; None where it is not known.
-    """
+
+def check_files(case: Case) -> Iterator[Said]:
+    """Compare the content of the dataset's files with the server's dataset."""
     from consensuspr.scoring import DatasetIndex
 
-    try:
-        digest = DatasetIndex.load(path).digest
-    except DataError as error:
-        return fail("dataset file", f"{role}: {error}", "correct the path or the file")
-    if dataset is None:
-        return ok("dataset file", f"{role}: {path}, {digest[:_DIGEST_CHARS]}…")
-    if digest != dataset.digest:
-        return fail(
-            "dataset file",
-            f"{role}: {path} ({digest[:_DIGEST_CHARS]}…) is not the server's {dataset.name!r}"
-            f" ({dataset.digest[:_DIGEST_CHARS]}…)",
-            "serve this file, or name the one that is served",
-        )
-    return ok("dataset file", f"{role}: {path} has the content of {dataset.name!r}")
+    dataset = case.dataset
+    named = {"--dataset": case.setup.dataset_file, "dataset_path": case.settings.dataset_path}
+    for role, path in named.items():
+        if path is None:
+            continue
+        try:
+            digest = DatasetIndex.load(path).digest
+        except DataError as error:
+            yield FAIL, f"{role}: {error}", "correct the path or the file"
+            continue
+        if dataset is None:
+            yield OK, f"{role}: {path}, {_short(digest)}"
+        elif digest == dataset.digest:
+            yield OK, f"{role}: {path} has the content of {dataset.name!r}"
+        else:
+            yield (
+                FAIL,
+                f"{role}: {path} ({_short(digest)}) is not the server's {dataset.name!r}"
+                f" ({_short(dataset.digest)})",
+                "serve this file, or name the one that is served",
+            )
 
 
-def check_address(run: VerlRun, address: str, settings: RewardSettings) -> Iterator[Finding]:
-    """Say whether reward workers on all nodes reach the server that was asked here.
-
-    Args:
-        run: whose workers.
-        address: that was asked.
-        settings: whose address the workers use.
-    """
+def check_address(case: Case) -> Iterator[Said]:
+    """Say whether reward workers on all nodes reach the server that was asked here."""
+    address, settings = case.address, case.settings
     if address != settings.address:
-        yield warn(
-            "address",
+        yield (
+            WARN,
             f"{address} was asked here, the run will ask {settings.address}",
             f"set +reward.reward_kwargs.address={address}, or leave out --address",
         )
-    nodes = run.get("trainer.nnodes")
+    nodes = case.run.get("trainer.nnodes")
     if not isinstance(nodes, int) or nodes < 2:
         return
     if is_local(settings.address):
-        yield fail(
-            "address",
+        yield (
+            FAIL,
             f"{settings.address} is each node itself, and trainer.nnodes is {nodes}: reward"
             " workers on the other nodes would find no server",
             "set +reward.reward_kwargs.address to the server's name in the network, and serve on"
             " it (--address 0.0.0.0:PORT)",
         )
     else:
-        yield ok("address", f"{settings.address}, for workers on {nodes} nodes")
+        yield OK, f"{settings.address}, for workers on {nodes} nodes"
 
 
 def is_local(address: str) -> bool:
@@ -558,41 +604,52 @@ def is_local(address: str) -> bool:
     return found.is_loopback or found.is_unspecified
 
 
-def check_schedule(
-    run: VerlRun, reward: PlannedReward, train_rows: int | None
-) -> Iterator[Finding]:
-    """Say how many steps the planned run has, and when a curriculum switches.
+def check_data(case: Case) -> Iterator[Said]:
+    """Read the rows of both splits, and ask the server for their problems."""
+    setup, run = case.setup, case.run
+    files = {
+        Split.TRAIN: setup.train_files or _named(run.get("data.train_files")),
+        Split.VALIDATION: setup.val_files or _named(run.get("data.val_files")),
+    }
+    if not any(files.values()):
+        return
+    server = (case.client, case.dataset.name) if case.client and case.dataset else None
+    scan = RowScan(case.settings, run.get("data.prompt_key") or "prompt", server)
+    scan.run(files, case.progress)
+    train = scan.rows[Split.TRAIN]
+    case.train_rows = train.rows if train.files and not train.bad_files else None
+    yield from check_rows(scan)
+    yield from check_ids(scan)
+    yield from check_problems(scan, run, case.settings)
 
-    Args:
-        run: the planned run.
-        reward: of it.
-        train_rows: rows of all training files; None where they could not be counted.
-    """
-    steps_per_epoch = _steps_per_epoch(run, train_rows)
-    if steps_per_epoch is None:
-        yield skip("schedule", "the training rows or data.train_batch_size are not known")
-    elif steps_per_epoch == 0:
-        yield fail(
-            "schedule",
-            f"{train_rows:,} training rows do not fill one batch of"
+
+def _named(files: Any) -> tuple[str, ...]:
+    """Return the files that a run's configuration names, one or a list."""
+    return (files,) if isinstance(files, str) else tuple(map(str, files or ()))
+
+
+def check_schedule(case: Case) -> Iterator[Said]:
+    """Say how many steps the planned run has."""
+    run, steps = case.run, _steps_per_epoch(case)
+    if steps is None:
+        yield SKIP, "the training rows or data.train_batch_size are not known"
+    elif steps == 0:
+        yield (
+            FAIL,
+            f"{case.train_rows:,} training rows do not fill one batch of"
             f" {run.get('data.train_batch_size')}",
             "lower data.train_batch_size",
         )
-        return
     else:
-        yield ok("schedule", _shown(run, steps_per_epoch))
-    if reward.settings.reward == "curriculum":
-        yield _curriculum(run, reward, steps_per_epoch)
+        yield OK, _shown(run, steps)
 
 
-def _steps_per_epoch(run: VerlRun, train_rows: int | None) -> int | None:
-    batch = run.get("data.train_batch_size")
-    if train_rows is None or not isinstance(batch, int) or batch < 1:
+def _steps_per_epoch(case: Case) -> int | None:
+    rows, batch = case.train_rows, case.run.get("data.train_batch_size")
+    if rows is None or not isinstance(batch, int) or batch < 1:
         return None
-    most = run.get("data.train_max_samples")
-    if isinstance(most, int) and most > 0:
-        train_rows = min(train_rows, most)
-    return train_rows // batch
+    most = case.run.get("data.train_max_samples")
+    return (min(rows, most) if isinstance(most, int) and most > 0 else rows) // batch
 
 
 def _shown(run: VerlRun, steps_per_epoch: int) -> str:
@@ -605,54 +662,56 @@ def _shown(run: VerlRun, steps_per_epoch: int) -> str:
     return f"{steps}, {epochs} epochs" if isinstance(epochs, int) else steps
 
 
-def _curriculum(run: VerlRun, reward: PlannedReward, steps_per_epoch: int | None) -> Finding:
-    check, settings = "curriculum", reward.settings
+def check_curriculum(case: Case) -> Iterator[Said]:
+    """Say at which step the curriculum switches."""
+    run, settings, planned = case.run, case.settings, _steps_per_epoch(case)
+    if settings.reward != "curriculum" or planned == 0:
+        return
     try:
-        _clock(run, reward, steps_per_epoch)
+        _clock(case, planned)
     except InputError as error:
-        return fail(check, str(error), "")
+        yield FAIL, str(error)
+        return
     if settings.epoch is not None:
         stage = "Acc" if settings.epoch >= settings.switch_epoch else "NCR"
-        return ok(check, f"epoch={settings.epoch} is fixed: {stage} is rewarded all the time")
-    steps = settings.steps_per_epoch or steps_per_epoch
+        yield OK, f"epoch={settings.epoch} is fixed: {stage} is rewarded all the time"
+        return
+    steps = settings.steps_per_epoch or planned
     if steps is None:
-        return skip(check, "the step at which it switches cannot be known without training rows")
-    return _switch(run, settings, steps, steps_per_epoch)
-
-
-def _switch(run: VerlRun, settings: RewardSettings, steps: int, planned: int | None) -> Finding:
-    check, switch = "curriculum", settings.switch_epoch * steps + 1
-    epochs = run.get("trainer.total_epochs")
-    last = run.get("trainer.total_training_steps")
+        yield SKIP, "the step at which it switches cannot be known without training rows"
+        return
+    switch = settings.switch_epoch * steps + 1
+    epochs, last = run.get("trainer.total_epochs"), run.get("trainer.total_training_steps")
     if last is None and planned is not None and isinstance(epochs, int):
         last = planned * epochs
     if isinstance(last, int) and switch > last:
-        return warn(
-            check,
+        yield (
+            WARN,
             f"it would switch at step {switch:,}, and training ends with step {last:,}: only NCR"
             " is ever rewarded",
             "lower switch_epoch, or train for more epochs",
         )
-    if planned is not None and steps != planned:
-        return warn(
-            check,
+    elif planned is not None and steps != planned:
+        yield (
+            WARN,
             f"steps_per_epoch={steps:,} is set, by its rows the run has {planned:,}; it switches"
             f" to Acc at step {switch:,}",
             "leave steps_per_epoch out, unless this is meant",
         )
-    return ok(check, f"switches from NCR to Acc at step {switch:,} of {last or 'unknown'}")
+    else:
+        yield OK, f"switches from NCR to Acc at step {switch:,} of {last or 'unknown'}"
 
 
-def _clock(run: VerlRun, reward: PlannedReward, steps_per_epoch: int | None) -> EpochClock:
+def _clock(case: Case, steps_per_epoch: int | None) -> EpochClock:
     """Make the clock that training would make.
 
     Raises:
         InputError: the epoch cannot be known.
     """
-    settings = reward.settings
-    if not reward.by_manager:
+    run, settings = case.run, case.settings
+    if not case.by_manager:
         return EpochClock(settings, None, "a reward function does not see the training step")
-    old = release(run)[:2] == (0, 8) and run.trainer != SYNC_TRAINER_OF_0_8
+    old = run.release[:2] == (0, 8) and run.trainer != SYNC_TRAINER_OF_0_8
     if old and settings.epoch is None:
         raise InputError(
             f"reward=curriculum needs the training step, and {run.trainer} of verl {run.version}"
@@ -678,3 +737,63 @@ def _as_trainer_fills_it(config: Mapping[str, Any], steps_per_epoch: int) -> Any
         total * updates if isinstance(total, int) else None
     )
     return planned
+
+
+# What has to be known for a check: nothing, a run, or the reward's settings in it too.
+_NOTHING, _RUN, _SETTINGS = range(3)
+
+# Every check in its turn, by what it is called: each can use what those before it found out.
+CHECKS: tuple[tuple[str, int, Check], ...] = (
+    ("verl", _RUN, check_verl),
+    ("reward manager", _RUN, check_manager),
+    ("settings", _RUN, check_settings),
+    ("ignored keys", _RUN, check_ignored_keys),
+    ("group filter", _SETTINGS, check_filter),
+    ("overlong penalty", _SETTINGS, check_overlong),
+    ("unscorable", _SETTINGS, check_unscorable),
+    ("workers", _RUN, check_workers),
+    ("score log", _NOTHING, check_score_log),
+    ("dataset path", _NOTHING, check_dataset_path),
+    ("server", _NOTHING, check_server),
+    ("address", _SETTINGS, check_address),
+    ("versions", _NOTHING, check_versions),
+    ("dataset", _NOTHING, check_dataset),
+    ("dataset file", _NOTHING, check_files),
+    ("rows", _NOTHING, check_data),
+    ("schedule", _SETTINGS, check_schedule),
+    ("curriculum", _SETTINGS, check_curriculum),
+)
+
+
+def findings(name: str, check: Check, case: Case) -> Iterator[Finding]:
+    """Make a check; what does not say itself what it is about gets the check's name."""
+    for said in check(case):
+        yield said if isinstance(said, Finding) else Finding(name, *said)
+
+
+def examine(setup: TrainingSetup, progress: ProgressBar) -> Iterator[Finding]:
+    """Yield one finding after the other, as soon as it is known.
+
+    Args:
+        setup: what is to be trained.
+        progress: shows how far the reading of rows is.
+
+    Raises:
+        InputError: the setup names a configuration that does not exist.
+    """
+    case = Case(setup, progress)
+    for fault in check_configuration(case):
+        yield fault
+        if setup.address is None:
+            advice = "or give --address"
+            yield Finding("server", Level.SKIP, "its address is in the configuration", advice)
+            return
+    try:
+        for name, needed, check in CHECKS:
+            # Asked each time: the checks find it out.
+            known = _SETTINGS if case.settings_are_known else _RUN if case.run is not NO_RUN else 0
+            if needed <= known:
+                yield from findings(name, check, case)
+    finally:
+        if case.client is not None:
+            case.client.close()

@@ -27,9 +27,8 @@ from consensuspr.client.local import LocalClient
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import VALIDATION_SPLITS, ProblemIds, RewardSettings, prompt_digest
 from consensuspr.client.verl.sample import VerlSample
-from consensuspr.doctor.checks import consequence
-from consensuspr.doctor.findings import Finding, ProgressBar, fail, ok, share, skip, warn
-from consensuspr.doctor.verl_config import VerlRun
+from consensuspr.doctor.findings import Finding, Level, ProgressBar, share
+from consensuspr.doctor.verl_config import VerlRun, consequence
 from consensuspr.errors import DataError, InputError, RewardServiceError
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, Status
@@ -483,18 +482,19 @@ def check_rows(scan: RowScan) -> Iterator[Finding]:
     for split, rows in scan.rows.items():
         check = f"{split} rows"
         for reason in rows.bad_files:
-            yield fail(check, reason, "correct the path or the file")
+            yield Finding(check, Level.FAIL, reason, "correct the path or the file")
         if rows.bad_rows.count:
-            yield fail(
+            yield Finding(
                 check,
+                Level.FAIL,
                 f"{share(rows.bad_rows.count, rows.rows)} of {rows.rows:,} cannot be rewarded, the"
                 f" first: {rows.bad_rows.first}",
                 "correct these rows",
             )
         elif rows.files and (rows.rows or not rows.bad_files):
-            level = ok if rows.rows else warn
+            level = Level.OK if rows.rows else Level.WARN
             files = "1 file" if rows.files == 1 else f"{rows.files:,} files"
-            yield level(check, f"{rows.rows:,} in {files}, {rows.problems:,} problems")
+            yield Finding(check, level, f"{rows.rows:,} in {files}, {rows.problems:,} problems")
 
 
 def check_ids(scan: RowScan) -> Iterator[Finding]:
@@ -507,47 +507,49 @@ def check_ids(scan: RowScan) -> Iterator[Finding]:
         (seen.two_truths, "two ground truths", "; a row's own ground truth decides over its Acc"),
     ):
         if found.count:
-            yield warn(
+            yield Finding(
                 check,
+                Level.WARN,
                 f"{found.count:,} with {two}, the first: {found.first}",
                 f"give each problem an id of its own{advice}",
             )
     if not seen.two_prompts.count and not seen.two_truths.count:
-        yield ok(check, "each stands for one prompt and one ground truth")
+        yield Finding(check, Level.OK, "each stands for one prompt and one ground truth")
     if not all(rows.rows for rows in scan.rows.values()):
         return
     if seen.leaked.count:
-        yield warn(
+        yield Finding(
             "leakage",
+            Level.WARN,
             f"{share(seen.leaked.count, scan.rows[Split.VALIDATION].problems)} of the validation"
             f" problems are training problems, the first: {seen.leaked.first}",
             "validate on other problems",
         )
     else:
-        yield ok("leakage", "no validation problem is a training problem")
+        yield Finding("leakage", Level.OK, "no validation problem is a training problem")
 
 
-def check_problems(
-    scan: RowScan, run: VerlRun | None, settings: RewardSettings
-) -> Iterator[Finding]:
+def check_problems(scan: RowScan, run: VerlRun, settings: RewardSettings) -> Iterator[Finding]:
     """Say which problems the server knows, and which will have no reward."""
     for split, rows in scan.rows.items():
         check = f"{split} problems"
         if not rows.files:
             continue
         if not scan.asked:
-            yield skip(check, "not asked for: there is no server or dataset to ask")
+            yield Finding(check, Level.SKIP, "not asked for: there is no server or dataset to ask")
         elif scan.server_error is not None:
-            yield fail(
+            yield Finding(
                 check,
+                Level.FAIL,
                 f"the server failed while they were asked for: {scan.server_error}",
                 "look at its log",
             )
         elif rows.asked:
             yield _with_reward(split, rows, run, settings)
             if rows.other_truth.count:
-                yield warn(
+                yield Finding(
                     f"{split} truths",
+                    Level.WARN,
                     f"{share(rows.other_truth.count, rows.asked)} of {rows.asked:,} problems have"
                     " another ground truth in the row than at the server, the first:"
                     f" {rows.other_truth.first}",
@@ -556,9 +558,7 @@ def check_problems(
                 )
 
 
-def _with_reward(
-    split: Split, rows: SplitRows, run: VerlRun | None, settings: RewardSettings
-) -> Finding:
+def _with_reward(split: Split, rows: SplitRows, run: VerlRun, settings: RewardSettings) -> Finding:
     """Say how many problems will have a reward."""
     check, asked = f"{split} problems", rows.asked
     if not rows.unscorable:
@@ -566,7 +566,7 @@ def _with_reward(
         known = f"{share(rows.known, bare)} of {bare:,} known to the server"
         if rows.inline:
             known = f"{rows.inline:,} with nodes in the row" + (f", {known}" if bare else "")
-        return ok(check, f"{known}, {share(rows.with_nodes, asked)} have nodes")
+        return Finding(check, Level.OK, f"{known}, {share(rows.with_nodes, asked)} have nodes")
     unrewarded = sum(found.count for found in rows.unscorable.values())
     reasons = "; ".join(
         f"{found.count:,} {reason} (the first: {found.first})"
@@ -579,5 +579,7 @@ def _with_reward(
     advice = "serve the dataset of these rows, or drop them"
     if settings.on_unscorable == "raise":
         then = consequence(run, training=split is Split.TRAIN)
-        return fail(check, f"{found}; {then}", advice)
-    return warn(check, f"{found}; they get on_unscorable={settings.on_unscorable:g}", advice)
+        return Finding(check, Level.FAIL, f"{found}; {then}", advice)
+    return Finding(
+        check, Level.WARN, f"{found}; they get on_unscorable={settings.on_unscorable:g}", advice
+    )

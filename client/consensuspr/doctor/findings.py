@@ -69,26 +69,6 @@ class Finding:
     advice: str = ""
 
 
-def ok(check: str, found: str) -> Finding:
-    """Return that all is well."""
-    return Finding(check, Level.OK, found)
-
-
-def skip(check: str, found: str, advice: str = "") -> Finding:
-    """Return that something could not be looked at, and why."""
-    return Finding(check, Level.SKIP, found, advice)
-
-
-def warn(check: str, found: str, advice: str = "") -> Finding:
-    """Return what may be meant so, and often is not."""
-    return Finding(check, Level.WARN, found, advice)
-
-
-def fail(check: str, found: str, advice: str = "") -> Finding:
-    """Return what will go wrong."""
-    return Finding(check, Level.FAIL, found, advice)
-
-
 def share(count: int, total: int) -> str:
     """Return a count with its share in percent; less than all is never 100 %."""
     if not total:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,12 @@ class VerlRun:
     function: Named | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The version as numbers, for comparisons; what is no number ends it."""
+        numbers = takewhile(str.isdigit, (self.version or "").split("."))
+        return tuple(int(number) for number in numbers)
+
     def get(self, dotted: str) -> Any:
         """Return a value of the configuration, None where it is not there."""
         place: Any = self.config
@@ -148,6 +155,30 @@ class VerlRun:
                 return None
             place = place.get(key)
         return place
+
+
+# Where there is no run, or none that can be described.
+NO_RUN = VerlRun({}, "")
+
+
+def consequence(run: VerlRun, *, training: bool = True) -> str:
+    """Return what verl does when the reward of a sample of training or validation raises."""
+    if run is NO_RUN:
+        return "verl's V1 trainer drops the sample, older ones stop"
+    if run.trainer == SYNC_TRAINER_OF_0_8:
+        return "verl marks its whole group as failed and goes on"
+    if run.get("trainer.use_v1") is not True:
+        return "training stops at the first"
+    if not training:
+        return "validation goes on without them"
+    if run.get("trainer.v1.trainer_mode") != "sync":
+        return "verl drops its whole group and generates another"
+    if run.get("trainer.v1.sampler.sync_refill_failed_groups") is True:
+        return "verl drops the sample, and replaces groups of which no sample is left"
+    return (
+        "verl drops the sample and trains its group smaller, groups without a sample are missing"
+        " (trainer.v1.sampler.sync_refill_failed_groups=True replaces these)"
+    )
 
 
 def describe(command: TrainingCommand, config_file: Path | None) -> VerlRun:
