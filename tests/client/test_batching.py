@@ -1,11 +1,11 @@
-"""From rollouts to requests that fit, and from concurrent calls to few requests."""
+"""From concurrent calls with one rollout each to few requests."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -13,145 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.client import AsyncRewardClient, RewardSpec, Rollout, Score, Status
-from consensuspr.client.batching import Batcher, ScorePlan, encode_checked
-from consensuspr.client.interface import ScoredBatch
-from consensuspr.client.pipeline import Deadline
+from consensuspr.client.batching import Batcher
+from consensuspr.client.calls import Deadline, encode_checked
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
 from consensuspr.scoring.types import ScoreOptions
-from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.codec import encode_score_response
-from consensuspr.wire.server_info import ServerInfo
-from tests.client.conftest import IDENTITY
 
 if TYPE_CHECKING:
     from tests.client.conftest import ScriptedServer
-
-
-MIB = 1 << 20
-
-
-def limits(response_bytes: int, message_bytes: int, rollouts: int) -> ServerInfo:
-    return ServerInfo(
-        server_version="0",
-        protocol_version=1,
-        normal_form_version="1",
-        answer_version="1",
-        core_backend="native",
-        datasets=(),
-        max_response_bytes=response_bytes,
-        max_message_bytes=message_bytes,
-        max_rollouts=rollouts,
-        max_inline_nodes=0,
-        max_expressions_per_node=0,
-        max_expression_bytes=0,
-        max_inline_bytes=0,
-    )
-
-
-USUAL = limits(16 * MIB, 64 * MIB, 4096)
-
-
-def plan_of(rollouts: list[Rollout], limits: ServerInfo = USUAL) -> ScorePlan:
-    return ScorePlan(rollouts, ScoreOptions(epoch=3), limits)
-
-
-def requests_of(plan: ScorePlan) -> list[pb.ScoreRequest]:
-    return [pb.ScoreRequest.FromString(pending.request) for pending in plan.requests()]
-
-
-def carry_out(plan: ScorePlan) -> tuple[list[pb.ScoreRequest], ScoredBatch]:
-    """Return the requests of a plan, and what it makes of the replies."""
-    requests = []
-    for pending in plan.requests():
-        request = pb.ScoreRequest.FromString(pending.request)
-        requests.append(request)
-        scores = [Score(Status.OK, answer=rollout.problem_id) for rollout in request.rollouts]
-        pending.deliver(encode_score_response(scores, IDENTITY))
-    return requests, plan.result()
-
-
-@pytest.mark.parametrize(
-    ("number", "response", "limits", "sizes"),
-    [
-        (600, "short", USUAL, [256, 256, 88]),
-        (7, "x" * 300_000, USUAL, [3, 3, 1]),  # about a mebibyte each
-        (25, "x", limits(16 * MIB, 64 * MIB, 10), [10, 10, 5]),  # what the server takes
-        (0, "", USUAL, [0]),  # brings the identity
-    ],
-)
-def test_how_a_batch_is_cut(
-    number: int, response: str, limits: ServerInfo, sizes: list[int]
-) -> None:
-    requests = requests_of(plan_of([Rollout(str(i), response) for i in range(number)], limits))
-    assert [len(request.rollouts) for request in requests] == sizes
-    sent = [rollout.problem_id for request in requests for rollout in request.rollouts]
-    assert sent == [str(i) for i in range(number)]
-    assert all(request.epoch == 3 for request in requests)
-
-
-@pytest.mark.parametrize(
-    ("response", "size"),
-    [
-        ("x" * 101, 101),
-        (b"\xff" * 101, 101),
-        ("é" * 51, 102),
-        ("∑" * 34, 102),
-        ("\ud800" * 34, 102),
-    ],
-)
-def test_a_response_above_the_limit_is_oversize_without_being_sent(
-    response: str | bytes, size: int
-) -> None:
-    plan = plan_of([Rollout("p", response), Rollout("q", "fits")], limits(100, MIB, 10))
-    [request], [oversize, scored] = carry_out(plan)
-    assert [rollout.problem_id for rollout in request.rollouts] == ["q"]
-    assert scored.answer == "q"
-    assert oversize.status is Status.OVERSIZE
-    assert oversize.message == f"the response has {size} bytes; the limit is 100"
-
-
-@pytest.mark.parametrize("response", ["x" * 100, b"\xff" * 100, "é" * 50, "∑" * 33])
-def test_a_response_at_the_limit_is_sent(response: str | bytes) -> None:
-    [request] = requests_of(plan_of([Rollout("p", response)], limits(100, MIB, 10)))
-    assert len(request.rollouts) == 1
-
-
-def test_a_rollout_that_no_request_can_carry_is_oversize_too() -> None:
-    plan = plan_of([Rollout("p", "short", ground_truth="y" * MIB)], limits(MIB, MIB, 10))
-    [request], [score] = carry_out(plan)
-    assert len(request.rollouts) == 0, "the request that brings the identity is still sent"
-    assert score.status is Status.OVERSIZE
-    assert f"a request holds at most {MIB}" in score.message
-
-
-@given(
-    st.lists(st.integers(0, 3000), max_size=60),
-    st.integers(70_000, 80_000),
-    st.integers(1, 20),
-)
-def test_no_request_is_larger_than_the_server_takes(
-    sizes: list[int], max_message_bytes: int, max_rollouts: int
-) -> None:
-    rollouts = [Rollout(f"problem {i}", "∑" * size) for i, size in enumerate(sizes)]
-    plan = plan_of(rollouts, limits(max_message_bytes, max_message_bytes, max_rollouts))
-    for request in requests_of(plan):
-        assert request.ByteSize() <= max_message_bytes
-        assert len(request.rollouts) <= max_rollouts
-
-
-@pytest.mark.parametrize(
-    "rollout",
-    [
-        Rollout("p", None),  # type: ignore[arg-type]
-        Rollout("p", 3),  # type: ignore[arg-type]
-        Rollout(7, "text"),  # type: ignore[arg-type]
-        Rollout("p", "text", ground_truth=18),  # type: ignore[arg-type]
-        Rollout("p", "text", num_tokens="many"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_field_of_a_wrong_type_names_its_rollout(rollout: Any) -> None:
-    with pytest.raises(InputError, match=r"rollouts\[1\]"):
-        requests_of(plan_of([Rollout("p", "fine"), rollout]))
 
 
 def sizes(server: ScriptedServer) -> list[int]:

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy
-from consensuspr.client.transport import RpcFailure
+from consensuspr.client.retries import RpcFailure
 from consensuspr.errors import Unavailable
 from consensuspr.ray.serve import AT_LEAST_KEY, GENERATION_KEY, TIMEOUT_KEY, add_scoring_to_server
 

@@ -14,7 +14,7 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-ver
 serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: run make test-verl")
 
 from consensuspr.client import LocalClient, RewardClient, Rollout, ScoredBatch  # noqa: E402
-from consensuspr.client.transport import RpcFailure  # noqa: E402
+from consensuspr.client.retries import RpcFailure  # noqa: E402
 from consensuspr.errors import InputError, InvalidRequest  # noqa: E402
 from consensuspr.ray.serve import (  # noqa: E402
     APPLICATION,

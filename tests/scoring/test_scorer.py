@@ -320,9 +320,9 @@ def test_the_deadline_is_looked_at_between_portions(
         time.sleep(0.05)
         return match_batch(matchers, texts, threads)
 
-    monkeypatch.setattr("consensuspr.scoring.matching.match_batch", slow)
-    monkeypatch.setattr("consensuspr.scoring.matching.PORTION_BYTES", 100)
-    monkeypatch.setattr("consensuspr.scoring.matching.MAX_THREADS_COUNTED", 1)
+    monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", slow)
+    monkeypatch.setattr("consensuspr.scoring.scorer.PORTION_BYTES", 100)
+    monkeypatch.setattr("consensuspr.scoring.scorer.MAX_THREADS_COUNTED", 1)
     batch = [Rollout("duck", "x" * 50)] * 100
     with pytest.raises(DeadlineExceeded, match="before the node matching"):
         scorer.score(batch, deadline=time.monotonic() + 0.12)
@@ -423,8 +423,8 @@ def test_portions_and_threads_change_no_score(
 ) -> None:
     batch = [Rollout("duck", f"{n} " * (n % 50) + "9*2=18") for n in range(200)]
     expected, _ = Scorer({"d": dataset}, verifier=scripted).score(batch)
-    monkeypatch.setattr("consensuspr.scoring.matching.PORTION_BYTES", 64)
-    monkeypatch.setattr("consensuspr.scoring.matching.MATCHER_BYTES", 1)
+    monkeypatch.setattr("consensuspr.scoring.scorer.PORTION_BYTES", 64)
+    monkeypatch.setattr("consensuspr.scoring.scorer.MATCHER_BYTES", 1)
     for threads in (0, 1, 3):
         scorer = Scorer({"d": dataset}, verifier=scripted, threads=threads)
         assert scorer.score(batch)[0] == expected
@@ -439,11 +439,11 @@ def test_large_matchers_are_not_held_all_at_once(
         held.append(sum(matcher.nbytes for matcher in matchers))
         return match_batch(matchers, texts, threads)
 
-    monkeypatch.setattr("consensuspr.scoring.matching.match_batch", watch)
+    monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", watch)
     batch = [Rollout("p", "x", nodes=[[f"{n}+{k}=9" for k in range(40)]]) for n in range(40)]
     scorer.score(batch)
     together = sum(held)
-    monkeypatch.setattr("consensuspr.scoring.matching.MATCHER_BYTES", together // 8)
+    monkeypatch.setattr("consensuspr.scoring.scorer.MATCHER_BYTES", together // 8)
     held.clear()
     scorer.score(batch)
     assert sum(held) == together

@@ -243,7 +243,7 @@ def test_a_scan_that_raises_costs_one_rollout(
             raise MemoryError("scripted")
         return match_batch(matchers, texts, threads)
 
-    monkeypatch.setattr("consensuspr.scoring.matching.match_batch", fragile)
+    monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", fragile)
     batch = [
         Rollout("duck", f"{NODES} RIGHT", rollout_id="r0"),
         Rollout("duck", "POISON RIGHT", rollout_id="r1"),

@@ -28,7 +28,8 @@ def health(
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from consensuspr.client.transport import RpcFailure, check_target
+    from consensuspr.client.retries import RpcFailure
+    from consensuspr.client.transport import check_target
 
     with grpc.insecure_channel(check_target(address)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from consensuspr.client.aio import AsyncRewardClient
     from consensuspr.client.interface import ScoredBatch
     from consensuspr.client.local import LocalClient
-    from consensuspr.client.pipeline import RetryPolicy
+    from consensuspr.client.retries import RetryPolicy
     from consensuspr.client.sync import RewardClient
     from consensuspr.scoring.rewards import RewardKind, RewardSpec
     from consensuspr.scoring.types import (
@@ -61,7 +61,7 @@ __getattr__, __dir__ = lazy_names(
         ".aio": "AsyncRewardClient",
         ".interface": "ScoredBatch",
         ".local": "LocalClient",
-        ".pipeline": "RetryPolicy",
+        ".retries": "RetryPolicy",
         ".sync": "RewardClient",
         "consensuspr.scoring.rewards": "RewardKind RewardSpec",
         "consensuspr.scoring.types": "AnswerRule Identity InlineNode OnUndecided"

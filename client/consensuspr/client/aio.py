@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from consensuspr.client.batching import Batcher, Calls, Course, open_method
-from consensuspr.client.interface import DEFAULT_REWARD, Progress, ScoredBatch, ScoringClient
-from consensuspr.client.pipeline import Attempt, Deadline, Pipeline, RetryPolicy
-from consensuspr.client.transport import RpcFailure, channel_options, keep_freed_memory
+from consensuspr.client.batching import Batcher
+from consensuspr.client.calls import Attempt, Calls, Course, Deadline, Pipeline, ServerClient
+from consensuspr.client.interface import DEFAULT_REWARD, Explained, ScoredBatch
+from consensuspr.client.retries import RetryPolicy, RpcFailure
+from consensuspr.client.transport import channel_options, keep_freed_memory, open_method
 from consensuspr.errors import RewardServiceError, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
@@ -31,17 +32,14 @@ from consensuspr.scoring.types import (
 )
 from consensuspr.wire.server_info import ServerInfo
 
-if TYPE_CHECKING:
-    from consensuspr.scoring.types import Explanation
-
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 
 
 class AsyncRewardClient(
-    ScoringClient[
+    ServerClient[
         Coroutine[Any, Any, ScoredBatch],
-        Coroutine[Any, Any, "Explanation"],
+        Coroutine[Any, Any, Explained],
         Coroutine[Any, Any, ServerInfo],
     ]
 ):
@@ -63,23 +61,11 @@ class AsyncRewardClient(
         retry: RetryPolicy | None = None,
         on_identity: Callable[[Identity], None] | None = None,
     ) -> None:
-        self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight)
-        self._on_identity = on_identity
+        self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight, on_identity)
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._batcher = Batcher(self._score_encoded, max_in_flight)
-
-    async def score_with(
-        self,
-        rollouts: Sequence[Rollout],
-        options: ScoreOptions,
-        *,
-        timeout_s: float | None = None,
-        progress: Progress | None = None,
-    ) -> ScoredBatch:
-        deadline = self._calls.deadline(timeout_s)
-        return await self._score(self._calls.score(rollouts, options, deadline, progress))
 
     async def score_one(
         self,
@@ -110,16 +96,6 @@ class AsyncRewardClient(
         self._open_channel()  # a closed client or another loop is found before anything waits
         return await self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
 
-    async def explain_with(
-        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
-    ) -> Explanation:
-        return await self._carry_out(
-            self._calls.explain(rollout, options, self._calls.deadline(timeout_s))
-        )
-
-    async def server_info(self, timeout_s: float | None = None) -> ServerInfo:
-        return await self._carry_out(self._calls.server_info(self._calls.deadline(timeout_s)))
-
     async def close(self) -> None:
         """Close the channel; calls in progress end with an error.  May be called twice."""
         self._closed = True
@@ -140,13 +116,8 @@ class AsyncRewardClient(
         options: ScoreOptions,
         deadline: Deadline,
     ) -> ScoredBatch:
-        return await self._score(self._calls.score(rollouts, options, deadline, encoded=encoded))
-
-    async def _score(self, course: Course[ScoredBatch]) -> ScoredBatch:
-        scored = await self._carry_out(course)
-        if self._on_identity is not None:
-            self._on_identity(scored.identity)
-        return scored
+        course = self._calls.score(rollouts, options, deadline, encoded=encoded)
+        return await self._carry_out(course)
 
     def _open_channel(self) -> grpc.aio.Channel:
         loop = asyncio.get_running_loop()
@@ -161,7 +132,6 @@ class AsyncRewardClient(
         return self._channel
 
     async def _carry_out(self, course: Course[T]) -> T:
-        """Carry out the RPCs of a call, one after the other, and return its result."""
         try:
             rpc = next(course)
             while True:

@@ -12,29 +12,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from consensuspr.client.batching import Calls, Course, open_method
-from consensuspr.client.interface import BlockingClient, Progress, ScoredBatch
-from consensuspr.client.pipeline import Attempt, Pipeline, RetryPolicy
-from consensuspr.client.transport import RpcFailure, channel_options, keep_freed_memory
+from consensuspr.client.calls import Attempt, Calls, Course, Pipeline, ServerClient
+from consensuspr.client.interface import BlockingClient, Explained, ScoredBatch
+from consensuspr.client.retries import RetryPolicy, RpcFailure
+from consensuspr.client.transport import channel_options, keep_freed_memory, open_method
 from consensuspr.errors import RewardServiceError
-from consensuspr.scoring.types import Rollout, ScoreOptions
 from consensuspr.wire.server_info import ServerInfo
-
-if TYPE_CHECKING:
-    from consensuspr.scoring.types import Explanation
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 
 
-class RewardClient(BlockingClient):
+class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingClient):
     """Scores rollouts by a reward server.
 
     Args:
@@ -61,27 +56,6 @@ class RewardClient(BlockingClient):
         self._pid = 0
         self._closed = False
 
-    def score_with(
-        self,
-        rollouts: Sequence[Rollout],
-        options: ScoreOptions,
-        *,
-        timeout_s: float | None = None,
-        progress: Progress | None = None,
-    ) -> ScoredBatch:
-        deadline = self._calls.deadline(timeout_s)
-        return self._carry_out(self._calls.score(rollouts, options, deadline, progress))
-
-    def explain_with(
-        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
-    ) -> Explanation:
-        return self._carry_out(
-            self._calls.explain(rollout, options, self._calls.deadline(timeout_s))
-        )
-
-    def server_info(self, timeout_s: float | None = None) -> ServerInfo:
-        return self._carry_out(self._calls.server_info(self._calls.deadline(timeout_s)))
-
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -104,7 +78,6 @@ class RewardClient(BlockingClient):
             return self._channel
 
     def _carry_out(self, course: Course[T]) -> T:
-        """Carry out the RPCs of a call, one after the other, and return its result."""
         try:
             rpc = next(course)
             while True:

@@ -1,32 +1,15 @@
-"""One connection of a client: its target and channel options, and what a failed RPC means.
-
-``ERRORS`` is the table from gRPC status codes to the exceptions of ``consensuspr.errors``.  A
-code that no server of ours sends can still come from a proxy between, or from another service
-on that port; each therefore has its exception, and a test goes through all codes.
-"""
+"""One connection of a client: its target, the options of its channel, the service's methods."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import grpc
+from google.protobuf.message import Message
 
-from consensuspr.errors import (
-    DeadlineExceeded,
-    IncompatibleServer,
-    InputError,
-    InvalidRequest,
-    Overloaded,
-    RewardServiceError,
-    ServerFault,
-    Unavailable,
-    UnknownDataset,
-)
-from consensuspr.v1 import RETRY_AFTER_KEY
+from consensuspr.errors import InputError
+from consensuspr.v1 import SERVICE_NAME
+from consensuspr.v1 import scoring_pb2 as pb
 
 # A trainer's client may be silent for the minutes of a policy update; a firewall that drops
 # such a connection would otherwise be noticed only by the next call's timeout.
@@ -38,83 +21,11 @@ MAX_PORT = 65_535
 # More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
 
-Code = grpc.StatusCode
-
-ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
-    Code.CANCELLED: Unavailable,  # by the server's end, or because this client was closed
-    Code.UNKNOWN: ServerFault,
-    Code.INVALID_ARGUMENT: InvalidRequest,
-    Code.DEADLINE_EXCEEDED: DeadlineExceeded,
-    Code.NOT_FOUND: UnknownDataset,
-    Code.ALREADY_EXISTS: ServerFault,
-    Code.PERMISSION_DENIED: InvalidRequest,
-    Code.UNAUTHENTICATED: InvalidRequest,
-    Code.RESOURCE_EXHAUSTED: Overloaded,
-    Code.FAILED_PRECONDITION: IncompatibleServer,
-    Code.ABORTED: ServerFault,
-    Code.OUT_OF_RANGE: InvalidRequest,
-    Code.UNIMPLEMENTED: IncompatibleServer,
-    Code.INTERNAL: ServerFault,
-    Code.UNAVAILABLE: Unavailable,
-    Code.DATA_LOSS: ServerFault,
+_REPLIES: dict[str, type[Message]] = {
+    "Score": pb.ScoreResponse,
+    "Explain": pb.ExplainResponse,
+    "ServerInfo": pb.ServerInfoResponse,
 }
-
-# What gRPC says of a connection that cannot be made, and what a person has to know of it.
-_NO_CONNECTION = (
-    ("Connection refused", "no server listens there"),
-    ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
-    ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
-    ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RpcFailure:
-    """A failed attempt: its code, the server's sentence, and when to come back."""
-
-    code: grpc.StatusCode
-    details: str
-    retry_after_s: float | None = None
-
-    @classmethod
-    def of(cls, error: Any) -> RpcFailure:
-        """Read the failure of a call, of either kind of channel."""
-        code, details = error.code(), error.details() or ""
-        if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
-            plain = (words for said, words in _NO_CONNECTION if re.search(said, details))
-            details = next(plain, details)
-        return cls(code, details, _retry_after_s(error.trailing_metadata() or ()))
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same call may succeed later.
-
-        Scoring is a pure function, so that repeating a call is always safe.  A refusal
-        without a hint is not for load (a message above the limit) and will not go away.  A
-        request that reaches a server in the moment in which it ends is CANCELLED; so is one
-        whose client was closed, which the client itself knows.
-        """
-        if self.code is Code.RESOURCE_EXHAUSTED:
-            return self.retry_after_s is not None
-        return self.code in (Code.UNAVAILABLE, Code.CANCELLED)
-
-    def exception(self, context: str) -> RewardServiceError:
-        """Return the exception of this failure; ``context`` says which call it was."""
-        message = f"{context}: {self.details or 'no details'} ({self.code.name})"
-        error = ERRORS[self.code]
-        if error is Overloaded:
-            return Overloaded(message, retry_after_s=self.retry_after_s)
-        return error(message)
-
-
-def _retry_after_s(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
-    for key, value in metadata:
-        if key == RETRY_AFTER_KEY:
-            try:
-                return max(0, int(value)) / 1000
-            except ValueError:
-                return None
-    return None
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -169,3 +80,13 @@ def check_target(address: str) -> str:
     if port.isascii() and port.isdigit() and int(port) > MAX_PORT:
         raise InputError(f"port must be at most {MAX_PORT}, got {port} in {address!r}")
     return address
+
+
+def open_method(channel: Any, method: str) -> Any:
+    """Return a method of the service on a channel of either kind; it takes bytes as a request.
+
+    The generated stub would take messages; requests are joined from encoded rollouts.
+    """
+    return channel.unary_unary(
+        f"/{SERVICE_NAME}/{method}", response_deserializer=_REPLIES[method].FromString
+    )

@@ -21,7 +21,8 @@ import grpc
 import grpc.aio
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy
-from consensuspr.client.transport import ERRORS, RpcFailure, channel_options
+from consensuspr.client.retries import ERRORS, RpcFailure
+from consensuspr.client.transport import channel_options
 from consensuspr.errors import DeadlineExceeded, InputError, Overloaded, RewardServiceError
 from consensuspr.loadtest.load import Target, response_bytes
 from consensuspr.loadtest.settings import LoadSettings, Profile

@@ -1,4 +1,4 @@
-"""Node expressions to patterns: what both engines search for, how a hit may stand, the results.
+"""What both engines take, search for and return: texts as bytes, node expressions as patterns.
 
 A pattern is the normal form of one expression without the punctuation around it.  How its
 first and last characters bind to their neighbours is worked out here, once, so that the
@@ -21,6 +21,19 @@ MAX_NODES: Final = 65_536
 MAX_PATTERN_BYTES: Final = 1 << 24
 
 _PUNCTUATION: Final = " .,;:?"
+
+
+def encode(text: str | bytes) -> bytes:
+    """Return the bytes that both engines work on; a lone surrogate becomes three bytes.
+
+    Raises:
+        TypeError: ``text`` is neither str nor bytes.
+    """
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogatepass")
+    if isinstance(text, (bytes, bytearray, memoryview)):
+        return bytes(text)
+    raise TypeError(f"a text is str or bytes, not {type(text).__name__}")
 
 
 class Edge(IntFlag):

@@ -24,8 +24,8 @@ from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
 from consensuspr.client.batching import Batcher
+from consensuspr.client.calls import Deadline
 from consensuspr.client.local import LocalClient
-from consensuspr.client.pipeline import Deadline
 from consensuspr.client.training.score_log import EventLog
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (

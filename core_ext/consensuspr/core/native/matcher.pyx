@@ -55,7 +55,7 @@ from consensuspr.core.patterns import BatchResult
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.native.normal_form import normalize
 from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes
-from consensuspr.core.pure.characters import encode
+from consensuspr.core.patterns import encode
 
 cdef extern from *:
     """

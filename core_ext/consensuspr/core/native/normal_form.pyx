@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from consensuspr.core import tables
-from consensuspr.core.pure.characters import encode
+from consensuspr.core.patterns import encode
 
 include "tables.pxi"
 include "state.pxi"

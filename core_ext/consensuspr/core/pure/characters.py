@@ -18,19 +18,6 @@ _ENCODED_SURROGATE = re.compile("\udced[\udca0-\udcbf][\udc80-\udcbf]")
 _UNDECODED_BYTE = re.compile("[\udc80-\udcff]")
 
 
-def encode(text: str | bytes) -> bytes:
-    """Return the bytes that both engines work on; a lone surrogate becomes three bytes.
-
-    Raises:
-        TypeError: ``text`` is neither str nor bytes.
-    """
-    if isinstance(text, str):
-        return text.encode("utf-8", "surrogatepass")
-    if isinstance(text, (bytes, bytearray, memoryview)):
-        return bytes(text)
-    raise TypeError(f"a text is str or bytes, not {type(text).__name__}")
-
-
 def canonical_characters(data: bytes) -> tuple[str, Sequence[int]]:
     """Decode ``data`` into canonical characters.
 

@@ -9,9 +9,16 @@ import ahocorasick
 import numpy as np
 
 from consensuspr.core.expressions import derive_forms
-from consensuspr.core.patterns import BatchResult, Hit, Pattern, compile_patterns, freeze_nodes
+from consensuspr.core.patterns import (
+    BatchResult,
+    Hit,
+    Pattern,
+    compile_patterns,
+    encode,
+    freeze_nodes,
+)
 from consensuspr.core.pure.boundary import stands_alone
-from consensuspr.core.pure.characters import CodePoints, encode
+from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
 
 

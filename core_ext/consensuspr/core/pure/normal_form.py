@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consensuspr.core.pure.characters import canonical_characters, char_class, encode
+from consensuspr.core.patterns import encode
+from consensuspr.core.pure.characters import canonical_characters, char_class
 from consensuspr.core.pure.latex import Latex
 from consensuspr.core.pure.state import FACTOR_ENDS, Content, Gap, Kind, fold_case
 from consensuspr.core.tables import (

@@ -1,0 +1,515 @@
+"""The calls of a client of a server, without input or output: its kinds only carry them out.
+
+A call is a generator (:data:`Course`): it yields one RPC after the other, each as the name of
+its method and the :class:`Pipeline` of its requests, is told how each ended, and returns what
+the caller gets.  So whatever a call consists of (limits that are asked for first, a batch that
+is scored anew because the server changed) is said here, once, and tested without a network.
+
+An RPC is a row of requests: the pieces into which :class:`ScorePlan` cuts a large batch, or a
+single one.  The :class:`Pipeline` says which to send next, what to do about a failure
+(:mod:`consensuspr.client.retries`), how long to wait, and when all is over.  Requests are built
+when their turn comes: of a batch of any size, only what is in flight is held as messages.
+
+Nothing here is thread-safe: one call belongs to one thread or task.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+from grpc import StatusCode
+
+from consensuspr.client.interface import (
+    ExplainedT,
+    InfoT,
+    Progress,
+    ScoredBatch,
+    ScoredT,
+    ScoringClient,
+    convert_rollout,
+)
+from consensuspr.client.retries import RetryPolicy, RpcFailure
+from consensuspr.client.transport import check_target
+from consensuspr.errors import (
+    DeadlineExceeded,
+    IncompatibleServer,
+    InputError,
+    RewardServiceError,
+    ServerFault,
+)
+from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions, Status, exceeds
+from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.wire.codec import (
+    PIECE_BYTES,
+    PIECE_ROLLOUTS,
+    cut,
+    decode_explain_response,
+    decode_identity,
+    decode_score,
+    encode_explain_request,
+    encode_rollout_field,
+    join_score_request,
+)
+from consensuspr.wire.server_info import ServerInfo, decode_server_info
+
+if TYPE_CHECKING:
+    from consensuspr.scoring.types import Explanation
+
+# Tags, lengths and the request's own fields, well above what they can take.
+_ENVELOPE_BYTES = 64 * 1024
+
+# How often a call is scored anew because the server changed under it: once for an update or a
+# restart, once more for bad luck.  Past that, servers of different content share an address.
+MAX_CHANGES = 2
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Message)
+Course: TypeAlias = "Generator[tuple[str, Pipeline[Any]], None, T]"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The end of a caller's patience: when ``clock()`` is ``at``, after ``timeout_s``."""
+
+    at: float
+    timeout_s: float
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """Return the deadline that is ``timeout_s`` from now.
+
+        Raises:
+            InputError: the timeout is not a positive number.
+        """
+        if not 0 < timeout_s < math.inf:
+            raise InputError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
+        return cls(clock() + timeout_s, timeout_s, clock)
+
+    def remaining_s(self) -> float:
+        """Return the seconds left, 0 or less when it has passed."""
+        return self.at - self.clock()
+
+    def error(self, context: str) -> DeadlineExceeded:
+        """Return the exception for a call that was not over in time."""
+        return DeadlineExceeded(f"{context}: not done within timeout_s={self.timeout_s:g}")
+
+
+@dataclass(slots=True)
+class PendingRequest(Generic[R]):
+    """The bytes of one request, and what is called once with its reply."""
+
+    request: bytes
+    deliver: Callable[[R], None]
+
+
+@dataclass(slots=True)
+class Attempt(Generic[R]):
+    """One sending of a request, to be carried out at once, by its number from 1."""
+
+    pending: PendingRequest[R]
+    number: int
+    timeout_s: float
+
+
+class Pipeline(Generic[R]):
+    """Keeps a bounded number of requests in flight until all have their replies.
+
+    Args:
+        requests: in order; drawn from one at a time.
+        context: which call this is, the beginning of error messages.
+        max_in_flight: requests at a time, those that wait to be repeated included.
+        uniform: draws the random part of a wait.
+    """
+
+    def __init__(
+        self,
+        requests: Iterator[PendingRequest[R]],
+        *,
+        context: str,
+        deadline: Deadline,
+        policy: RetryPolicy,
+        max_in_flight: int,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._requests = requests
+        self._context = context
+        self._deadline = deadline
+        self._policy = policy
+        self._max_in_flight = max_in_flight
+        self._uniform = uniform
+        self._open = 0  # requests drawn and not delivered
+        self._exhausted = False
+        # (due, tie-break, number of the next attempt, request) of what waits to be repeated.
+        self._waiting: list[tuple[float, int, int, PendingRequest[R]]] = []
+        self._order = itertools.count()
+        # The latest transient failure since the latest success, and after how many attempts.
+        self._last: tuple[int, RpcFailure] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every request has been drawn and delivered."""
+        return self._exhausted and not self._open
+
+    @property
+    def on_last(self) -> bool:
+        """Whether one request alone is left, so that nothing happens before it ends."""
+        return self._exhausted and self._open == 1
+
+    def due(self) -> list[Attempt[R]]:
+        """Return the attempts to start now.
+
+        Raises:
+            RewardServiceError: the caller's timeout passed.
+        """
+        remaining_s = self._deadline.remaining_s()
+        if remaining_s <= 0 and not self.done:
+            raise self._out_of_time()
+        attempts = []
+        now = self._deadline.clock()
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, number, pending = heapq.heappop(self._waiting)
+            attempts.append(Attempt(pending, number, remaining_s))
+        while not self._exhausted and self._open < self._max_in_flight:
+            drawn = next(self._requests, None)
+            if drawn is None:
+                self._exhausted = True
+            else:
+                self._open += 1
+                attempts.append(Attempt(drawn, 1, remaining_s))
+        return attempts
+
+    def wait_s(self) -> float:
+        """Return how long nothing is due, unless a reply arrives: at least 0."""
+        until = min(self._deadline.at, self._waiting[0][0] if self._waiting else self._deadline.at)
+        return max(0.0, until - self._deadline.clock())
+
+    def succeeded(self, attempt: Attempt[R], reply: R) -> None:
+        """Take the reply to an attempt."""
+        self._open -= 1
+        self._last = None
+        attempt.pending.deliver(reply)
+
+    def failed(self, attempt: Attempt[R], failure: RpcFailure) -> None:
+        """Take the failure of an attempt, and plan its repetition.
+
+        Raises:
+            RewardServiceError: it is not to be repeated, or not before the deadline.
+        """
+        if failure.code is StatusCode.DEADLINE_EXCEEDED and self._deadline.remaining_s() <= 0:
+            raise self._out_of_time()
+        delay_s = self._policy.delay_s(attempt.number, failure, self._uniform)
+        if delay_s is None:
+            raise failure.exception(self._context_after(attempt.number))
+        self._last = (attempt.number, failure)
+        if delay_s >= self._deadline.remaining_s():
+            raise self._out_of_time()
+        due = self._deadline.clock() + delay_s
+        heapq.heappush(self._waiting, (due, next(self._order), attempt.number + 1, attempt.pending))
+
+    def _out_of_time(self) -> RewardServiceError:
+        """Return the exception for a call whose timeout has passed.
+
+        Where attempts failed until then, it is their failure: that nobody listens says more
+        than that time has passed.
+        """
+        if self._last is None:
+            return self._deadline.error(self._context)
+        attempts, failure = self._last
+        timeout_s = self._deadline.timeout_s
+        return failure.exception(
+            f"{self._context_after(attempts)}, no time left of timeout_s={timeout_s:g}"
+        )
+
+    def _context_after(self, attempts: int) -> str:
+        return self._context if attempts == 1 else f"{self._context}, {attempts} attempts"
+
+
+class _Piece(NamedTuple):
+    """One rollout as it will be sent, with its place in the batch."""
+
+    position: int
+    encoded: bytes
+
+
+class ScorePlan:
+    """The requests of one scoring call, and the scores while the replies come in, in any order.
+
+    A rollout that no request can carry is scored OVERSIZE here, without being sent; all
+    others go out.  At least one request is made, also for an empty batch: it brings the
+    identity, and an unknown dataset is an error whatever the batch holds.  ``encoded`` is what
+    :func:`encode_checked` returned of all rollouts, where that is known.
+
+    Attributes:
+        changed: whether replies came under different identities.
+    """
+
+    def __init__(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        limits: ServerInfo,
+        progress: Progress | None = None,
+        encoded: Sequence[bytes] | None = None,
+    ) -> None:
+        self._rollouts = rollouts
+        self._encoded = encoded
+        self._options = options
+        self._limits = limits
+        self._progress = progress
+        self._scores: list[Score | None] = [None] * len(rollouts)
+        self._num_scored = 0
+        self._identity: Identity | None = None
+        self.changed = False
+
+    def requests(self) -> Iterator[PendingRequest[pb.ScoreResponse]]:
+        """Yield the requests in order, each built when it is asked for."""
+        max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
+        max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
+        for piece in cut(self._pieces(), lambda p: len(p.encoded), max_bytes, max_rollouts):
+            yield self._request(piece)
+
+    def result(self) -> ScoredBatch:
+        """Return the batch; every rollout has its score by now."""
+        assert self._identity is not None, "a call sends at least one request"
+        scores = [score for score in self._scores if score is not None]
+        assert len(scores) == len(self._scores), "every rollout is put once"
+        return ScoredBatch(scores, self._identity)
+
+    def _request(self, piece: list[_Piece]) -> PendingRequest[pb.ScoreResponse]:
+        request = join_score_request((p.encoded for p in piece), self._options)
+        positions = [p.position for p in piece]
+
+        def deliver(reply: pb.ScoreResponse) -> None:
+            self._take(positions, reply)
+            if self._progress is not None:
+                self._progress(self._num_scored, len(self._rollouts))
+
+        return PendingRequest(request, deliver)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        most = self._limits.max_message_bytes
+        for position, rollout in enumerate(self._rollouts):
+            fault = self._oversize(rollout)
+            if fault is None:
+                encoded = (
+                    encode_checked(position, rollout)
+                    if self._encoded is None
+                    else self._encoded[position]
+                )
+                if len(encoded) + _ENVELOPE_BYTES <= most:
+                    yield _Piece(position, encoded)
+                    continue
+                fault = f"the rollout has {len(encoded)} bytes; a request holds at most {most}"
+            self._put(position, Score(Status.OVERSIZE, message=fault))
+
+    def _oversize(self, rollout: Rollout) -> str | None:
+        """Return why the response is too large, in the words of the scorer; else None."""
+        if not isinstance(rollout.response, str | bytes):
+            return None  # of no size; encoding will say what is wrong
+        limit = self._limits.max_response_bytes
+        size = exceeds(rollout.response, limit)
+        return None if size is None else f"the response has {size} bytes; the limit is {limit}"
+
+    def _put(self, position: int, score: Score) -> None:
+        self._scores[position] = score
+        self._num_scored += 1
+
+    def _take(self, positions: Sequence[int], reply: pb.ScoreResponse) -> None:
+        """Take the reply to the rollouts at ``positions``.
+
+        Raises:
+            ServerFault: it holds another number of scores, or was computed under another
+                identity than an earlier reply of the same call.
+            IncompatibleServer: it holds a value that this protocol version does not know.
+        """
+        if len(reply.scores) != len(positions):
+            raise ServerFault(
+                f"the server replied with {len(reply.scores)} scores to {len(positions)} rollouts"
+            )
+        try:
+            identity = decode_identity(reply.identity)
+            scores = list(map(decode_score, reply.scores))
+        except InputError as error:
+            raise _unreadable(error) from None
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            self.changed = True
+            raise ServerFault(
+                "the server changed during the call: some rollouts were scored under"
+                f" {self._identity}, others under {identity}"
+            )
+        for position, score in zip(positions, scores, strict=True):
+            self._put(position, score)
+
+
+def encode_checked(position: int, rollout: Rollout) -> bytes:
+    """Return the rollout at a position of its batch as it stands in a request.
+
+    Raises:
+        InputError: a field has a wrong type.
+    """
+    return convert_rollout(position, rollout, encode_rollout_field)
+
+
+def _unreadable(error: InputError) -> IncompatibleServer:
+    return IncompatibleServer(f"the server's reply cannot be read: {error}")
+
+
+@dataclass(slots=True)
+class Calls:
+    """The calls of one client, its settings, and the limits of its server once it has told.
+
+    Attributes:
+        on_identity: told what each scored batch was computed under, before it is handed out.
+    """
+
+    address: str
+    timeout_s: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    max_in_flight: int = 8
+    on_identity: Callable[[Identity], None] | None = None
+    limits: ServerInfo | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        check_target(self.address)
+        Deadline.after(self.timeout_s)
+        if self.max_in_flight < 1:
+            raise InputError(f"max_in_flight must be at least 1, got {self.max_in_flight}")
+
+    def deadline(self, timeout_s: float | None) -> Deadline:
+        """Return the deadline of a call that begins now."""
+        return Deadline.after(self.timeout_s if timeout_s is None else timeout_s)
+
+    def score(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        deadline: Deadline,
+        progress: Progress | None = None,
+        encoded: Sequence[bytes] | None = None,
+    ) -> Course[ScoredBatch]:
+        """Score a batch; the arguments are those of :class:`ScorePlan`.
+
+        Scores of one call are all of one identity.  Where the server changed during the call,
+        those that there are belong to an older one; scoring is a pure function, so that all of
+        them can be had again.
+        """
+        limits = self.limits
+        if limits is None:
+            limits = self.limits = yield from self.server_info(deadline)
+        changes = 0
+        while True:
+            plan = ScorePlan(rollouts, options, limits, progress, encoded)
+            try:
+                yield from self._call("Score", plan.requests(), deadline)
+            except ServerFault:
+                if not plan.changed or changes == MAX_CHANGES:
+                    raise
+                changes += 1
+            else:
+                break
+        scored = plan.result()
+        if self.on_identity is not None:
+            self.on_identity(scored.identity)
+        return scored
+
+    def explain(
+        self, rollout: Rollout, options: ScoreOptions, deadline: Deadline
+    ) -> Course[Explanation]:
+        """Score one rollout and say what was found where.
+
+        Raises:
+            IncompatibleServer: the reply holds a value that this protocol version does not know.
+        """
+        reply = yield from self._ask("Explain", encode_explain_request(rollout, options), deadline)
+        try:
+            return decode_explain_response(reply)
+        except InputError as error:
+            raise _unreadable(error) from None
+
+    def server_info(self, deadline: Deadline) -> Course[ServerInfo]:
+        """Ask the server about itself.
+
+        Raises:
+            IncompatibleServer: it speaks another protocol version.
+        """
+        request = pb.ServerInfoRequest(protocol_version=PROTOCOL_VERSION)
+        reply = yield from self._ask("ServerInfo", request, deadline)
+        spoken = reply.protocol_version
+        if spoken != PROTOCOL_VERSION:
+            raise IncompatibleServer(
+                f"the server at {self.address} speaks protocol version"
+                f" {spoken}, this client speaks version {PROTOCOL_VERSION}"
+            )
+        return decode_server_info(reply)
+
+    def _ask(self, method: str, request: Message, deadline: Deadline) -> Course[Any]:
+        """Send one request and return its reply."""
+        replies: list[Message] = []
+        only = PendingRequest(request.SerializeToString(), replies.append)
+        yield from self._call(method, iter([only]), deadline)
+        return replies[0]
+
+    def _call(
+        self, method: str, requests: Iterator[PendingRequest[R]], deadline: Deadline
+    ) -> Course[None]:
+        try:
+            yield (
+                method,
+                Pipeline(
+                    requests,
+                    context=f"{method} at {self.address}",
+                    deadline=deadline,
+                    policy=self.retry,
+                    max_in_flight=self.max_in_flight,
+                ),
+            )
+        except RewardServiceError:
+            # It may have been replaced by a server with other limits.
+            self.limits = None
+            raise
+
+
+class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
+    """A client of a server; a kind of it says how a course is carried out, now or awaited."""
+
+    _calls: Calls
+
+    def score_with(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        *,
+        timeout_s: float | None = None,
+        progress: Progress | None = None,
+    ) -> ScoredT:
+        deadline = self._calls.deadline(timeout_s)
+        scored: ScoredT = self._carry_out(self._calls.score(rollouts, options, deadline, progress))
+        return scored
+
+    def explain_with(
+        self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
+    ) -> ExplainedT:
+        deadline = self._calls.deadline(timeout_s)
+        explained: ExplainedT = self._carry_out(self._calls.explain(rollout, options, deadline))
+        return explained
+
+    def server_info(self, timeout_s: float | None = None) -> InfoT:
+        info: InfoT = self._carry_out(self._calls.server_info(self._calls.deadline(timeout_s)))
+        return info
+
+    @abstractmethod
+    def _carry_out(self, course: Course[T]) -> Any:
+        """Carry out the RPCs of a call, one after the other; return its result, or a coroutine."""
