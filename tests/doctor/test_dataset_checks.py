@@ -19,13 +19,14 @@ from consensuspr.doctor.dataset_checks import (
     ProblemQuestion,
     RowScan,
     SeenProblems,
-    ServerQuestions,
     Split,
     SplitRows,
+    ask_for,
     check_problems,
 )
 from consensuspr.doctor.verl_config import NO_RUN
 from consensuspr.errors import Unavailable
+from tests.doctor.conftest import no_progress
 from tests.rows import write_rows
 
 if TYPE_CHECKING:
@@ -104,11 +105,11 @@ def asked(
     client: LocalClient, settings: RewardSettings, *rollouts: tuple[str, str | None, Any]
 ) -> SplitRows:
     rows = {Split.TRAIN: SplitRows()}
-    questions = ServerQuestions(client, None, settings, rows)
-    for problem_id, truth, nodes in rollouts:
-        rollout = Rollout(problem_id, "", truth, nodes=nodes)
-        questions.ask(ProblemQuestion(Split.TRAIN, rollout, "here"))
-    questions.finish()
+    questions = [
+        ProblemQuestion(Split.TRAIN, Rollout(problem_id, "", truth, nodes=nodes), "here")
+        for problem_id, truth, nodes in rollouts
+    ]
+    ask_for(questions, (client, None), settings, rows)
     return rows[Split.TRAIN]
 
 
@@ -210,9 +211,8 @@ def test_validation_without_nodes_has_its_accuracy(
     client: LocalClient, split: str | None, settings: dict[str, Any], reasons: list[str]
 ) -> None:
     rows = {Split.VALIDATION: SplitRows()}
-    questions = ServerQuestions(client, None, RewardSettings(**settings), rows)
-    questions.ask(ProblemQuestion(Split.VALIDATION, Rollout("bare", ""), "here", split))
-    questions.finish()
+    question = ProblemQuestion(Split.VALIDATION, Rollout("bare", ""), "here", split)
+    ask_for([question], (client, None), RewardSettings(**settings), rows)
     assert list(rows[Split.VALIDATION].unscorable) == reasons
 
 
@@ -260,3 +260,23 @@ def test_a_server_that_fails_in_the_middle(scan: RowScan, lines: Lines) -> None:
         " at its log"
         for split in Split
     ]
+
+
+def test_rows_are_read_on_where_the_server_fails(tmp_path: Path) -> None:
+    class Failing:
+        calls = 0
+
+        def score(self, *_: Any, **__: Any) -> Any:
+            self.calls += 1
+            raise Unavailable("it went away")
+
+    rows = [
+        {"prompt": [{"role": "user", "content": "?"}], "extra_info": {"problem_id": f"p{n}"}}
+        for n in range(2 * BATCH)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    client: Any = Failing()
+    scan = RowScan(RewardSettings(), server=(client, None))
+    scan.run({Split.TRAIN: [str(tmp_path / "train.parquet")], Split.VALIDATION: []}, no_progress)
+    assert (client.calls, str(scan.server_error)) == (1, "it went away")
+    assert scan.rows[Split.TRAIN].rows == 2 * BATCH

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from consensuspr.client.local import LocalClient
 from consensuspr.client.sync import RewardClient
@@ -208,97 +209,83 @@ def _fits_a_box(truth: str) -> bool:
     return depth == 0
 
 
-class ServerQuestions:
-    """What the server makes of each problem, asked some hundred at a time.
+# Whom to ask: a client, and the name of the dataset there.
+Server: TypeAlias = tuple[RewardClient | LocalClient, str | None]
+
+
+def ask_for(
+    questions: Iterable[ProblemQuestion],
+    server: Server,
+    settings: RewardSettings,
+    rows: Mapping[Split, SplitRows],
+) -> None:
+    """Ask the server for problems, some hundred at a time, and count its answers.
 
     Args:
-        client: of the server, or of its dataset.
-        dataset: name there.
+        questions: drawn from as they are asked.
+        server: who is asked.
         settings: of the reward, which says what a problem needs.
         rows: by split, where the answers are counted.
+
+    Raises:
+        RewardServiceError: the server failed.
     """
-
-    def __init__(
-        self,
-        client: RewardClient | LocalClient,
-        dataset: str | None,
-        settings: RewardSettings,
-        rows: Mapping[Split, SplitRows],
-    ) -> None:
-        self._client = client
-        self._dataset = dataset
-        self._settings = settings
-        self._rows = rows
-        self._waiting: list[ProblemQuestion] = []
-
-    def ask(self, question: ProblemQuestion) -> None:
-        """Take a question; it is asked with others.
-
-        Raises:
-            RewardServiceError: the server failed.
-        """
-        self._waiting.append(question)
-        if len(self._waiting) >= BATCH:
-            self.finish()
-
-    def finish(self) -> None:
-        """Ask what is still waiting.
-
-        Raises:
-            RewardServiceError: the server failed.
-        """
-        if not self._waiting:
-            return
-        scores = self._client.score(
-            [question.as_asked() for question in self._waiting],
+    client, dataset = server
+    drawn = iter(questions)
+    while batch := list(islice(drawn, BATCH)):
+        scores = client.score(
+            [question.as_asked() for question in batch],
             RewardSpec.outcome(),
-            dataset=self._dataset,
+            dataset=dataset,
             answer_rule=AnswerRule.AUTO,
             on_undecided=OnUndecided.MASK,
         )
-        for question, score in zip(self._waiting, scores, strict=True):
-            self._count(question, score)
-        self._waiting.clear()
+        for question, score in zip(batch, scores, strict=True):
+            _count(question, score, settings, rows[question.split])
 
-    def _count(self, question: ProblemQuestion, score: Score) -> None:
-        rows = self._rows[question.split]
-        rows.asked += 1
-        example = f"{question.rollout.problem_id!r}, {question.place}"
-        if question.rollout.nodes is not None:
-            rows.inline += 1
-        elif score.status is not Status.UNKNOWN_PROBLEM:
-            rows.known += 1
-        rows.with_nodes += bool(score.num_nodes)
-        # Masked, an undecided answer has no reward: 0 is a verdict.
-        if score.reward == 0 and _fits_a_box(question.truth):
-            rows.other_truth.add(example)
-        reason = self._why_unscorable(question, score)
-        if reason is not None:
-            rows.unscorable.setdefault(reason, Occurrences()).add(example)
 
-    def _why_unscorable(self, question: ProblemQuestion, score: Score) -> str | None:
-        """Return why a sample of the problem would have no reward; None where it has one."""
-        if score.status is Status.INVALID_NODES:
-            return f"with inline nodes that the server refuses: {score.message}"
-        if score.status in (Status.OVERSIZE, Status.INTERNAL):
-            return f"with status {score.status}: {score.message}"
-        settings = self._settings
-        has_truth = bool(question.truth) or score.acc is not None
-        if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
-            return None
-        acc = 0.0 if has_truth else math.nan
-        ncr = 0.0 if score.num_nodes else math.nan
-        # An epoch of each stage of the reward.
-        epochs = {0}
-        if settings.reward == "curriculum":
-            fixed = settings.epoch
-            epochs = {0, settings.switch_epoch} if fixed is None else {fixed}
-        rewards = [settings.spec.compute([acc], [ncr], epoch)[0] for epoch in epochs]
-        if not any(math.isnan(reward) for reward in rewards):
-            return None
-        if score.status is Status.UNKNOWN_PROBLEM:
-            return "unknown to the server" + ("" if has_truth else ", and without ground truth")
-        return "without ground truth" if score.num_nodes else "without nodes"
+def _count(
+    question: ProblemQuestion, score: Score, settings: RewardSettings, rows: SplitRows
+) -> None:
+    rows.asked += 1
+    example = f"{question.rollout.problem_id!r}, {question.place}"
+    if question.rollout.nodes is not None:
+        rows.inline += 1
+    elif score.status is not Status.UNKNOWN_PROBLEM:
+        rows.known += 1
+    rows.with_nodes += bool(score.num_nodes)
+    # Masked, an undecided answer has no reward: 0 is a verdict.
+    if score.reward == 0 and _fits_a_box(question.truth):
+        rows.other_truth.add(example)
+    reason = _why_unscorable(question, score, settings)
+    if reason is not None:
+        rows.unscorable.setdefault(reason, Occurrences()).add(example)
+
+
+def _why_unscorable(
+    question: ProblemQuestion, score: Score, settings: RewardSettings
+) -> str | None:
+    """Return why a sample of the problem would have no reward; None where it has one."""
+    if score.status is Status.INVALID_NODES:
+        return f"with inline nodes that the server refuses: {score.message}"
+    if score.status in (Status.OVERSIZE, Status.INTERNAL):
+        return f"with status {score.status}: {score.message}"
+    has_truth = bool(question.truth) or score.acc is not None
+    if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
+        return None
+    acc = 0.0 if has_truth else math.nan
+    ncr = 0.0 if score.num_nodes else math.nan
+    # An epoch of each stage of the reward.
+    epochs = {0}
+    if settings.reward == "curriculum":
+        fixed = settings.epoch
+        epochs = {0, settings.switch_epoch} if fixed is None else {fixed}
+    rewards = [settings.spec.compute([acc], [ncr], epoch)[0] for epoch in epochs]
+    if not any(math.isnan(reward) for reward in rewards):
+        return None
+    if score.status is Status.UNKNOWN_PROBLEM:
+        return "unknown to the server" + ("" if has_truth else ", and without ground truth")
+    return "without ground truth" if score.num_nodes else "without nodes"
 
 
 class RowScan:
@@ -307,7 +294,7 @@ class RowScan:
     Args:
         settings: of the reward.
         prompt_key: column of the prompts (``data.prompt_key``).
-        server: client and name of the dataset to ask for the problems; None to ask nobody.
+        server: asked for the problems; None to ask nobody.
 
     Attributes:
         rows: what was found, by split.
@@ -320,19 +307,33 @@ class RowScan:
         self,
         settings: RewardSettings,
         prompt_key: str = "prompt",
-        server: tuple[RewardClient | LocalClient, str | None] | None = None,
+        server: Server | None = None,
     ) -> None:
         self.rows = {split: SplitRows() for split in Split}
         self.seen = SeenProblems()
         self.asked = server is not None
         self.server_error: RewardServiceError | None = None
-        self._questions = ServerQuestions(*server, settings, self.rows) if server else None
+        self._settings = settings
         self._prompt_key = prompt_key
+        self._server = server
         # One for all files: a worker sees samples of training and validation.
         self._ids = ProblemIds(settings.problem_id_format)
 
     def run(self, files: Mapping[Split, Sequence[str]], progress: ProgressBar) -> None:
         """Read all rows of all files."""
+        questions = self._read(files, progress)
+        if self._server is not None:
+            try:
+                ask_for(questions, self._server, self._settings, self.rows)
+            except RewardServiceError as error:
+                self.server_error = error
+        for _ in questions:
+            pass  # nobody is there, or no longer, to be asked
+
+    def _read(
+        self, files: Mapping[Split, Sequence[str]], progress: ProgressBar
+    ) -> Iterator[ProblemQuestion]:
+        """Note every row, and yield a question for each problem that is new in its split."""
         found = [
             (split, *opened)
             for split in Split
@@ -342,11 +343,25 @@ class RowScan:
         with progress("reading", sum(num_rows for _, _, num_rows in found), "rows") as advance_to:
             done = 0
             for split, path, num_rows in found:
-                self._read(split, path, advance_to, done)
+                rows = self.rows[split]
+                try:
+                    for number, row in enumerate(read_rows(path, self._prompt_key), 1):
+                        rows.rows += 1
+                        place = f"{path.name} row {number}"
+                        try:
+                            sample = VerlSample.of(_OneSample(row, self._prompt_key))
+                            question = self._note(split, sample, place)
+                        except InputError as error:
+                            rows.bad_rows.add(f"{place}: {error}")
+                        else:
+                            if question is not None:
+                                yield question
+                        if number % _BAR_ROWS == 0:
+                            advance_to(done + number)
+                except DataError as error:
+                    rows.bad_files.append(str(error))
                 done += num_rows
                 advance_to(done)
-        if self._questions is not None:
-            self._asking(self._questions.finish)
 
     def _open(self, split: Split, name: str) -> tuple[Path, int] | None:
         """Return a file and how many rows it has by its footer; None where it cannot be read."""
@@ -364,23 +379,8 @@ class RowScan:
             rows.bad_files.append(str(error))
             return None
 
-    def _read(self, split: Split, path: Path, advance_to: Callable[[int], None], done: int) -> None:
-        rows = self.rows[split]
-        try:
-            for number, row in enumerate(read_rows(path, self._prompt_key), 1):
-                rows.rows += 1
-                place = f"{path.name} row {number}"
-                try:
-                    self._note(split, VerlSample.of(_OneSample(row, self._prompt_key)), place)
-                except InputError as error:
-                    rows.bad_rows.add(f"{place}: {error}")
-                if number % _BAR_ROWS == 0:
-                    advance_to(done + number)
-        except DataError as error:
-            rows.bad_files.append(str(error))
-
-    def _note(self, split: Split, sample: VerlSample, place: str) -> None:
-        """Take a row in.
+    def _note(self, split: Split, sample: VerlSample, place: str) -> ProblemQuestion | None:
+        """Take a row in; return a question where its problem is new.
 
         Raises:
             InputError: it cannot be rewarded as it is.
@@ -389,19 +389,9 @@ class RowScan:
         rollout = sample.rollout("", self._ids)
         digest = prompt_digest(prompt)
         if not self.seen.note(split, rollout.problem_id, digest, rollout.ground_truth, place):
-            return
+            return None
         self.rows[split].problems += 1
-        if (questions := self._questions) is not None:
-            question = ProblemQuestion(split, rollout, place, sample.split)
-            self._asking(lambda: questions.ask(question))
-
-    def _asking(self, ask: Callable[[], None]) -> None:
-        """Ask no more after one failure; it is enough, and the rows can still be read."""
-        try:
-            ask()
-        except RewardServiceError as error:
-            self.server_error = error
-            self._questions = None
+        return ProblemQuestion(split, rollout, place, sample.split)
 
 
 def read_rows(path: Path, prompt_key: str) -> Iterator[Mapping[str, Any]]:
