@@ -75,10 +75,11 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
     """
     if plan.trainings[0].trainer.partition(".")[0] == "verl" and not verl_is_installed():
         raise InputError(f"verl is not installed in this environment; install it: {INSTALL_VERL}")
+    ending = _ending_signals()
     with (
-        _ended_by_signals(),
+        _leaving_by(ending),
         _reward_server(plan, say) as address,
-        _caught() as signals,
+        caught_signals([signal.SIGINT, *ending]) as signals,
     ):
         if examine:
             code = _run([*_DOCTOR, *plan.trainings[0].command(address)], signals, say)
@@ -120,41 +121,32 @@ def _run(command: Sequence[str], signals: CaughtSignals, say: Say) -> int:
     return code if code >= 0 else 128 - code
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit, so that what has been started by then is ended.
+def _ending_signals() -> list[signal.Signals]:
+    """Return what ends a launch besides Ctrl-C.
 
-    It counts while the server starts and stops; in between signals are caught.  SIGHUP, because
-    what is started lives in sessions of its own and would outlast the terminal; under nohup it
-    stays ignored.
+    SIGHUP, because what is started lives in sessions of its own and would outlast the terminal;
+    under nohup it stays ignored.
+    """
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGHUP] if hangs_up else [signal.SIGTERM]
+
+
+@contextmanager
+def _leaving_by(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Let signals raise SystemExit, so that what has been started by then is ended.
+
+    It counts while the server starts and stops; in between signals are caught.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _caught() -> Iterator[CaughtSignals]:
-    """Catch SIGTERM and SIGINT, and SIGHUP where it is not ignored."""
-    with caught_signals() as signals:
-        before = signal.getsignal(signal.SIGHUP)
-        if before is not signal.SIG_IGN:
-            # Python writes the number of every signal with a handler to the same socket.
-            signal.signal(signal.SIGHUP, lambda number, frame: None)
-        try:
-            yield signals
-        finally:
-            signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -50,13 +50,13 @@ class CaughtSignals:
 
 
 @contextmanager
-def caught_signals() -> Iterator[CaughtSignals]:
-    """Collect SIGTERM and SIGINT instead of being ended by them; main thread only."""
+def caught_signals(numbers: Sequence[signal.Signals] = CAUGHT) -> Iterator[CaughtSignals]:
+    """Collect signals (SIGTERM and SIGINT) instead of being ended by them; main thread only."""
     arrived, wakeup = socket.socketpair()
     with arrived, wakeup:
         arrived.setblocking(False)
         wakeup.setblocking(False)
-        before = {number: signal.signal(number, _ignore) for number in CAUGHT}
+        before = {number: signal.signal(number, _ignore) for number in numbers}
         previous_fd = signal.set_wakeup_fd(wakeup.fileno())
         try:
             yield CaughtSignals(arrived)
