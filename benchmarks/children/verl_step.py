@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,8 @@ from verl.trainer.ppo.reward import load_reward_manager
 from benchmarks.harness.measure import Context, fastest
 from benchmarks.harness.processes import confined, processor_seconds, serving
 from benchmarks.harness.results import SuiteResult
-from benchmarks.suites.step import NODES, PER_PROBLEM, TITLE, Step, make_step
+from benchmarks.harness.texts import NODES, PER_PROBLEM
+from benchmarks.suites.step import TITLE, Step, make_step
 from consensuspr.client import RewardClient, RewardSpec, Rollout
 from consensuspr.client.training import shared_source
 from consensuspr.client.verl.config import ManagerConfig
@@ -98,7 +99,7 @@ def measure(context: Context) -> SuiteResult:
         ],
     )
     whole_steps(context, step, context.scratch, found)
-    part = Step(step.dataset, step.rows[: ALL_SAMPLES if context.full else SAMPLES], step.kind)
+    part = replace(step, rows=step.rows[: ALL_SAMPLES if context.full else SAMPLES])
     streaming(context, part, context.scratch, found)
     return found
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import REPOSITORY
-from benchmarks.harness.texts import Answer, write_rows
+from benchmarks.harness.texts import Answer, expressions, write_rows
 from consensuspr.core import BatchResult, Matcher, match_batch, normalize
 from consensuspr.core.pure import matcher as twin
 from consensuspr.scoring import (
@@ -150,11 +150,6 @@ def answers(count: int, seed: str) -> list[Answer]:
     """Return answers of the usual kinds, no two alike, half of them wrong."""
     rng = random.Random(f"answers {seed}")
     return [_answer(rng, index) for index in range(count)]
-
-
-def expressions(problem: dict[str, Any]) -> list[list[str]]:
-    """Return the nodes of a dataset row as a matcher takes them, derived forms included."""
-    return [[*node["expressions"], *node.get("derived", ())] for node in problem["nodes"]]
 
 
 def _workloads(

@@ -13,10 +13,12 @@ import gzip
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from consensuspr.core import derive_forms
+from consensuspr.scoring import Rollout
 
 _OPENINGS = (
     "Okay, let me think about this carefully. The problem gives {a} {things} and asks for",
@@ -101,6 +103,10 @@ _WRITTEN: Mapping[str, tuple[str, ...]] = {
     ),
 }
 _FIRST_LARGE = 10_000
+# The paper's nodes of a problem, and what most recipes sample a prompt: 2,048 rollouts are then
+# 256 problems.
+NODES = 7
+PER_PROBLEM = 8
 
 
 class Answer(NamedTuple):
@@ -117,7 +123,7 @@ def rollouts(count: int, size: int, seed: int) -> list[str]:
     return [_close(_prose(rng, size), rng.randrange(1, 999)) for _ in range(count)]
 
 
-def problems(count: int, seed: int, nodes: int = 7) -> list[dict[str, Any]]:
+def problems(count: int, seed: int, nodes: int = NODES) -> list[dict[str, Any]]:
     """Return rows of a dataset file, ``nodes`` nodes each, with derived forms and an answer.
 
     Nodes are products and sums of numbers that no other node of the same problem shares.
@@ -131,8 +137,8 @@ def rollouts_of(
 ) -> list[dict[str, Any]]:
     """Return rollout rows of about ``size`` bytes that reach a known part of the nodes.
 
-    Each has ``problem_id``, ``response``, ``rollout_id``, ``expected`` (one flag a node) and
-    ``correct`` (whether its boxed answer is the ground truth).  Problems are those of
+    Each has ``problem_id``, ``response``, ``rollout_id``, ``ground_truth``, ``expected`` (one flag
+    a node) and ``correct`` (whether its boxed answer is the ground truth).  Problems are those of
     ``problems``; about half of the nodes are reached, and the last but seldom, so that a search
     that may stop when all is found reads most texts to the end.
     """
@@ -150,11 +156,51 @@ def rollouts_of(
                     "problem_id": problem["problem_id"],
                     "rollout_id": f"{problem['problem_id']}-r{number}",
                     "response": _close(_with_steps(rng, reached, size), answer),
+                    "ground_truth": problem["ground_truth"],
                     "expected": expected,
                     "correct": correct,
                 }
             )
     return rows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts of which it is known what they reach, and the dataset file with their problems.
+
+    ``problems`` are the rows of the file, ``rows`` those of :func:`rollouts_of`.
+    """
+
+    dataset: Path
+    problems: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """What a scorer is given."""
+        return [Rollout(row["problem_id"], row["response"]) for row in self.rows]
+
+    @property
+    def expected(self) -> list[list[bool]]:
+        """One row a rollout with one flag a node."""
+        return [row["expected"] for row in self.rows]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all responses."""
+        return sum(len(row["response"].encode()) for row in self.rows)
+
+
+def batch(count: int, size: int, seed: int, folder: Path, per_problem: int = PER_PROBLEM) -> Batch:
+    """Return generated rollouts of about ``size`` bytes; their dataset is written to ``folder``."""
+    made = problems(-(-count // per_problem), seed)
+    rows = rollouts_of(made, per_problem, size, seed)[:count]
+    return Batch(write_rows(folder / "dataset.jsonl", made), made, rows)
+
+
+def expressions(problem: Mapping[str, Any]) -> list[list[str]]:
+    """Return the nodes of a dataset row as a matcher takes them, derived forms included."""
+    return [[*node["expressions"], *node.get("derived", ())] for node in problem["nodes"]]
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, WrongAnswerError, fastest
@@ -173,7 +172,7 @@ def _real(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> li
     """Judge the real answers; return those of GSM8K and MATH, generated ones without data."""
     if context.data is None:
         result.notes.append("No folder of real rollouts: shares and medians were not measured.")
-        return _generated(200, 2_000, context.seed)[1]
+        return _cases(texts.batch(200 * _GROUP, 2_000, context.seed, context.scratch, _GROUP))
     sets = {
         name: [
             Answer(row["ground_truth"], row["response"], row["correct"])
@@ -230,15 +229,8 @@ def _shares(
     result.add("decided without SymPy", round(share, 2), "%", row)
 
 
-def _generated(
-    count: int, size: int, seed: int
-) -> tuple[list[dict[str, Any]], list[Answer], list[Rollout]]:
-    """Return generated problems, and of each some answers with the rollouts that give them."""
-    problems = texts.problems(count, seed)
-    rows = texts.rollouts_of(problems, _GROUP, size, seed)
-    truths = {problem["problem_id"]: problem["ground_truth"] for problem in problems}
-    cases = [Answer(truths[row["problem_id"]], row["response"], row["correct"]) for row in rows]
-    return problems, cases, [Rollout(row["problem_id"], row["response"].encode()) for row in rows]
+def _cases(batch: texts.Batch) -> list[Answer]:
+    return [Answer(row["ground_truth"], row["response"], row["correct"]) for row in batch.rows]
 
 
 def _best_us(call: Way, calls: int = _CALLS) -> float:
@@ -397,15 +389,19 @@ def _in_thread(truth: str, response: str) -> bool:
 
 def _in_a_batch(context: Context, verifier: AnswerVerifier, result: SuiteResult) -> None:
     """Set the answers of a batch beside all of its scoring, one thread each."""
-    problems, cases, rollouts = _generated(_BATCH // _GROUP, _BATCH_BYTES, context.seed)
-    path = texts.write_rows(context.scratch / "answers.jsonl", problems)
+    batch = texts.batch(_BATCH, _BATCH_BYTES, context.seed, context.scratch, _GROUP)
+    cases = _cases(batch)
     truths = [case.ground_truth for case in cases]
-    responses = [rollout.response for rollout in rollouts]
+    responses = [case.response.encode() for case in cases]
+    rollouts = [
+        Rollout(row["problem_id"], response)
+        for row, response in zip(batch.rows, responses, strict=True)
+    ]
     odd = [_needs_a_worker(7), _needs_a_worker(11)]
     odd_truths = [*truths[:-2], *(case.ground_truth for case in odd)]
     odd_responses = [*responses[:-2], *(case.response.encode() for case in odd)]
     options = ScoreOptions(RewardSpec(RewardKind.MAX))
-    scorer = Scorer({"default": DatasetIndex.load(path)}, verifier=verifier, threads=1)
+    scorer = Scorer({"default": DatasetIndex.load(batch.dataset)}, verifier=verifier, threads=1)
     scores, _ = scorer.score(rollouts, options)
     if [score.acc for score in scores] != [int(case.correct) for case in cases]:
         raise ValueError("the scorer's answers are not those that the generator wrote")

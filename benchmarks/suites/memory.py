@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, peak_memory, require, resident
+from benchmarks.harness.measure import Context, Resident, peak_memory, require, resident
 from benchmarks.harness.processes import family, fresh, serving
-from benchmarks.harness.results import SuiteResult
-from consensuspr.client import LocalClient, RewardClient, Rollout
+from benchmarks.harness.results import Parameters, SuiteResult
+from benchmarks.harness.texts import Batch
+from consensuspr.client import LocalClient, RewardClient
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.scoring import Score
 
@@ -91,14 +90,12 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
     _imports(found)
     context.say("matchers by nodes")
     _matchers(context, sizes, found)
-    problems = texts.problems(-(-sizes.batch // 8), context.seed)
-    rows = texts.rollouts_of(problems, 8, sizes.text_bytes, context.seed)[: sizes.batch]
-    dataset = texts.write_rows(context.scratch / "dataset.jsonl", problems)
+    batch = texts.batch(sizes.batch, sizes.text_bytes, context.seed, context.scratch)
     context.say("a batch in process")
-    _batch(problems, rows, dataset, found)
+    _batch(batch, found)
     for workers in sizes.workers:
         context.say(f"a server with {workers} workers")
-        _server(context, rows, dataset, workers, found)
+        _server(context, batch, workers, found)
     return found
 
 
@@ -118,7 +115,7 @@ def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
     for nodes in sizes.nodes:
         # As many as have the same nodes in all, so that a page more or less is nothing.
         count = max(1, sizes.matcher_nodes // nodes)
-        forms = [_forms(row) for row in texts.problems(count, context.seed, nodes)]
+        forms = [texts.expressions(row) for row in texts.problems(count, context.seed, nodes)]
         cost = fresh(_build_matchers, forms)
         parameters = {"nodes": nodes, "patterns": cost.patterns, "matchers": count}
         for name, value in (("nbytes", cost.nbytes), ("resident", cost.resident)):
@@ -128,7 +125,7 @@ def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
     found.plot(name, "nodes, each with four equal forms", "kB", lines)
 
 
-def _build_matchers(forms: Sequence[list[list[str]]]) -> MatcherCost:
+def _build_matchers(forms: list[list[list[str]]]) -> MatcherCost:
     made: list[Matcher] = []
     memory = peak_memory(lambda: made.extend(Matcher(nodes) for nodes in forms))
     return MatcherCost(
@@ -138,90 +135,57 @@ def _build_matchers(forms: Sequence[list[list[str]]]) -> MatcherCost:
     )
 
 
-def _batch(
-    problems: Sequence[dict[str, Any]],
-    rows: Sequence[dict[str, Any]],
-    dataset: Path,
-    found: SuiteResult,
-) -> None:
-    forms = {problem["problem_id"]: _forms(problem) for problem in problems}
-    for threads in (1, 2):
-        peak = fresh(_match, forms, rows, threads)
-        _over_texts(found, f"match_batch, {threads} threads", peak, rows)
-    first, later = fresh(_score, dataset, rows)
-    _over_texts(found, "LocalClient.score, the first", first, rows)
-    _over_texts(found, "LocalClient.score, the next", later, rows)
+def _batch(batch: Batch, found: SuiteResult) -> None:
+    first, later = fresh(_score, batch)
+    of: Parameters = {
+        "texts": len(batch.rows),
+        "MB of text": round(batch.num_bytes / _MB, 1),
+    }
+    for call, peak in (
+        ("match_batch, 1 threads", fresh(_match, batch, 1)),
+        ("match_batch, 2 threads", fresh(_match, batch, 2)),
+        ("LocalClient.score, the first", first),
+        ("LocalClient.score, the next", later),
+    ):
+        found.add("peak of a batch beyond its texts", peak / _MB, "MB", {"call": call, **of})
 
 
-def _match(
-    forms: Mapping[str, list[list[str]]], rows: Sequence[dict[str, Any]], threads: int
-) -> int:
+def _match(batch: Batch, threads: int) -> int:
     """Return the bytes that the first batch of a process needs, matchers made before."""
-    by_id = {problem_id: Matcher(nodes) for problem_id, nodes in forms.items()}
-    matchers = [by_id[row["problem_id"]] for row in rows]
-    raw = [row["response"].encode() for row in rows]
+    by_id = {row["problem_id"]: Matcher(texts.expressions(row)) for row in batch.problems}
+    matchers = [by_id[row["problem_id"]] for row in batch.rows]
+    raw = [row["response"].encode() for row in batch.rows]
     results: list[BatchResult] = []
     memory = peak_memory(lambda: results.append(match_batch(matchers, raw, threads=threads)))
     flags = [results[0].matched(index).tolist() for index in range(len(raw))]
-    require("match_batch", flags, [row["expected"] for row in rows])
+    require("match_batch", flags, batch.expected)
     return memory.peak - memory.before
 
 
-def _score(dataset: Path, rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
+def _score(batch: Batch) -> tuple[int, int]:
     """Return the bytes that a process's first batch needs, its matchers included, and the next."""
-    rollouts = _rollouts(rows)
+    rollouts = batch.rollouts
     scores: list[Sequence[Score]] = []
-    with LocalClient(dataset) as client:
+    with LocalClient(batch.dataset) as client:
         first = peak_memory(lambda: scores.append(client.score(rollouts)))
-        require("LocalClient", _flags(scores.pop()), [row["expected"] for row in rows])
+        require("LocalClient", [score.matched for score in scores.pop()], batch.expected)
         later = peak_memory(lambda: client.score(rollouts))
     return first.peak - first.before, later.peak - later.before
 
 
-def _server(
-    context: Context,
-    rows: Sequence[dict[str, Any]],
-    dataset: Path,
-    workers: int,
-    found: SuiteResult,
-) -> None:
-    rollouts = _rollouts(rows)
-    expected = [row["expected"] for row in rows]
-    with serving(dataset, context.scratch, workers=workers) as (address, pid):
+def _server(context: Context, batch: Batch, workers: int, found: SuiteResult) -> None:
+    rollouts = batch.rollouts
+    memory: dict[str, Resident] = {}
+    with serving(batch.dataset, context.scratch, workers=workers) as (address, pid):
         processes = len(family(pid))
-        idle = resident(*family(pid))
+        memory["idle"] = resident(*family(pid))
         with RewardClient(address, timeout_s=120) as client:
-            require("the server", _flags(client.score(rollouts)), expected)
-            once = resident(*family(pid))
+            scores = client.score(rollouts)
+            require("the server", [score.matched for score in scores], batch.expected)
+            memory["after a batch"] = resident(*family(pid))
             for _ in range(4):
                 client.score(rollouts)
-            often = resident(*family(pid))
-    for when, memory in (("idle", idle), ("after a batch", once), ("after five batches", often)):
-        found.add(
-            "server, all processes",
-            memory.pss / _MB,
-            "MB",
-            {"workers": workers, "processes": processes, "when": when},
-        )
-
-
-def _over_texts(found: SuiteResult, name: str, value: int, rows: Sequence[dict[str, Any]]) -> None:
-    size = sum(len(row["response"].encode()) for row in rows)
-    found.add(
-        "peak of a batch beyond its texts",
-        value / _MB,
-        "MB",
-        {"call": name, "texts": len(rows), "MB of text": round(size / _MB, 1)},
-    )
-
-
-def _forms(row: dict[str, Any]) -> list[list[str]]:
-    return [[*node["expressions"], *node["derived"]] for node in row["nodes"]]
-
-
-def _rollouts(rows: Sequence[dict[str, Any]]) -> list[Rollout]:
-    return [Rollout(problem_id=row["problem_id"], response=row["response"]) for row in rows]
-
-
-def _flags(scores: Sequence[Score]) -> list[list[bool]]:
-    return [list(score.matched) for score in scores]
+            memory["after five batches"] = resident(*family(pid))
+    for when, held in memory.items():
+        of: Parameters = {"workers": workers, "processes": processes, "when": when}
+        found.add("server, all processes", held.pss / _MB, "MB", of)

@@ -46,7 +46,6 @@ from consensuspr.scoring.types import Identity
 from consensuspr.wire.codec import encode_rollout, encode_score_request, encode_score_response
 
 ROLLOUT_BYTES = 10_000
-PER_PROBLEM = 8
 COUNTS = (64, 256)
 ALL_COUNTS = (1, 8, 64, 256, 2048)
 UNIT = "µs a rollout"
@@ -103,14 +102,12 @@ def prepared(context: Context, count: int) -> Iterator[Work]:
 
     Raises WrongAnswerError where in-process scoring does not find what the texts hold.
     """
-    problems = texts.problems(-(-count // PER_PROBLEM), context.seed)
-    rows = texts.rollouts_of(problems, PER_PROBLEM, ROLLOUT_BYTES, context.seed)[:count]
-    dataset = texts.write_rows(context.scratch / "dataset.jsonl", problems)
+    batch = texts.batch(count, ROLLOUT_BYTES, context.seed, context.scratch)
+    index = DatasetIndex.load(batch.dataset)
     with AnswerVerifier(workers=1) as verifier:
-        scorer = Scorer({"default": DatasetIndex.load(dataset)}, verifier=verifier, threads=1)
-        rollouts = [Rollout(row["problem_id"], row["response"]) for row in rows]
-        work = Work(dataset, rollouts, scorer)
-        for row, score in zip(rows, work.score(count)[0], strict=True):
+        scorer = Scorer({"default": index}, verifier=verifier, threads=1)
+        work = Work(batch.dataset, batch.rollouts, scorer)
+        for row, score in zip(batch.rows, work.score(count)[0], strict=True):
             if (list(score.matched), score.acc == 1.0) != (row["expected"], row["correct"]):
                 raise WrongAnswerError(f"in-process scoring is wrong for {row['rollout_id']}")
         yield work

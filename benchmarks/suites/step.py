@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.harness import texts
 from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
+from benchmarks.harness.texts import Batch
 from benchmarks.suites import verl_python
 
 TITLE = "A whole step, and single samples, in verl's reward code"
@@ -31,32 +32,15 @@ def _measure(context: Context) -> SuiteResult:
     return verl_step.measure(context)
 
 
-# What most recipes sample a prompt; 2,048 rollouts are then 256 problems.
-PER_PROBLEM = 8
-NODES = 7
 # Long rollouts of reasoning models; the shorter ones would have to be joined.
 _LONG = ("math_r1distill_long", "aime24_qwen3_32b", "olympiad_gptoss120b_very_long")
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step's rollouts.
+class Step(Batch):
+    """One step's rollouts; ``kind`` is where the texts come from, for a table."""
 
-    Attributes:
-        dataset: file with their problems.
-        rows: ``problem_id``, ``response``, ``ground_truth``, ``expected`` (one flag a node) and
-            ``correct`` of each.
-        kind: where the texts come from, for a table.
-    """
-
-    dataset: Path
-    rows: list[dict[str, Any]]
     kind: str
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all responses."""
-        return sum(len(row["response"].encode()) for row in self.rows)
 
     def check(self, side: str, rewards: Sequence[float], tolerance: float = 0.0) -> None:
         """Compare rewards, half of Acc and half of NCR, with what is written into the texts.
@@ -79,18 +63,12 @@ def make_step(count: int, size: int, seed: int, data: Path | None, folder: Path)
     Real long rollouts where there are any, cut to size, with the nodes' steps and an answer
     written into them; generated ones otherwise.
     """
-    problems = texts.problems(-(-count // PER_PROBLEM), seed, NODES)
-    dataset = texts.write_rows(folder / "dataset.jsonl", problems)
+    made = texts.batch(count, size, seed, folder)
     if data is None:
-        rows = texts.rollouts_of(problems, PER_PROBLEM, size, seed)
-        kind = "generated"
-    else:
-        rows = _planted(texts.cut(texts.real_rollouts(data, *_LONG), size), problems, seed)
-        kind = "real"
-    truths = {problem["problem_id"]: problem["ground_truth"] for problem in problems}
-    for row in rows:
-        row["ground_truth"] = truths[row["problem_id"]]
-    return Step(dataset, rows[:count], kind)
+        return Step(made.dataset, made.problems, made.rows, "generated")
+    pieces = texts.cut(texts.real_rollouts(data, *_LONG), size)
+    rows = _planted(pieces, made.problems, seed)[:count]
+    return Step(made.dataset, made.problems, rows, "real")
 
 
 def _planted(
@@ -100,7 +78,7 @@ def _planted(
     rng = random.Random(f"planted {seed}")
     rows: list[dict[str, Any]] = []
     for problem in problems:
-        for _ in range(PER_PROBLEM):
+        for _ in range(texts.PER_PROBLEM):
             expected = [rng.random() < 0.5 for _ in problem["nodes"]]
             correct = rng.random() < 0.5
             paragraphs = pieces[len(rows) % len(pieces)].split("\n")
@@ -113,6 +91,7 @@ def _planted(
                 {
                     "problem_id": problem["problem_id"],
                     "response": "\n".join([*paragraphs, f"\nAnswer: {answer}"]),
+                    "ground_truth": problem["ground_truth"],
                     "expected": expected,
                     "correct": correct,
                 }
