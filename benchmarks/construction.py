@@ -9,18 +9,19 @@ problem where one model wrote the set, and nodes are made from the rest.  The ta
 from __future__ import annotations
 
 import argparse
-import re
+import operator
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.harness.markdown import demand, page_parser, publish, table
-from benchmarks.quality.measure import read_gold, write_dataset
+from benchmarks.quality.measure import CALCULATOR, read_gold, write_dataset
 from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.evaluation.agreement import Agreement, agreement_of_files
 from consensusbench.evaluation.estimates import Estimate
@@ -31,9 +32,6 @@ from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.quality.probes import Attack, ProbeReport, probe_dataset
 from consensuspr.data import Row, open_writer, read_rollouts
 from consensuspr.errors import InputError
-
-# GPT-3's rollouts hold calculator calls, which no other model writes.
-_CALCULATOR = re.compile(r"<<[^<>]*>>")
 
 CONFIDENCE = 0.95
 _HEADINGS = (
@@ -91,54 +89,26 @@ SETS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """One split of a set: the rollouts that nodes are made from, and the others."""
-
-    sources: Path
-    held_out: Path
-
-
 def read_set(one: RolloutSet, shared: Path) -> list[Row]:
     """Return the rollouts of a set, calculator calls taken out."""
     return [
-        row | {"response": _CALCULATOR.sub("", row["response"])}
+        row | {"response": CALCULATOR.sub("", row["response"])}
         for file in one.files
         for row in read_rollouts(shared / file)
     ]
 
 
-def folds_of(one: RolloutSet, rows: list[Row], folder: Path) -> Iterator[Fold]:
-    """Write the folds of a set, one at a time, and yield where they are."""
-    for number, held in enumerate(_splits(one, rows)):
-        fold = Fold(folder / f"sources-{number}.jsonl", folder / f"held-out-{number}.jsonl")
-        with open_writer(fold.sources) as sources, open_writer(fold.held_out) as held_out:
-            for row, is_out in zip(rows, held, strict=True):
-                (held_out if is_out else sources).write(row)
-        yield fold
-        fold.sources.unlink()
-        fold.held_out.unlink()
-
-
-def _splits(one: RolloutSet, rows: list[Row]) -> Iterator[list[bool]]:
-    """Yield for each fold which rollouts it holds out."""
-    if one.folds:
-        places = _places(rows)
-        for fold in range(one.folds):
-            yield [place % one.folds == fold for place in places]
-    else:
-        for model in sorted({row["model"] for row in rows}):
-            yield [row["model"] == model for row in rows]
-
-
-def _places(rows: list[Row]) -> list[int]:
-    """Return for each rollout how many of its problem came before it."""
+def splits_of(one: RolloutSet, rows: list[Row]) -> list[list[bool]]:
+    """Return for each fold of a set which rollouts it holds out."""
+    if not one.folds:
+        models = sorted({row["model"] for row in rows})
+        return [[row["model"] == model for row in rows] for model in models]
     seen: Counter[str] = Counter()
-    places = []
+    places = []  # of each rollout among those of its problem
     for row in rows:
         places.append(seen[row["problem_id"]])
         seen[row["problem_id"]] += 1
-    return places
+    return [[place % one.folds == fold for place in places] for fold in range(one.folds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,20 +165,21 @@ def measure(
     rows = read_set(one, shared)
     scored: list[ScoredSet] = []
     chance: list[tuple[float, int]] = []
-    with tempfile.TemporaryDirectory(prefix="construction-") as name:
-        folder = Path(name)
-        for number, fold in enumerate(folds_of(one, rows, folder)):
-            report(f"{one.name}, {variant.name}: fold {number + 1}")
-            dataset = folder / f"dataset-{number}.jsonl"
+    for number, held in enumerate(splits_of(one, rows), 1):
+        report(f"{one.name}, {variant.name}: fold {number}")
+        with tempfile.TemporaryDirectory(prefix="construction-") as name:
+            sources, held_out = Path(name) / "sources.jsonl", Path(name) / "held-out.jsonl"
+            _write(held_out, compress(rows, held))
+            _write(sources, compress(rows, map(operator.not_, held)))
             try:
-                _build(one, variant, fold.sources, dataset)
+                dataset = _build(one, variant, sources)
             except InputError as error:  # no problem has enough correct rollouts
                 report(str(error))
                 continue
-            scored.append(score_files([fold.held_out], dataset))
+            scored.append(score_files([held_out], dataset))
             chance += [
                 (attack.overall.ncr, attack.overall.problems)
-                for attack in probe_dataset(dataset, [fold.held_out]).attacks
+                for attack in probe_dataset(dataset, [held_out]).attacks
                 if attack.attack is Attack.UNRELATED
             ]
     return _pooled(scored, chance, len({row["problem_id"] for row in rows}))
@@ -261,33 +232,44 @@ def measure_whole(
 ) -> list[WholeFigures]:
     """Probe the nodes of a GSM8K set and compare them with its gold steps, by variant."""
     figures = []
-    with tempfile.TemporaryDirectory(prefix="construction-") as name:
-        rollouts, gold = Path(name) / "rollouts.jsonl", Path(name) / "gold.jsonl"
-        write_dataset(gold, read_gold(shared))
-        with open_writer(rollouts) as out:
-            for row in read_set(one, shared):
-                out.write(row)
-        for number, variant in enumerate(VARIANTS):
-            report(f"{one.name}, {variant.name}: as a whole")
-            dataset = Path(name) / f"dataset-{number}.jsonl"
-            _build(one, variant, rollouts, dataset)
+    rows = read_set(one, shared)
+    for variant in VARIANTS:
+        report(f"{one.name}, {variant.name}: as a whole")
+        with tempfile.TemporaryDirectory(prefix="construction-") as name:
+            rollouts, gold = Path(name) / "rollouts.jsonl", Path(name) / "gold.jsonl"
+            _write(rollouts, rows)
+            write_dataset(gold, read_gold(shared))
+            dataset = _build(one, variant, rollouts)
             probes = probe_dataset(dataset, [rollouts])
             figures.append(WholeFigures(variant, probes, agreement_of_files(dataset, gold)))
     return figures
 
 
-def _build(one: RolloutSet, variant: Variant, rollouts: Path, dataset: Path) -> None:
+def _write(path: Path, rows: Iterable[Row]) -> None:
+    with open_writer(path) as out:
+        for row in rows:
+            out.write(row)
+
+
+def _build(one: RolloutSet, variant: Variant, rollouts: Path) -> Path:
+    """Build a dataset from a file of rollouts, beside it; return its path."""
+    dataset = rollouts.with_name("dataset.jsonl")
     rules = RulesSettings(
         min_support=one.min_support, phrases=variant.phrases, values=variant.values
     )
-    selection = SelectionSettings(
-        rollouts_per_problem=variant.rollouts_per_problem, min_rollouts=one.min_rollouts
-    )
-    refiner = PaperRefiner(RefineSettings(min_support=one.min_support))
-    paths = OutputPaths(dataset)
     build(
-        BuildJob((rollouts,), paths, RulesExtractor(rules), refiner, selection=selection, workers=2)
+        BuildJob(
+            (rollouts,),
+            OutputPaths(dataset),
+            RulesExtractor(rules),
+            PaperRefiner(RefineSettings(min_support=one.min_support)),
+            selection=SelectionSettings(
+                rollouts_per_problem=variant.rollouts_per_problem, min_rollouts=one.min_rollouts
+            ),
+            workers=2,
+        )
     )
+    return dataset
 
 
 def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:

@@ -23,8 +23,8 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.harness import verl_python
 from benchmarks.harness.measure import REPOSITORY
-from benchmarks.suites import verl_python
 
 # A stack that holds one of these is a thread that waits, for work or for the interpreter's lock.
 _WAITING = re.compile(

@@ -135,10 +135,10 @@ class Run(Result):
     rounds: int
     data: bool
     machine: Machine
-    states: dict[str, State]
-    suites: list[SuiteResult]
-    failures: dict[str, str]
-    warnings: list[str]
+    states: dict[str, State] = {}
+    suites: list[SuiteResult] = []
+    failures: dict[str, str] = {}
+    warnings: list[str] = []
 
 
 class Verdict(StrEnum):

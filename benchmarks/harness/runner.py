@@ -51,43 +51,32 @@ def run_all(
     Raises:
         MergeError: the earlier run is of another commit, machine or settings.
     """
-    started = _now()
     about = machine.describe()
     if earlier is not None:
         mergeable(earlier, about, settings)
-    found: dict[str, SuiteResult] = {}
-    failures: dict[str, str] = {}
-    states: dict[str, State] = {}
+    run = Run(
+        command=command(settings, names if only and earlier is None else ()),
+        started=_now(),
+        full=settings.full,
+        seed=settings.seed,
+        rounds=settings.rounds,
+        data=settings.data is not None,
+        machine=about,
+    )
     if earlier is not None:
-        found = {suite.suite: suite for suite in earlier.suites if suite.suite not in names}
-        failures = {name: why for name, why in earlier.failures.items() if name not in names}
-        states = {name: state for name, state in earlier.states.items() if name not in names}
-
-    def so_far() -> Run:
-        return Run(
-            command=command(settings, names if only and earlier is None else ()),
-            started=started,
-            full=settings.full,
-            seed=settings.seed,
-            rounds=settings.rounds,
-            data=settings.data is not None,
-            machine=about,
-            states={name: states[name] for name in sorted(states)},
-            suites=[found[name] for name in sorted(found)],
-            failures=failures,
-            warnings=_warnings(about, list(states.values()), settings),
-        )
-
+        run.suites = [suite for suite in earlier.suites if suite.suite not in names]
+        run.failures = {name: why for name, why in earlier.failures.items() if name not in names}
+        run.states = {name: state for name, state in earlier.states.items() if name not in names}
     for number, name in enumerate(names, 1):
         console.print(f"[bold]{name}[/bold] ({number} of {len(names)})", highlight=False)
         begun, start = _now(), machine.Moment.now()
         try:
-            found[name] = run_one(name, settings)
+            run.suites = sorted([*run.suites, run_one(name, settings)], key=lambda one: one.suite)
         except SuiteError as error:
-            failures[name] = str(error)
+            run.failures[name] = str(error)
             console.print(f"  [red]failed[/red]: {error}", highlight=False)
         end = machine.Moment.now()
-        states[name] = State(
+        state = State(
             started=begun,
             commit=about.commit,
             dirty=about.dirty,
@@ -96,9 +85,11 @@ def run_all(
             load_end=round(end.load, 2),
             others=round(end.others_since(start), 3),
         )
-        console.print(f"  [dim]{states[name].seconds} s[/dim]", highlight=False)
-        keep(so_far())
-    return so_far()
+        run.states = dict(sorted({**run.states, name: state}.items()))
+        run.warnings = _warnings(run)
+        console.print(f"  [dim]{state.seconds} s[/dim]", highlight=False)
+        keep(run)
+    return run
 
 
 def mergeable(earlier: Run, about: machine.Machine, settings: Settings) -> None:
@@ -174,18 +165,18 @@ def run_one(name: str, settings: Settings) -> SuiteResult:
     return result
 
 
-def _warnings(about: machine.Machine, states: Sequence[State], settings: Settings) -> list[str]:
+def _warnings(run: Run) -> list[str]:
     warnings = []
-    others = max((state.others for state in states), default=0.0)
+    others = max((state.others for state in run.states.values()), default=0.0)
     if others > BUSY:
         warnings.append(
             f"other programs took up to {others:.0%} of the processors during a suite: times are "
             "too long, and ratios less sure than usual, above all those of two cores"
         )
-    if about.dirty or any(state.dirty for state in states):
-        warnings.append(f"the checkout differed from commit {about.commit}")
-    if about.backend != "native":
+    if run.machine.dirty or any(state.dirty for state in run.states.values()):
+        warnings.append(f"the checkout differed from commit {run.machine.commit}")
+    if run.machine.backend != "native":
         warnings.append("the compiled core is not built: what is measured is the Python twin")
-    if settings.data is None:
+    if not run.data:
         warnings.append("no folder of real rollouts: all texts are generated")
     return warnings

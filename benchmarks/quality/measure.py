@@ -52,7 +52,7 @@ ROLLOUTS = {
 MAX_POOL_NODES = 1000
 
 # GSM8K's models were trained to write <<48/2=24>> for a calculator: the node itself.
-_ANNOTATION = re.compile(r"<<[^<>]*>>")
+CALCULATOR = re.compile(r"<<[^<>]*>>")
 
 Client: TypeAlias = RewardClient | LocalClient
 # Deriving and loading take seconds; on the pure-Python twin a pass over all nodes takes long.
@@ -180,7 +180,7 @@ def read_responses(path: Path, problem_ids: set[str]) -> list[Response]:
     return [
         Response(
             problem_id=row["problem_id"],
-            text=_ANNOTATION.sub("", row["response"]),
+            text=CALCULATOR.sub("", row["response"]),
             correct=row["correct"],
             model=row["model"],
         )

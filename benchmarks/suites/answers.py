@@ -29,7 +29,7 @@ from benchmarks.harness import texts
 from benchmarks.harness.measure import Context, WrongAnswerError, fastest
 from benchmarks.harness.results import Parameters, SuiteResult
 from benchmarks.harness.texts import Answer
-from benchmarks.suites.verl_python import MAKE, interpreter
+from benchmarks.harness.verl_python import MAKE, interpreter
 from consensuspr.scoring import DatasetIndex, RewardKind, RewardSpec, Rollout, ScoreOptions, Scorer
 from consensuspr.scoring.answers import AnswerVerifier, Verdict
 from consensuspr.scoring.answers.compare import compare, form_of

@@ -29,11 +29,10 @@ from typing import Any, NamedTuple
 import grpc
 
 from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check, ray_actor
-from benchmarks.harness import texts
+from benchmarks.harness import texts, verl_python
 from benchmarks.harness.measure import Context, WrongAnswerError, fastest
 from benchmarks.harness.processes import fresh, listening, on_one_core, serving
 from benchmarks.harness.results import Parameters, SuiteResult
-from benchmarks.suites import verl_python
 from consensuspr.client import AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
 from consensuspr.http.json_body import members, text

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import texts
+from benchmarks.harness import texts, verl_python
 from benchmarks.harness.measure import Context
 from benchmarks.harness.results import SuiteResult
 from benchmarks.harness.texts import Batch
-from benchmarks.suites import verl_python
 
 TITLE = "A whole step, and single samples, in verl's reward code"
 

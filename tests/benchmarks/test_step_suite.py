@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.harness import verl_python
 from benchmarks.harness.measure import Context
 from benchmarks.profiles import cleaned, shares, svg
-from benchmarks.suites import ray_calls, step, verl_python
+from benchmarks.suites import ray_calls, step
 from benchmarks.suites.step import make_step
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 
