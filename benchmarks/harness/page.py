@@ -315,36 +315,31 @@ class Constants:
 def constants(run: Run) -> Constants:
     """Look up what the sentences and tables are computed from."""
     values = {check.target: check.value for suite in run.suites for check in suite.checks}
-    figures = {suite.suite: suite.figures for suite in run.suites}
 
-    def service(name: str, cores: str) -> float | None:
-        """Return the figure of this name for one batch; those with a note are others'."""
-        for figure in figures.get("service", ()):
-            where = figure.parameters.get("rollouts"), figure.parameters.get("cores")
-            if figure.name == name and where == (_ROLLOUTS, cores) and not figure.note:
-                return figure.value
-        return None
+    def figures(suite: str, name: str, **of: str) -> dict[int, float]:
+        """Return the figures of this name by rollouts; those with a note are others'."""
+        return {
+            int(figure.parameters["rollouts"]): figure.value
+            for one in run.suites
+            if one.suite == suite
+            for figure in one.figures
+            if figure.name == name and not figure.note and of.items() <= figure.parameters.items()
+        }
 
-    def ray_calls(name: str, in_one_request: bool) -> list[tuple[int, float]]:
-        """Return the figures of this name, by rollouts of a batch."""
-        found = (
-            (int(figure.parameters["rollouts"]), figure.value)
-            for figure in figures.get("ray_calls", ())
-            if figure.name == name
-        )
-        return sorted(each for each in found if (each[0] <= _REQUEST_ROLLOUTS) is in_one_request)
-
-    microseconds = service(_BATCHES, "1")
-    singles, batches = service(_SINGLES, "all"), service(_BATCHES, "all")
-    slower = ray_calls(_SERVE_RATIO, in_one_request=False)
+    microseconds = figures("service", _BATCHES, cores="1").get(_ROLLOUTS)
+    singles = figures("service", _SINGLES, cores="all").get(_ROLLOUTS)
+    batches = figures("service", _BATCHES, cores="all").get(_ROLLOUTS)
+    hops = sorted(figures("ray_calls", _SERVE_ADDS).items())
+    slower = sorted(figures("ray_calls", _SERVE_RATIO).items())
+    in_several_requests = [ratio for rollouts, ratio in slower if rollouts > _REQUEST_ROLLOUTS]
     return Constants(
         core_bytes_per_s=microseconds and ROLLOUT_BYTES / microseconds * 1e6,
         singles=singles and batches and singles / batches,
         second_core=values.get("second_core"),
         problem_bytes=values.get("million_resident_bytes"),
-        serve_hops=tuple(ray_calls(_SERVE_ADDS, in_one_request=True)),
-        serve_rate=1 / slower[0][1] if slower else None,
-        reply_bytes=service(_REPLY, "1"),
+        serve_hops=tuple(hop for hop in hops if hop[0] <= _REQUEST_ROLLOUTS),
+        serve_rate=1 / in_several_requests[0] if in_several_requests else None,
+        reply_bytes=figures("service", _REPLY, cores="1").get(_ROLLOUTS),
     )
 
 

@@ -52,8 +52,6 @@ def run_all(
         MergeError: the earlier run is of another commit, machine or settings.
     """
     about = machine.describe()
-    if earlier is not None:
-        mergeable(earlier, about, settings)
     run = Run(
         command=command(settings, names if only and earlier is None else ()),
         started=_now(),
@@ -64,6 +62,7 @@ def run_all(
         machine=about,
     )
     if earlier is not None:
+        mergeable(earlier, run)
         run.suites = [suite for suite in earlier.suites if suite.suite not in names]
         run.failures = {name: why for name, why in earlier.failures.items() if name not in names}
         run.states = {name: state for name, state in earlier.states.items() if name not in names}
@@ -92,28 +91,25 @@ def run_all(
     return run
 
 
-def mergeable(earlier: Run, about: machine.Machine, settings: Settings) -> None:
+def mergeable(earlier: Run, now: Run) -> None:
     """Raise MergeError where an earlier run's figures do not belong beside those of this one."""
 
-    def told(
-        by: machine.Machine, full: bool, seed: int, rounds: int, data: bool
-    ) -> dict[str, object]:
+    def told(run: Run) -> dict[str, object]:
+        about = run.machine
         return {
-            "commit": by.commit,
-            "processor": by.cpu,
-            "Python": by.python,
-            "core": f"{by.backend}, {by.compiler}",
-            "--full": full,
-            "--seed": seed,
-            "--rounds": rounds,
-            "real rollouts": data,
+            "commit": about.commit,
+            "processor": about.cpu,
+            "Python": about.python,
+            "core": f"{about.backend}, {about.compiler}",
+            "--full": run.full,
+            "--seed": run.seed,
+            "--rounds": run.rounds,
+            "real rollouts": run.data,
         }
 
-    now = told(about, settings.full, settings.seed, settings.rounds, settings.data is not None)
-    then = told(earlier.machine, earlier.full, earlier.seed, earlier.rounds, earlier.data)
-    for name, value in now.items():
-        if then[name] != value:
-            raise MergeError(f"{name} was {then[name]} in the earlier run and is {value} now")
+    for (name, was), value in zip(told(earlier).items(), told(now).values(), strict=True):
+        if was != value:
+            raise MergeError(f"{name} was {was} in the earlier run and is {value} now")
 
 
 def _now() -> str:
