@@ -2,7 +2,7 @@
 
 ::
 
-    rollouts ─▶ spool ─▶ verify, choose ─▶ [journal] ─▶ extract ─▶ refine ─▶ dataset, audit
+    rollouts ─▶ disk ─▶ verify, choose ─▶ [journal] ─▶ extract ─▶ refine ─▶ dataset, audit
                                                              └─▶ candidates ─▶ refine ─▶ …
 
 :func:`build` is both ``consensusbench build`` and ``extract``, :func:`refine_candidates` the rest.
@@ -39,10 +39,7 @@ from consensusbench.construction.outputs import (
 from consensusbench.construction.selection import SelectionSettings, choose
 from consensusbench.construction.store import (
     DistinctRollout,
-    FoundProblems,
-    ListedProblems,
-    ProblemTable,
-    RolloutSpool,
+    Inputs,
     SpooledRollout,
     Workspace,
     sampling_records,
@@ -187,27 +184,22 @@ def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
     assert output is not None, "a build writes something"
     with ExitStack() as stack:
         workspace = stack.enter_context(Workspace(output))
-        spool = stack.enter_context(closing(RolloutSpool(workspace.folder)))
-        table: ProblemTable = FoundProblems(job.split)
+        inputs = stack.enter_context(closing(Inputs(workspace.folder, job.split)))
         if job.problems is not None:
-            read = ReadReport()
-            listed = ListedProblems(job.problems, job.on_error, read, workspace.folder, job.split)
-            table = stack.enter_context(closing(listed))
-            report.skipped_rows = read.skipped
-        report.disagreements = table.disagreements
-        counts = report.rollouts = spool_rollouts(job, table, spool, progress)
+            report.skipped_rows = inputs.list_problems(job.problems, job.on_error).skipped
+        report.disagreements = inputs.disagreements
+        counts = report.rollouts = take_rollouts(job, inputs, progress)
         found, others = workspace.open_journal(job.extractor_provenance())
         if found:
             progress.note(f"an earlier run left {found:,} extracted problems; going on")
         elif others:
             progress.note("an earlier run extracted with other settings; starting anew")
         report.seconds.reading = time.perf_counter() - started
-        progress.begin(len(table))
+        progress.begin(len(inputs))
         verifier = None
         if not job.selection.trust_labels:
             verifier = stack.enter_context(AnswerVerifier(job.workers))
-        seconds = report.seconds
-        tasks = Tasks(table, spool, job.selection, verifier, counts, seconds, provenance)
+        tasks = Tasks(inputs, job.selection, verifier, counts, report.seconds, provenance)
         items = _resumed(tasks.items(), workspace, report)
         _finish(_run(job, items, workspace), job.refiner, job.on_error, report, progress)
         workspace.done()
@@ -249,10 +241,8 @@ def refine_candidates(
     return report
 
 
-def spool_rollouts(
-    job: BuildJob, table: ProblemTable, spool: RolloutSpool, progress: BuildProgress
-) -> RolloutCounts:
-    """Read the rollouts of a build into a spool and finish it.
+def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> RolloutCounts:
+    """Read the rollouts of a build into its inputs and finish these.
 
     Returns:
         The counts so far; ``incorrect``, ``undecided``, ``correct``, ``used`` come later.
@@ -276,13 +266,13 @@ def spool_rollouts(
             labelled = labelled or row.get("correct") is not None
             if not job.selection.takes(model):
                 counts.other_model += 1
-            elif (number := table.number_of(row)) is None:
+            elif (number := inputs.number_of(row)) is None:
                 counts.unknown_problem += 1
             elif _is_oversize(row["response"]):
                 counts.oversize += 1
             else:
                 rollout = SpooledRollout(row.get("rollout_id"), _sampling(row), row["response"])
-                spool.add(number, model, rollout, row.get("correct"))
+                inputs.add(number, model, rollout, row.get("correct"))
         counts.skipped += report.skipped
     progress.read(counts.read)
     for name in (*job.selection.exclude_models, *job.selection.only_models):
@@ -298,7 +288,7 @@ def spool_rollouts(
             f"no row of {', '.join(map(str, job.rollouts))} has the column correct; leave the "
             "labels out and let the answers be verified"
         )
-    spool.finish()
+    inputs.finish()
     return counts
 
 
@@ -329,7 +319,7 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Makes the work of a build out of a finished spool.
+    """Makes the work of a build out of its finished inputs.
 
     Attributes:
         verifier: decides which rollouts are correct; None: their labels do.
@@ -337,8 +327,7 @@ class Tasks:
         provenance: put into each problem.
     """
 
-    table: ProblemTable
-    spool: RolloutSpool
+    inputs: Inputs
     settings: SelectionSettings
     verifier: AnswerVerifier | None
     counts: RolloutCounts
@@ -347,7 +336,7 @@ class Tasks:
 
     def items(self) -> Iterator[Item]:
         """Yield every problem in the order of the dataset, as work or with its reason."""
-        started = (self._start(number) for number in self.table.numbers())
+        started = (self._start(number, problem) for number, problem in self.inputs.problems())
         for waiting in batches(
             started,
             lambda one: (0, 0) if isinstance(one, Excluded) else _size(one.rollouts),
@@ -356,9 +345,8 @@ class Tasks:
         ):
             yield from self._judged(waiting)
 
-    def _start(self, number: int) -> _Judged | Excluded:
-        problem = self.table.get(number)
-        rollouts = self.spool.of_problem(number)
+    def _start(self, number: int, problem: Problem | Excluded) -> _Judged | Excluded:
+        rollouts = self.inputs.rollouts_of(number)
         self.counts.repeated += sum(one.repeats for one in rollouts)
         if isinstance(problem, Problem) and problem.ground_truth is None:
             problem = Excluded(problem, "no_ground_truth", "its ground truth is not known")
@@ -397,7 +385,7 @@ class Tasks:
         if self.verifier is None:
             return [rollout.label for _, rollout in portion]
         truths = [one.problem.ground_truth or "" for one, _ in portion]
-        texts = [self.spool.read(rollout.at).response for _, rollout in portion]
+        texts = [self.inputs.read(rollout.at).response for _, rollout in portion]
         start = time.perf_counter()
         # Asks again what a busy machine left open: nobody waits for a build as a trainer does.
         verdicts = verify_patiently(self.verifier, truths, texts, rule)
@@ -415,7 +403,7 @@ class Tasks:
             )
         chosen = choose(problem.problem_id, judged.correct, self.settings)
         self.counts.used += len(chosen)
-        read = [self.spool.read(one.at) for one in chosen]
+        read = [self.inputs.read(one.at) for one in chosen]
         names = _unique_names([rollout.name for rollout in read], chosen)
         sampled = tuple(
             UsedRollout(name, one.model, json.loads(rollout.sampling or "{}"))

@@ -2,10 +2,10 @@
 
 ``OUTPUT.partial`` lies beside the output, on its disk (``/tmp`` is often memory).  In it:
 
-- :class:`RolloutSpool` and :class:`ListedProblems`, SQLite databases whose files have no name
-  there and vanish with the process, so that memory grows neither with the length of rollouts nor
-  with their number.  A partition by hash was weighed and dropped: it bounds memory by the largest
-  partition, gives problems back in the order of hashes, and reads rollouts that nobody wants.
+- :class:`Inputs`, an SQLite database whose file has no name there and vanishes with the process,
+  so that memory grows with no number.  A partition by hash was weighed and dropped: it bounds
+  memory by the largest partition, gives problems back in the order of hashes, and reads rollouts
+  that nobody wants.
 - a :class:`~consensusbench.store.Journal` of extractions for each extractor and each of its
   settings: one record a problem under the digest of all that the extractor was given.  A build
   that was killed goes on where it was; a problem whose text or rollouts changed since is extracted
@@ -27,7 +27,7 @@ import os
 import pickle
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
@@ -142,41 +142,7 @@ def _sampling_record(path: Path) -> Row:
     return record
 
 
-# Databases that vanish with the process.
-
-
-def _nameless_database(folder: Path, schema: str) -> sqlite3.Connection:
-    """Return a database in a file that nobody else can open; it needs no care for crashes."""
-    path = folder / f"inputs-{os.getpid()}.sqlite"
-    path.unlink(missing_ok=True)
-    with _writing():
-        database = sqlite3.connect(path, isolation_level=None)
-        database.execute("PRAGMA page_size = 16384")
-        for setting in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
-            database.execute(f"PRAGMA {setting}")
-        database.execute(schema)
-        path.unlink()
-        database.execute("BEGIN")
-    return database
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise ConsensusPRError(
-            f"the rollouts cannot be put on disk beside the output: {error}"
-        ) from error
-
-
-def _bytes(text: str) -> bytes:
-    """Return text as databases hold it: lone surrogates survive, and order is that of strings."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _text(stored: bytes) -> str:
-    return stored.decode("utf-8", "surrogatepass")
+# What a build reads.
 
 
 class SpooledRollout(NamedTuple):
@@ -197,7 +163,7 @@ class DistinctRollout:
     """A distinct text among the rollouts of a problem, without the text.
 
     Attributes:
-        at: number of the rollout in the spool; where a text is repeated, of the one whose
+        at: number of the rollout in the inputs; where a text is repeated, of the one whose
             model and name come first, so that the order of rows does not matter.
         digest: of the text.
         num_bytes: of the text and what stands before it.
@@ -211,68 +177,6 @@ class DistinctRollout:
     model: str
     label: bool | None = None
     repeats: int = 0
-
-
-class RolloutSpool:
-    """Takes rollouts one by one; after :meth:`finish`, gives back those of a problem."""
-
-    def __init__(self, folder: Path) -> None:
-        self._database = _nameless_database(
-            folder,
-            "CREATE TABLE rollout (problem INT, digest BLOB, model BLOB, name BLOB, sampling BLOB,"
-            " label INT, size INT, response BLOB)",
-        )
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._database.close()
-
-    def add(
-        self, problem: int, model: str, rollout: SpooledRollout, label: bool | None = None
-    ) -> None:
-        """Take one rollout of a problem, and its label where it has one."""
-        name, sampling, text = (None if part is None else _bytes(part) for part in rollout)
-        assert sampling is not None and text is not None
-        size = len(name or b"") + len(sampling) + len(text)
-        mark = hashlib.blake2b(text, digest_size=16).digest()
-        with _writing():
-            self._database.execute(
-                "INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (problem, mark, _bytes(model), name, sampling, label, size, text),
-            )
-
-    def finish(self) -> None:
-        """Take no more, and sort what there is by problem and text."""
-        with _writing():
-            # No more columns: what is sorted goes through the system's folder of temporary files.
-            self._database.execute("CREATE INDEX by_text ON rollout (problem, digest)")
-            self._database.execute("COMMIT")
-
-    def of_problem(self, problem: int) -> list[DistinctRollout]:
-        """Return the distinct texts of a problem, ordered by digest."""
-        rows = self._database.execute(
-            "SELECT rowid, digest, size, model, label FROM rollout WHERE problem = ?"
-            " ORDER BY digest, model, name, sampling",
-            (problem,),
-        )
-        distinct = []
-        for mark, same in groupby(rows, key=lambda row: row[1]):
-            copies = list(same)
-            labels = {label for *_, label in copies}
-            at, _, size, model, _ = copies[0]
-            label = False if 0 in labels else None if None in labels else True
-            distinct.append(DistinctRollout(at, mark, size, _text(model), label, len(copies) - 1))
-        return distinct
-
-    def read(self, at: int) -> SpooledRollout:
-        """Return a rollout."""
-        name, sampling, text = self._database.execute(
-            "SELECT name, sampling, response FROM rollout WHERE rowid = ?", (at,)
-        ).fetchone()
-        return SpooledRollout(None if name is None else _text(name), _text(sampling), _text(text))
-
-
-# The problems of a build, numbered from 0.
 
 
 @dataclass(slots=True)
@@ -296,112 +200,134 @@ class Disagreements:
     data_sources: Disagreement = field(default_factory=Disagreement)
 
 
-class ListedProblems:
-    """The problems of a file, in its order; on disk.  Nodes that they have are passed over."""
+_SCHEMA = """
+CREATE TABLE problem (number INTEGER PRIMARY KEY, id BLOB UNIQUE, pickled BLOB);
+CREATE TABLE rollout (problem INT, digest BLOB, model BLOB, name BLOB, sampling BLOB, label INT,
+    size INT, response BLOB);
+BEGIN
+"""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        on_error: OnError,
-        report: ReadReport,
-        folder: Path,
-        split: Literal["train", "test"] | None = None,
-    ) -> None:
+# What rows may say of their problem.
+_COLUMNS = ("ground_truth", "problem", "data_source")
+# Of each column that they say, the first and the last in the order of the alphabet.
+_Said: TypeAlias = dict[str, tuple[str, str]]
+
+
+class Inputs:
+    """The problems of a build and their rollouts, in a file that vanishes with the process.
+
+    Problems come from :meth:`list_problems`, or from the rollouts' own columns where that is not
+    called.  All of them are there after :meth:`finish`, and no more rollouts are taken.
+
+    Args:
+        folder: of the file, which has no name there and needs no care for crashes.
+        split: put into each problem; None: as it is.
+    """
+
+    def __init__(self, folder: Path, split: Literal["train", "test"] | None = None) -> None:
         self.disagreements = Disagreements()
-        self._len = 0
-        self._database = _nameless_database(
-            folder,
-            "CREATE TABLE problem (number INTEGER PRIMARY KEY, id BLOB UNIQUE, truth BLOB,"
-            " pickled BLOB)",
-        )
-        for problem in read_problems(path, on_error, report):
-            bare = replace(problem, nodes=(), split=split or problem.split)
-            truth = (problem.ground_truth or "").strip()
-            with _writing():
-                self._database.execute(
-                    "INSERT INTO problem VALUES (?, ?, ?, ?)",
-                    (self._len, _bytes(problem.problem_id), _bytes(truth), pickle.dumps(bare)),
-                )
-            self._len += 1
+        self._split = split
+        self._is_listed = False
+        path = folder / f"inputs-{os.getpid()}.sqlite"
+        path.unlink(missing_ok=True)
+        with _writing():
+            self._database = sqlite3.connect(path, isolation_level=None)
+            self._database.execute("PRAGMA page_size = 16384")
+            for setting in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+                self._database.execute(f"PRAGMA {setting}")
+            self._database.executescript(_SCHEMA)
+            path.unlink()
 
     def __len__(self) -> int:
-        return self._len
+        """Return how many problems there are."""
+        [count] = self._database.execute("SELECT count(*) FROM problem").fetchone()
+        return int(count)
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
 
+    def list_problems(self, path: str | os.PathLike[str], on_error: OnError) -> ReadReport:
+        """Take the problems of a file, in its order; nodes that they have are passed over."""
+        self._is_listed = True
+        report = ReadReport()
+        for problem in read_problems(path, on_error, report):
+            bare = replace(problem, nodes=(), split=self._split or problem.split)
+            self._put(None, problem.problem_id, bare)
+        return report
+
     def number_of(self, row: Row) -> int | None:
         """Return the number of the problem that a rollout belongs to, None where unknown."""
         found = self._database.execute(
-            "SELECT number, truth FROM problem WHERE id = ?", (_bytes(row["problem_id"]),)
+            "SELECT number, pickled FROM problem WHERE id = ?", (_bytes(row["problem_id"]),)
         ).fetchone()
-        if found is None:
-            return None
-        number: int
-        number, truth = found
-        known, said = _text(truth), (row.get("ground_truth") or "").strip()
+        number: int | None = None
+        content: Any = {}
+        if found is not None:
+            number, content = found[0], pickle.loads(found[1])
+        if self._is_listed:
+            if number is not None:
+                self._compare(row, content)
+            return number
+        said: _Said = content
+        now = said | {
+            column: (min(first, text), max(last, text))
+            for column in _COLUMNS
+            if (text := row.get(column))
+            for first, last in (said.get(column, (text, text)),)
+        }
+        if number is not None and now == said:
+            return number
+        return self._put(number, row["problem_id"], now)
+
+    def _compare(self, row: Row, problem: Problem) -> None:
+        known, said = (problem.ground_truth or "").strip(), (row.get("ground_truth") or "").strip()
         if known and said and known != said:
             self.disagreements.ground_truths.note(
                 f"{_quoted(row['ground_truth'])} instead of {_quoted(known)} for problem "
                 f"{row['problem_id']!r}"
             )
-        return number
 
-    def numbers(self) -> Iterable[int]:
-        """Return all numbers in the order of the dataset."""
-        return range(self._len)
+    def _put(self, number: int | None, problem_id: str, content: Problem | _Said) -> int:
+        """Write a problem, or what is said of it; return its number, a new one for None."""
+        values = (number, _bytes(problem_id), pickle.dumps(content))
+        written = self._write("INSERT OR REPLACE INTO problem VALUES (?, ?, ?)", values)
+        assert written.lastrowid is not None
+        return written.lastrowid
 
-    def get(self, number: int) -> Problem:
-        """Return a problem without nodes."""
-        [pickled] = self._database.execute(
-            "SELECT pickled FROM problem WHERE number = ?", (number,)
-        ).fetchone()
-        problem: Problem = pickle.loads(pickled)
-        return problem
+    def add(
+        self, problem: int, model: str, rollout: SpooledRollout, label: bool | None = None
+    ) -> None:
+        """Take one rollout of a problem, and its label where it has one."""
+        name, sampling, text = (None if part is None else _bytes(part) for part in rollout)
+        assert sampling is not None and text is not None
+        size = len(name or b"") + len(sampling) + len(text)
+        mark = hashlib.blake2b(text, digest_size=16).digest()
+        self._write(
+            "INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (problem, mark, _bytes(model), name, sampling, label, size, text),
+        )
 
+    def finish(self) -> None:
+        """Take no more, and sort what there is by problem and text."""
+        # No more columns: what is sorted goes through the system's folder of temporary files.
+        self._write("CREATE INDEX by_text ON rollout (problem, digest)")
+        self._write("COMMIT")
 
-_COLUMNS = ("ground_truth", "problem", "data_source")
+    def problems(self) -> Iterator[tuple[int, Problem | Excluded]]:
+        """Yield number and problem, without nodes, in the order of the dataset.
 
+        That is the order of their file, or of their ids.  A problem of which rows say different
+        things comes with that reason.
+        """
+        order = "number" if self._is_listed else "id"
+        for number, problem_id, pickled in self._database.execute(
+            f"SELECT number, id, pickled FROM problem ORDER BY {order}"
+        ):
+            content = pickle.loads(pickled)
+            yield number, content if self._is_listed else self._found(_text(problem_id), content)
 
-class FoundProblems:
-    """The problems that rollouts bring along, in the order of their ids.
-
-    Of what rows say of one thing, the first and the last in the order of the alphabet are kept.
-    They stay in memory: where there are millions of problems, list them in a file.
-    """
-
-    def __init__(self, split: Literal["train", "test"] | None = None) -> None:
-        self.disagreements = Disagreements()
-        self._split = split
-        self._numbers: dict[str, int] = {}
-        self._ids: list[str] = []
-        self._said: list[dict[str, tuple[str, str]]] = []
-
-    def __len__(self) -> int:
-        return len(self._said)
-
-    def number_of(self, row: Row) -> int:
-        """Return the number of the problem that a rollout belongs to, a new one where needed."""
-        number = self._numbers.setdefault(row["problem_id"], len(self._said))
-        if number == len(self._said):
-            self._said.append({})
-            self._ids.append(row["problem_id"])
-        said = self._said[number]
-        for column in _COLUMNS:
-            text = row.get(column)
-            if text:
-                first, last = said.get(column, (text, text))
-                said[column] = min(first, text), max(last, text)
-        return number
-
-    def numbers(self) -> Iterable[int]:
-        """Return all numbers in the order of the dataset."""
-        return [number for _, number in sorted(self._numbers.items())]
-
-    def get(self, number: int) -> Problem | Excluded:
-        """Return a problem without nodes, or why it cannot be used."""
-        said, problem_id = self._said[number], self._ids[number]
+    def _found(self, problem_id: str, said: _Said) -> Problem | Excluded:
         truth, _ = said.get("ground_truth", ("", ""))
         problem = Problem(
             problem_id=problem_id,
@@ -423,8 +349,51 @@ class FoundProblems:
                 return Excluded(problem, "conflicting_rows", detail)
         return problem
 
+    def rollouts_of(self, problem: int) -> list[DistinctRollout]:
+        """Return the distinct texts of a problem, ordered by digest."""
+        rows = self._database.execute(
+            "SELECT rowid, digest, size, model, label FROM rollout WHERE problem = ?"
+            " ORDER BY digest, model, name, sampling",
+            (problem,),
+        )
+        distinct = []
+        for mark, same in groupby(rows, key=lambda row: row[1]):
+            copies = list(same)
+            labels = {label for *_, label in copies}
+            at, _, size, model, _ = copies[0]
+            label = False if 0 in labels else None if None in labels else True
+            distinct.append(DistinctRollout(at, mark, size, _text(model), label, len(copies) - 1))
+        return distinct
 
-ProblemTable: TypeAlias = ListedProblems | FoundProblems
+    def read(self, at: int) -> SpooledRollout:
+        """Return a rollout."""
+        name, sampling, text = self._database.execute(
+            "SELECT name, sampling, response FROM rollout WHERE rowid = ?", (at,)
+        ).fetchone()
+        return SpooledRollout(None if name is None else _text(name), _text(sampling), _text(text))
+
+    def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        with _writing():
+            return self._database.execute(statement, values)
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise ConsensusPRError(
+            f"the rollouts cannot be put on disk beside the output: {error}"
+        ) from error
+
+
+def _bytes(text: str) -> bytes:
+    """Return text as databases hold it: lone surrogates survive, and order is that of strings."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8", "surrogatepass")
 
 
 def _quoted(text: str) -> str:

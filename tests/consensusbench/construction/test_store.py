@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensusbench.construction.store import RolloutSpool, SpooledRollout, sampling_records
+from consensusbench.construction.store import Inputs, SpooledRollout, sampling_records
 from consensuspr.errors import DataError
 from tests.consensusbench.conftest import journal_records
 from tests.consensusbench.construction.conftest import HERE, Listener, Toys, outputs, written
@@ -36,25 +36,25 @@ ROWS = st.lists(
 RolloutRow = tuple[int, str, str | None, str, bool | None]
 
 
-def spooled(folder: Path, rows: Sequence[RolloutRow]) -> RolloutSpool:
-    """Return a finished spool of rows."""
-    spool = RolloutSpool(folder)
+def spooled(folder: Path, rows: Sequence[RolloutRow]) -> Inputs:
+    """Return the finished inputs of rows."""
+    inputs = Inputs(folder)
     for problem, model, name, text, label in rows:
-        spool.add(problem, model, SpooledRollout(name, "", text), label)
-    spool.finish()
-    return spool
+        inputs.add(problem, model, SpooledRollout(name, "", text), label)
+    inputs.finish()
+    return inputs
 
 
 @given(ROWS)
 def test_every_text_comes_back_once_with_its_problem(rows: list[RolloutRow]) -> None:
-    with tempfile.TemporaryDirectory() as folder, closing(spooled(Path(folder), rows)) as spool:
+    with tempfile.TemporaryDirectory() as folder, closing(spooled(Path(folder), rows)) as inputs:
         for problem in range(-1, 6):
             mine = [row for row in rows if row[0] == problem]
-            stored = spool.of_problem(problem)
-            assert {spool.read(one.at).response for one in stored} == {row[3] for row in mine}
+            stored = inputs.rollouts_of(problem)
+            assert {inputs.read(one.at).response for one in stored} == {row[3] for row in mine}
             assert sum(one.repeats for one in stored) + len(stored) == len(mine)
             for one in stored:
-                name, _, text = spool.read(one.at)
+                name, _, text = inputs.read(one.at)
                 same = [row for row in mine if row[3] == text]
                 # Of a repeated text, the first model in the alphabet, and its first name.
                 assert one.model == min(row[1] for row in same)
@@ -70,10 +70,10 @@ def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
 
 def test_an_empty_name_is_not_a_missing_one(tmp_path: Path) -> None:
     rows = [(0, "a", "", "one", None), (1, "a", None, "two", None)]
-    with closing(spooled(tmp_path, rows)) as spool:
-        [[first], [second]] = spool.of_problem(0), spool.of_problem(1)
-        assert spool.read(first.at) == ("", "", "one")
-        assert spool.read(second.at) == (None, "", "two")
+    with closing(spooled(tmp_path, rows)) as inputs:
+        [[first], [second]] = inputs.rollouts_of(0), inputs.rollouts_of(1)
+        assert inputs.read(first.at) == ("", "", "one")
+        assert inputs.read(second.at) == (None, "", "two")
 
 
 # How rollouts were sampled: the file beside them ends up in the dataset.
