@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, zip_longest
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -113,18 +114,11 @@ def choose(
     by_model: dict[str, list[DistinctRollout]] = {}
     for one in correct:
         by_model.setdefault(one.model, []).append(one)
-    queues = []
-    for model in sorted(by_model, key=rank):
-        queues.append(sorted(by_model[model], key=lambda one: rank(one.model, one.digest)))
-    most = settings.rollouts_per_problem or MAX_ROLLOUTS
-    chosen: list[DistinctRollout] = []
-    num_bytes = 0
-    for turn in range(max(map(len, queues), default=0)):
-        for queue in queues:
-            if turn >= len(queue) or len(chosen) >= most:
-                continue
-            if num_bytes + queue[turn].num_bytes > MAX_ROLLOUT_BYTES:
-                return chosen
-            num_bytes += queue[turn].num_bytes
-            chosen.append(queue[turn])
-    return chosen
+    queues = [
+        sorted(by_model[model], key=lambda one: rank(one.model, one.digest))
+        for model in sorted(by_model, key=rank)
+    ]
+    turns = [one for one in chain.from_iterable(zip_longest(*queues)) if one is not None]
+    turns = turns[: settings.rollouts_per_problem or MAX_ROLLOUTS]
+    num_bytes = accumulate(one.num_bytes for one in turns)
+    return turns[: sum(size <= MAX_ROLLOUT_BYTES for size in num_bytes)]

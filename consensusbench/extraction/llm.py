@@ -263,14 +263,8 @@ def choose_rollouts(rollouts: Sequence[CorrectRollout], limit: int) -> list[Corr
     by_model: dict[str, list[CorrectRollout]] = {}
     for rollout in rollouts:
         by_model.setdefault(rollout.model, []).append(rollout)
-    chosen: list[CorrectRollout] = []
-    turn = 0
-    while len(chosen) < min(limit, len(rollouts)):
-        for queue in by_model.values():
-            if turn < len(queue) and len(chosen) < limit:
-                chosen.append(queue[turn])
-        turn += 1
-    return chosen
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*by_model.values()))
+    return [rollout for rollout in turns if rollout is not None][:limit]
 
 
 def quote(problem: Problem, rollouts: Sequence[CorrectRollout], max_chars: int) -> str:

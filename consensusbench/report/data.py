@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -336,12 +337,8 @@ def _in_turns(
         _telling_first(strata[kind, model])[: OF_A_STATUS if kind in Status.__members__ else None]
         for kind, model in sorted(strata)
     ]
-    chosen: list[ScoredRollout] = []
-    turn = 0
-    while len(chosen) < limit and any(turn < len(stratum) for stratum in ordered):
-        chosen += [stratum[turn] for stratum in ordered if turn < len(stratum)]
-        turn += 1
-    return chosen[:limit]
+    turns = chain.from_iterable(zip_longest(*ordered))
+    return [rollout for rollout in turns if rollout is not None][:limit]
 
 
 def kind_of(rollout: ScoredRollout, diagnoses: Mapping[Place, Diagnosed]) -> str:
