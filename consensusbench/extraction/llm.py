@@ -68,12 +68,14 @@ from consensusbench.extraction.support import Mention, common_wordings, find_men
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction, NodeType
 from consensusbench.llm import ChatModel, Journal, Message, Reply, ask_key, ask_once
 from consensusbench.llm.limits import likely_tokens
+from consensusbench.llm.types import Temperature
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher
 from consensuspr.core.expressions import Number, parse_statement
 from consensuspr.data import Problem, Row
-from consensuspr.errors import InputError, ModelRefused, UnusableReply
+from consensuspr.errors import ModelRefused, UnusableReply
 from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.scoring.types import Limits
+from consensuspr.settings import check_fields
 
 # A change of the checks that can change a candidate changes the first; a change of a prompt, whose
 # texts are files of this package, the other (and :func:`prompt_digest` by itself).
@@ -153,17 +155,6 @@ logger = logging.getLogger(__name__)
 
 
 Structured: TypeAlias = Literal["auto", "json_schema", "off"]
-_STRUCTURED = get_args(Structured)
-_RANGES = {
-    "min_support": (1, 1_000),
-    "max_nodes": (1, 64),
-    "max_wordings": (1, 64),
-    "max_wording_chars": (8, 512),
-    "max_prompt_rollouts": (2, 64),
-    "max_prompt_chars": (1_000, 4_000_000),
-    "max_reply_chars": (1_000, 4_000_000),
-    "re_asks": (0, 10),
-}
 
 
 def _number_or_server(value: object) -> object:
@@ -197,29 +188,20 @@ class LlmSettings:
         InputError: a value is out of its range.
     """
 
-    min_support: int = 2
-    max_nodes: int = 16
-    max_wordings: int = 16
-    max_wording_chars: int = 256
-    max_prompt_rollouts: int = 5
-    max_prompt_chars: int = 60_000
-    max_reply_chars: int = 200_000
-    re_asks: int = 2
-    temperature: Annotated[float | None, BeforeValidator(_number_or_server)] = 0.0
+    min_support: Annotated[int, Field(ge=1, le=1_000)] = 2
+    max_nodes: Annotated[int, Field(ge=1, le=64)] = 16
+    max_wordings: Annotated[int, Field(ge=1, le=64)] = 16
+    max_wording_chars: Annotated[int, Field(ge=8, le=512)] = 256
+    max_prompt_rollouts: Annotated[int, Field(ge=2, le=64)] = 5
+    max_prompt_chars: Annotated[int, Field(ge=1_000, le=4_000_000)] = 60_000
+    max_reply_chars: Annotated[int, Field(ge=1_000, le=4_000_000)] = 200_000
+    re_asks: Annotated[int, Field(ge=0, le=10)] = 2
+    temperature: Annotated[Temperature | None, BeforeValidator(_number_or_server)] = 0.0
     seed: int | None = None
     structured: Structured = "auto"
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InputError(f"{name} must be from {low} to {high}, got {value!r}")
-        if self.temperature is not None and not 0.0 <= self.temperature <= 10.0:
-            raise InputError(f"temperature must be from 0 to 10, got {self.temperature!r}")
-        if self.structured not in _STRUCTURED:
-            raise InputError(
-                f"structured must be one of {', '.join(_STRUCTURED)}, got {self.structured!r}"
-            )
+        check_fields(self)
 
     def provenance(self) -> Row:
         """Return all of it, as it is recorded in a dataset."""

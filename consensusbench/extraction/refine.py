@@ -16,6 +16,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from consensusbench.extraction.support import beyond, find_mentions
 from consensusbench.extraction.types import Candidate, CorrectRollout, Dropped, Extraction
@@ -31,6 +34,7 @@ from consensuspr.core.expressions import (
 )
 from consensuspr.data import Problem, Row
 from consensuspr.errors import InputError
+from consensuspr.settings import check_fields
 
 # Counts up whenever the same candidates may give other nodes.
 REFINEMENT_VERSION = "1"
@@ -41,6 +45,9 @@ ENOUGH_INFORMATION = 12.0
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _OPERATION = re.compile(r"[-+*/^√(!]")
 _NAME = re.compile(r"[^\W\d_]+")
+
+
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +70,20 @@ class RefineSettings:
         InputError: a threshold is out of range.
     """
 
-    min_nodes: int = 2
-    max_nodes: int = 12
-    min_support: int = 2
-    min_share: float = 0.4
-    min_formula_share: float = 0.5
-    min_information: float = 2.0
-    max_finals: int = 1
+    min_nodes: Annotated[int, Field(ge=0)] = 2
+    max_nodes: Annotated[int, Field(ge=1)] = 12
+    min_support: Annotated[int, Field(ge=1)] = 2
+    min_share: Share = 0.4
+    min_formula_share: Share = 0.5
+    min_information: Annotated[float, Field(ge=0)] = 2.0
+    max_finals: Annotated[int, Field(ge=0)] = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_nodes <= self.max_nodes:
+        check_fields(self)
+        if self.min_nodes > self.max_nodes:
             raise InputError(
                 f"min_nodes must be from 0 to max_nodes, got {self.min_nodes} and {self.max_nodes}"
             )
-        for name, least in (
-            ("max_nodes", 1),
-            ("min_support", 1),
-            ("min_information", 0),
-            ("max_finals", 0),
-        ):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name):g}")
-        for name in ("min_share", "min_formula_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} must be from 0 to 1, got {getattr(self, name):g}")
 
     def provenance(self) -> Row:
         """Return version and thresholds."""

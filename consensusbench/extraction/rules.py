@@ -34,7 +34,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
+
+from pydantic import Field
 
 from consensusbench.extraction.statements import (
     Truth,
@@ -63,10 +65,13 @@ from consensuspr.core.expressions import (
     value_in_lowest_terms,
 )
 from consensuspr.data import Problem, Row
-from consensuspr.errors import InputError
+from consensuspr.settings import check_fields
 
 # Counts up whenever the same rollouts may give other candidates.
 RULES_VERSION = "1"
+
+
+AtLeastOne: TypeAlias = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +96,19 @@ class RulesSettings:
         InputError: a threshold is below its least value.
     """
 
-    min_support: int = 2
-    min_models: int = 2
+    min_support: AtLeastOne = 2
+    min_models: AtLeastOne = 2
     phrases: bool = True
     values: bool = True
-    max_statements: int = 2000
-    max_statement_chars: int = 120
-    max_candidates: int = 400
-    max_wordings: int = 12
-    max_phrases: int = 12
-    max_forms: int = 128
+    max_statements: AtLeastOne = 2000
+    max_statement_chars: AtLeastOne = 120
+    max_candidates: AtLeastOne = 400
+    max_wordings: AtLeastOne = 12
+    max_phrases: AtLeastOne = 12
+    max_forms: AtLeastOne = 128
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not isinstance(value, bool) and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        check_fields(self)
 
     def provenance(self) -> Row:
         """Return name, version and thresholds."""

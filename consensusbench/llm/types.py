@@ -24,37 +24,28 @@ defaults, and these more than those of the caller.
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import Field
 
 from consensuspr.data import Row
 from consensuspr.errors import DataError, InputError
+from consensuspr.settings import check_fields
 
 # Beyond it openai's connection pool would queue what this package believes to be in flight.
 MAX_CONCURRENCY = 1000
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
-_RANGES = {
-    "temperature": (0.0, 10.0),
-    "top_p": (0.0, 1.0),
-    "max_tokens": (1, 1 << 24),
-    "timeout_s": (0.001, 86_400.0),
-    "total_timeout_s": (0.001, 86_400.0),
-    "max_retries": (0, 100),
-    "initial_backoff_s": (0.0, 60.0),
-    "concurrency": (1, MAX_CONCURRENCY),
-    "requests_per_minute": (0.001, 1e9),
-    "tokens_per_minute": (1.0, 1e12),
-    "price_in": (0.0, 1e6),
-    "price_out": (0.0, 1e6),
-}
+Temperature: TypeAlias = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+_Seconds: TypeAlias = Annotated[float, Field(ge=0.001, le=86_400, allow_inf_nan=False)]
+_Price: TypeAlias = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +78,20 @@ class ModelSettings:
     model: str
     base_url: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    timeout_s: float = 300.0
-    total_timeout_s: float = 3600.0
-    max_retries: int = 8
-    initial_backoff_s: float = 0.5
-    concurrency: int = 16
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    price_in: float | None = None
-    price_out: float | None = None
+    temperature: Temperature | None = None
+    top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    timeout_s: _Seconds = 300.0
+    total_timeout_s: _Seconds = 3600.0
+    max_retries: Annotated[int, Field(ge=0, le=100)] = 8
+    initial_backoff_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0.5
+    concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] = 16
+    requests_per_minute: Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)] | None = (
+        None
+    )
+    tokens_per_minute: Annotated[float, Field(ge=1, le=1e12, allow_inf_nan=False)] | None = None
+    price_in: _Price | None = None
+    price_out: _Price | None = None
     label: str | None = None
     max_tokens_field: MaxTokensField | None = None
     stream_usage: bool = True
@@ -112,17 +105,7 @@ class ModelSettings:
                 f"base_url of {self.name} must begin with http:// or https://, "
                 f"got {self.base_url!r}"
             )
-        if self.max_tokens_field not in (None, *get_args(MaxTokensField)):
-            raise InputError(
-                f"max_tokens_field of {self.name} must be one of "
-                f"{', '.join(get_args(MaxTokensField))}, got {self.max_tokens_field!r}"
-            )
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and low <= value <= high):
-                raise InputError(
-                    f"{name} of {self.name} must be from {low:g} to {high:g}, got {value!r}"
-                )
+        check_fields(self, f" of {self.name}")
 
     @property
     def name(self) -> str:
@@ -232,15 +215,7 @@ _ADDRESS = re.compile(
     r".*[^/]@(?P<address>[^@]*(?::[0-9]|/)[^@]*|localhost|(?:[\w-]+\.)+[A-Za-z]{2,}|[0-9]+(?:\.[0-9]+){3})",
     re.DOTALL,
 )
-_ANNOTATIONS = {one.name: str(one.type).removesuffix(" | None") for one in fields(ModelSettings)}
-_KINDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
-    "str": ("text", str),
-    "MaxTokensField": ("text", str),
-    "int": ("a whole number", int),
-    "float": ("a number", (int, float)),
-    "bool": ("true or false", bool),
-    "Mapping[str, Any]": ("a table", dict),
-}
+_KEYS = tuple(one.name for one in fields(ModelSettings))
 
 
 def read_models(
@@ -307,23 +282,16 @@ def _settings(entry: Row, defaults: Mapping[str, Any], where: str) -> ModelSetti
     given = {name: value for name, value in defaults.items() if value is not None} | entry
     if not isinstance(given.get("model"), str):
         raise InputError(f"{where}: a model has no name (key model)")
-    for name, value in given.items():
-        _check(name, value, f"{where}: model {given['model']!r}")
+    for name in given:
+        if name == "api_key":
+            raise InputError(f"{where}: keys stand in the environment; name it with api_key_env")
+        if name not in _KEYS:
+            raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_KEYS)}")
     values: dict[str, Any] = {
         name: None if value == NOT_SENT and name in _MAY_BE_NOT_SENT else value
         for name, value in given.items()
     }
-    return ModelSettings(**values)
-
-
-def _check(name: str, value: object, where: str) -> None:
-    if name == "api_key":
-        raise InputError(f"{where}: keys stand in the environment; name it with api_key_env")
-    if name not in _ANNOTATIONS:
-        raise InputError(f"{where}: unknown key {name!r}; known are {', '.join(_ANNOTATIONS)}")
-    if value == NOT_SENT and name in _MAY_BE_NOT_SENT:
-        return
-    expected, kinds = _KINDS[_ANNOTATIONS[name]]
-    # A truth value is a whole number to Python, and to nobody else.
-    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise InputError(f"{where}: {name} must be {expected}, got {value!r}")
+    try:
+        return ModelSettings(**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None

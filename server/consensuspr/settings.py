@@ -30,6 +30,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -45,7 +46,7 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
@@ -168,6 +169,33 @@ def _attributes(kind: type) -> dict[str, str]:
             sentence = _MARKUP.sub(r"\1\2", " ".join(meaning.split()))
             described[name] = sentence[:1].upper() + sentence[1:]
     return described
+
+
+def check_fields(value: Any, of: str = "") -> None:
+    """Refuse a dataclass whose fields hold something else than their annotations say.
+
+    For its ``__post_init__``: limits stand in annotations (``Annotated[int, Field(ge=1)]``), which
+    only :func:`load_settings` would heed, and whoever makes a value in Python has them too.
+
+    Args:
+        of: what the value is of, for the message, such as ``" of gpt-5"``.
+
+    Raises:
+        InputError: names the first such field.
+    """
+    kind: type = type(value)
+    for name, adapter in _adapters(kind).items():
+        try:
+            adapter.validate_python(getattr(value, name), strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise InputError(f"{name}{of} {what_is_wrong(first)}") from None
+
+
+@cache
+def _adapters(kind: type) -> dict[str, TypeAdapter[Any]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {one.name: TypeAdapter(hints[one.name]) for one in dataclasses.fields(kind)}
 
 
 def environment_name(prefix: str, setting: str) -> str:

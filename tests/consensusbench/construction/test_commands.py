@@ -210,7 +210,10 @@ def test_a_model_extracts_and_nothing_is_paid_for_twice(
             "build r.jsonl --output d --rollouts-per-problem 2",
             "selection: min_rollouts must be from 1 to 2, the rollouts_per_problem, got 3",
         ),
-        ("build r.jsonl --output d --min-share 2", "refine: min_share must be from 0 to 1, got 2"),
+        (
+            "build r.jsonl --output d --min-share 2",
+            "refine.min_share (--min-share): must be at most 1, got 2",
+        ),
         (
             "build r.jsonl --output d --trust-labels --answer-rule auto",
             "answer_rule is for verified answers, not for trust_labels",
@@ -320,7 +323,10 @@ def test_settings_come_from_a_file_the_environment_and_options(
         ("extractor = 'llm'\n[rules]\nmin_support = 3\n", "rules.min_support is for --extractor r"),
         ("[refine]\nmin_node = 1\n", "unknown setting 'refine.min_node' in {}; did you mean"),
         ("[refine]\nmax_nodes = 'x'\n", "refine.max_nodes (in {}): must be a whole number, got"),
-        ("[rules]\nmin_models = 3\nmax_forms = 0\n", "rules: max_forms must be at least 1, got 0"),
+        (
+            "[rules]\nmin_models = 3\nmax_forms = 0\n",
+            "rules.max_forms (in {}): must be at least 1, got 0",
+        ),
         ("engine = 'here'\n", "engine (in {}): must be 'local' or 'ray', got 'here'"),
     ],
 )

@@ -1009,10 +1009,10 @@ async def test_provenance_is_json_and_names_what_matters(asking: Asking) -> None
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"min_support": 0}, "min_support must be from 1 to 1000, got 0"),
-        ({"max_wording_chars": 9_999}, "max_wording_chars must be from 8 to 512, got 9999"),
-        ({"temperature": -1.0}, "temperature must be from 0 to 10, got -1.0"),
-        ({"structured": "yes"}, "structured must be one of auto, json_schema, off, got 'yes'"),
+        ({"min_support": 0}, "min_support must be at least 1, got 0"),
+        ({"max_wording_chars": 9_999}, "max_wording_chars must be at most 512, got 9999"),
+        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
+        ({"structured": "yes"}, "structured must be 'auto', 'json_schema' or 'off', got 'yes'"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], sentence: str) -> None:

@@ -169,10 +169,10 @@ def test_nothing_gives_nothing() -> None:
     ("settings", "message"),
     [
         ({"min_nodes": 13}, "^min_nodes must be from 0 to max_nodes, got 13 and 12$"),
-        ({"min_nodes": 0, "max_nodes": 0}, "^max_nodes must be at least 1, got 0"),
+        ({"max_nodes": 0}, "^max_nodes must be at least 1, got 0"),
         ({"min_support": 0}, "at least 1, got 0"),
-        ({"min_share": 3}, "^min_share must be from 0 to 1, got 3$"),
-        ({"min_formula_share": -0.5}, "^min_formula_share must be from 0 to 1, got -0.5$"),
+        ({"min_share": 3}, "^min_share must be at most 1, got 3$"),
+        ({"min_formula_share": -0.5}, "^min_formula_share must be at least 0, got -0.5$"),
         ({"min_information": -1}, "at least 0, got -1"),
         ({"max_finals": -1}, "at least 0, got -1"),
     ],

@@ -334,7 +334,7 @@ def test_parquet_and_reasoning(bench: SampleBench) -> None:
     [
         (["--per-problem", 0], {}, "per_problem (--per-problem): must be at least 1, got 0"),
         (["--samples", 10_001], {}, "samples (--samples): must be at most 10000, got 10001"),
-        (["--temperature", 99], {}, "temperature of toy must be from 0 to 10, got 99"),
+        (["--temperature", 99], {}, "temperature of toy must be at most 10, got 99"),
         (["--finish"], {}, "rollouts.jsonl.journal: no such file"),
         (["--output", "/none/r.jsonl"], {}, "/none does not exist: make it first"),
         (["--max-cost", 1], {}, "a limit on cost needs prices, and toy has none"),
