@@ -37,8 +37,9 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 from consensusbench.construction.types import Excluded, ProblemRollouts
 from consensusbench.extraction.types import Candidate, Dropped, Extraction
 from consensusbench.store import Journal, digest
-from consensuspr.data import NODE_TYPES, DataError, OnError, Problem, ReadReport, Row, read_problems
+from consensuspr.data import DataError, OnError, Problem, ReadReport, Row, read_problems
 from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.settings import check_fields
 
 # What lies beside rollouts that ``consensusbench sample`` wrote: models, prompt and settings.
 PROVENANCE_SUFFIX = ".provenance.json"
@@ -52,17 +53,6 @@ _SHOWN_CHARS = 60
 # Extractions as plain values.
 
 _Part = TypeVar("_Part", Candidate, Dropped)
-
-# How a field of a candidate, or of a conclusion that was dropped, is checked, by its type.  A
-# truth value is a whole number to Python, and to nobody else.
-_CHECKS = {
-    "str": lambda value: type(value) is str,
-    "int": lambda value: type(value) is int,
-    "int | None": lambda value: value is None or type(value) is int,
-    "float": lambda value: type(value) in (int, float),
-    "bool": lambda value: type(value) is bool,
-}
-_WORDS = {"type": NODE_TYPES, "stage": ("extract", "refine")}
 
 
 def extraction_to_row(extraction: Extraction) -> Row:
@@ -86,29 +76,15 @@ def _parts(row: Row, key: str, kind: type[_Part]) -> Iterator[_Part]:
     for at, raw in enumerate(row[key]):
         where = f"{key}[{at}]"
         values = raw if isinstance(raw, dict) else {}
-        one = kind(
-            **{
-                part.name: _checked(f"{where}.{part.name}", str(part.type), values.get(part.name))
-                for part in fields(kind)
-            }
-        )
+        given: dict[str, Any] = {}
+        for part in fields(kind):
+            value = values.get(part.name)
+            given[part.name] = tuple(value) if isinstance(value, list) else value
+        one = kind(**given)
+        check_fields(one, f" of {where}")
         if isinstance(one, Candidate) and not one.expressions:
             raise InputError(f"{where} has no expressions")
         yield one
-
-
-def _checked(where: str, kind: str, value: Any) -> Any:
-    """Return a value of a row if it has the type that its field is declared with."""
-    name = where.rpartition(".")[2]
-    if kind == "tuple[str, ...]":
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise InputError(f"{where} must be a list of strings")
-        return tuple(value)
-    if not _CHECKS[kind if name not in _WORDS else "str"](value):
-        raise InputError(f"{where} is missing or of a wrong type")
-    if name in _WORDS and value not in _WORDS[name]:
-        raise InputError(f"{where} must be one of {', '.join(_WORDS[name])}, got {value!r}")
-    return float(value) if kind == "float" else value
 
 
 # How rollouts were sampled.

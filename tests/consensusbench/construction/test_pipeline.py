@@ -458,11 +458,11 @@ def test_a_file_that_is_none_of_candidates_is_named(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"type": "guess"}, "type must be one of equation, value"),
-        ({"expressions": []}, "has no expressions"),
-        ({"support": "2"}, "support is missing or of a wrong type"),
-        ({"support": True}, "support is missing or of a wrong type"),
-        ({"derived": None}, "derived must be a list of strings"),
+        ({"type": "guess"}, "type of {} must be 'equation', 'value'"),
+        ({"expressions": []}, "{} has no expressions"),
+        ({"support": "2"}, "support of {} must be a whole number, got '2'"),
+        ({"support": True}, "support of {} must be a whole number, got True"),
+        ({"derived": None}, "derived of {} must be a list"),
     ],
 )
 def test_a_bad_candidate_is_named(
@@ -471,7 +471,7 @@ def test_a_bad_candidate_is_named(
     rows = built[0].rows("dataset.candidates")
     rows[0]["extraction"]["candidates"][1] |= change
     path = write_rows(tmp_path / "candidates.jsonl", rows)
-    with pytest.raises(DataError, match=rf"candidates\[1\].*{sentence}"):
+    with pytest.raises(DataError, match=sentence.format(r"candidates\[1\]")):
         refine_candidates(path, OutputPaths(tmp_path / "x.jsonl"), ToyRefiner())
 
 
