@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from consensuspr.client.training import ProblemIds, prompt_digest
-from consensuspr.client.trl import completion_text, rollouts_of
+from consensuspr.client.trl import completion_text, rollouts_of, rows_of
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import InlineNode, Rollout
 
 
 def rollout_of(prompt: Any = "Q?", column: str = "ground_truth", **row: Any) -> Rollout:
     columns = {name: [value] for name, value in row.items()}
-    [rollout] = rollouts_of(
-        [prompt], ["A."], [[1, 2, 3]], columns, column, ProblemIds("{data_source}/{index}")
-    )
+    rows = rows_of([prompt], columns, column)
+    [rollout] = rollouts_of(rows, ["A."], [[1, 2, 3]], ProblemIds("{data_source}/{index}"))
     return rollout
 
 
@@ -76,10 +75,9 @@ def test_the_rest_of_a_rollout() -> None:
 
 
 def test_what_is_no_column_is_not_read() -> None:
-    [rollout] = rollouts_of(
-        ["Q"], ["A"], None, {"environments": object(), "problem_id": ["p"], "index": "7"},
-        "ground_truth", ProblemIds("{index}"),
-    )  # fmt: skip
+    columns = {"environments": object(), "problem_id": ["p"], "index": "7"}
+    rows = rows_of(["Q"], columns, "ground_truth")
+    [rollout] = rollouts_of(rows, ["A"], None, ProblemIds("{index}"))
     assert (rollout.problem_id, rollout.num_tokens) == ("p", None)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,17 +79,11 @@ def explain(
     from consensuspr.client.files import connect
     from consensuspr.scoring import rollout_from_row
 
-    options = settings.options()
+    options = settings.options(spans=True)
     chosen = _find(rollouts, rollout_id, row)
     with connect(dataset, address, settings.timeout) as connection:
-        explanation = connection.client.explain(
-            rollout_from_row(chosen),
-            reward=options.reward,
-            epoch=options.epoch,
-            dataset=connection.dataset,
-            answer_rule=options.answer_rule,
-            on_undecided=options.on_undecided,
-        )
+        options = replace(options, dataset=connection.dataset)
+        explanation = connection.client.explain_with(rollout_from_row(chosen), options)
     if as_json:
         print(json.dumps(asdict(explanation)))
         return

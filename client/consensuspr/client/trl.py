@@ -36,9 +36,9 @@ from consensuspr.client.training import (
     RewardSettings,
     ScoredSample,
     ScoreLog,
+    TrainingRow,
     UnscorableSample,
     ground_truth_text,
-    inline_nodes,
     shared_source,
 )
 from consensuspr.errors import InputError
@@ -91,11 +91,10 @@ def consensus_reward(
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        rollouts = rollouts_of(
-            prompts, completions, completion_ids, columns, ground_truth_column, batches.ids
-        )
-        scored = await batches.score(rollouts, columns, trainer_state)
-        batches.log(rollouts, scored, columns, trainer_state)
+        rows = rows_of(prompts, columns, ground_truth_column)
+        rollouts = rollouts_of(rows, completions, completion_ids, batches.ids)
+        scored = await batches.score(rollouts, rows, trainer_state)
+        batches.log(rollouts, scored, rows, trainer_state)
         if log_metric is not None:
             for metric, value in _means(scored).items():
                 log_metric(f"{METRICS}/{metric}", value)
@@ -121,16 +120,15 @@ class _Batches:
         self._log = ScoreLog(settings.score_log) if settings.score_log is not None else None
 
     async def score(
-        self, rollouts: Sequence[Rollout], columns: dict[str, Any], state: Any
+        self, rollouts: Sequence[Rollout], rows: Sequence[TrainingRow], state: Any
     ) -> list[ScoredSample | UnscorableSample]:
         """Score a batch; the first failure ends it, and the rest of its work."""
         epoch = epoch_in(state, self._clock)
-        splits = [row.get("split") for row in rows_of(columns, len(rollouts))]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(self._one(rollout, epoch, split))
-                    for rollout, split in zip(rollouts, splits, strict=True)
+                    group.create_task(self._one(rollout, epoch, row.split))
+                    for rollout, row in zip(rollouts, rows, strict=True)
                 ]
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
@@ -150,18 +148,17 @@ class _Batches:
         self,
         rollouts: Sequence[Rollout],
         scored: Sequence[ScoredSample | UnscorableSample],
-        columns: dict[str, Any],
+        rows: Sequence[TrainingRow],
         state: Any,
     ) -> None:
         """Append a batch to the score log; what was left out has no line."""
         if self._log is None:
             return
-        rows = rows_of(columns, len(rollouts))
         for rollout, one, row in zip(rollouts, scored, rows, strict=True):
             if isinstance(one, UnscorableSample):
                 continue
             step = None if state is None else state.global_step + 1
-            self._log.write(one.log_row(rollout, step, row.get("split")))
+            self._log.write(one.log_row(rollout, step, row.split))
 
 
 def epoch_in(state: Any, clock: EpochClock) -> int:
@@ -218,52 +215,59 @@ def _check_none_is_neutral() -> None:
         )
 
 
+def rows_of(
+    prompts: Sequence[Any], columns: Mapping[str, Any], ground_truth_column: str
+) -> list[TrainingRow]:
+    """Return what the dataset says of each completion of a batch.
+
+    Args:
+        prompts: (n,) texts, or lists of chat messages.
+        columns: the dataset's, (n,) values each, and whatever else the trainer passed: what is
+            no column of that length is not read.
+        ground_truth_column: name of the column that holds the ground truth; may be absent if
+            it is ``ground_truth``.
+
+    Raises:
+        InputError: a column is missing or has another shape.
+    """
+    if ground_truth_column != "ground_truth" and ground_truth_column not in columns:
+        raise InputError(f"the dataset has no column {ground_truth_column!r} (ground_truth_column)")
+    whole = {
+        name: values
+        for name, values in columns.items()
+        if isinstance(values, Sequence)
+        and not isinstance(values, str)
+        and len(values) == len(prompts)
+    }
+    rows = [{name: values[at] for name, values in whole.items()} for at in range(len(prompts))]
+    return [
+        TrainingRow(_source(row), _ground_truth(row, ground_truth_column), _info(row), prompt)
+        for row, prompt in zip(rows, prompts, strict=True)
+    ]
+
+
 def rollouts_of(
-    prompts: Sequence[Any],
+    rows: Sequence[TrainingRow],
     completions: Sequence[Any],
     completion_ids: Sequence[Sequence[int]] | None,
-    columns: Mapping[str, Any],
-    ground_truth_column: str,
     ids: ProblemIds,
 ) -> list[Rollout]:
     """Return the rollouts of a batch.
 
     Args:
-        prompts: (n,) texts, or lists of chat messages.
+        rows: (n,) of the dataset.
         completions: (n,) texts, or lists of chat messages.
         completion_ids: (n,) token ids of the completions, where the trainer tells them.
-        columns: the dataset's, (n,) values each, and whatever else the trainer passed.
-        ground_truth_column: name of the column that holds the ground truth; may be absent if
-            it is ``ground_truth``.
         ids: finds the problem ids.
 
     Raises:
-        InputError: a column is missing or has another shape, or a row names no problem.
+        InputError: a row names no problem, or a completion or nodes have another shape.
     """
-    if ground_truth_column != "ground_truth" and ground_truth_column not in columns:
-        raise InputError(f"the dataset has no column {ground_truth_column!r} (ground_truth_column)")
+    counts = [None] * len(rows) if completion_ids is None else map(len, completion_ids)
     return [
-        Rollout(
-            problem_id=ids.of(_source(row), _info(row), prompts[at]),
-            response=completion_text(completions[at]),
-            ground_truth=_ground_truth(row, ground_truth_column),
-            num_tokens=None if completion_ids is None else len(completion_ids[at]),
-            nodes=inline_nodes(_info(row).get("nodes")),
-            data_source=_source(row),
-        )
-        for at, row in enumerate(rows_of(columns, len(completions)))
+        row.rollout(completion_text(completion), ids, count)
+        for row, completion, count in zip(rows, completions, counts, strict=True)
     ]
-
-
-def rows_of(columns: Mapping[str, Any], number: int) -> Iterator[dict[str, Any]]:
-    """Yield the values of each completion; what is no column of that length is left out."""
-    whole = {
-        name: values
-        for name, values in columns.items()
-        if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == number
-    }
-    for at in range(number):
-        yield {name: values[at] for name, values in whole.items()}
 
 
 def completion_text(completion: Any) -> str:

@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from consensuspr.client.local import LocalClient
 from consensuspr.client.sync import RewardClient
-from consensuspr.client.training import VALIDATION_SPLITS, ProblemIds, RewardSettings, prompt_digest
+from consensuspr.client.training import (
+    VALIDATION_SPLITS,
+    ProblemIds,
+    RewardSettings,
+    TrainingRow,
+    prompt_digest,
+)
 from consensuspr.client.verl.sample import VerlSample
 from consensuspr.doctor.findings import Finding, Level, ProgressBar, share
 from consensuspr.doctor.verl_config import VerlRun, consequence
@@ -350,7 +356,7 @@ class RowScan:
                         place = f"{path.name} row {number}"
                         try:
                             sample = VerlSample.of(_OneSample(row, self._prompt_key))
-                            question = self._note(split, sample, place)
+                            question = self._note(split, sample.row, place)
                         except InputError as error:
                             rows.bad_rows.add(f"{place}: {error}")
                         else:
@@ -379,19 +385,19 @@ class RowScan:
             rows.bad_files.append(str(error))
             return None
 
-    def _note(self, split: Split, sample: VerlSample, place: str) -> ProblemQuestion | None:
+    def _note(self, split: Split, row: TrainingRow, place: str) -> ProblemQuestion | None:
         """Take a row in; return a question where its problem is new.
 
         Raises:
             InputError: it cannot be rewarded as it is.
         """
-        prompt = _checked_prompt(sample.prompt)
-        rollout = sample.rollout("", self._ids)
+        prompt = _checked_prompt(row.prompt)
+        rollout = row.rollout("", self._ids)
         digest = prompt_digest(prompt)
         if not self.seen.note(split, rollout.problem_id, digest, rollout.ground_truth, place):
             return None
         self.rows[split].problems += 1
-        return ProblemQuestion(split, rollout, place, sample.split)
+        return ProblemQuestion(split, rollout, place, row.split)
 
 
 def read_rows(path: Path, prompt_key: str) -> Iterator[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from consensusbench.export import ExportSplit, LeftOut, export_trl, with_prompt
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import ProblemIds
-from consensuspr.client.trl import rollouts_of
+from consensuspr.client.trl import rollouts_of, rows_of
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.conftest import problem
 from tests.consensusbench.export.conftest import held_out, train
@@ -74,9 +74,8 @@ def test_the_reward_scores_what_was_exported_for_trl(inline: bool, bench: Export
     bench.export(train(1), held_out(2), by=export_trl, inline_nodes=inline)
     columns = {name: [value] for name, value in bench.rows()[0].items()}
     said = [{"role": "assistant", "content": "First 1 + 1 = 2.\nAnswer: 2"}]
-    rollouts = rollouts_of(
-        columns.pop("prompt"), [said], None, columns, "ground_truth", ProblemIds("{index}")
-    )
+    rows = rows_of(columns.pop("prompt"), columns, "ground_truth")
+    rollouts = rollouts_of(rows, [said], None, ProblemIds("{index}"))
     assert (rollouts[0].nodes is not None) is inline
     with LocalClient(dataset=bench.folder / "problems.jsonl") as client:
         [score] = client.score(rollouts, reward=RewardSpec.linear(0.5))

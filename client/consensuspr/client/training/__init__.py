@@ -14,6 +14,7 @@ user has named that number.
 
 from consensuspr.client.training.rows import (
     ProblemIds,
+    TrainingRow,
     ground_truth_text,
     inline_nodes,
     prompt_digest,
@@ -36,6 +37,7 @@ __all__ = [
     "RewardSource",
     "ScoreLog",
     "ScoredSample",
+    "TrainingRow",
     "UnscorableSample",
     "ground_truth_text",
     "inline_nodes",

@@ -14,10 +14,11 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import InlineNode
+from consensuspr.scoring.types import InlineNode, Rollout
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 
@@ -135,6 +136,37 @@ def _content(content: object) -> str:
         parts = [part.get("text") for part in content if isinstance(part, Mapping)]
         return " ".join(part for part in parts if isinstance(part, str))
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """What a row of training data says of a sample; None is what the trainer does not tell."""
+
+    data_source: str | None
+    ground_truth: str | None
+    extra_info: Mapping[str, Any]
+    prompt: Prompt | None
+
+    @property
+    def split(self) -> str | None:
+        """Split of the row, None where it does not say."""
+        split = self.extra_info.get("split")
+        return split if isinstance(split, str) else None
+
+    def rollout(self, response: str, ids: ProblemIds, num_tokens: int | None = None) -> Rollout:
+        """Return what is sent to the scorer for a response to the row.
+
+        Raises:
+            InputError: the row names no problem, or its nodes have another shape.
+        """
+        return Rollout(
+            problem_id=ids.of(self.data_source, self.extra_info, self.prompt),
+            response=response,
+            ground_truth=self.ground_truth,
+            num_tokens=num_tokens,
+            nodes=inline_nodes(self.extra_info.get("nodes")),
+            data_source=self.data_source,
+        )
 
 
 def inline_nodes(nodes: Any) -> list[InlineNode] | None:

@@ -15,12 +15,11 @@ from consensuspr.client.training import (
     EpochClock,
     ProblemIds,
     RewardSettings,
+    TrainingRow,
     ground_truth_text,
-    inline_nodes,
     shared_source,
 )
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import Rollout
 
 SOURCE = "reward.custom_reward_function.reward_kwargs"
 
@@ -51,15 +50,10 @@ async def compute_score(
     """
     given = tuple((name, value) for name, value in settings.items() if name not in _OF_VERL)
     read, clock, ids = _read(given)
-    info = extra_info or {}
-    rollout = Rollout(
-        problem_id=ids.of(data_source, info, None),
-        response=solution_str,
-        ground_truth=ground_truth_text(ground_truth, "ground_truth"),
-        nodes=inline_nodes(info.get("nodes")),
-        data_source=data_source,
-    )
-    scored = await shared_source(read).score(rollout, clock.epoch_of(None), info.get("split"))
+    truth = ground_truth_text(ground_truth, "ground_truth")
+    row = TrainingRow(data_source, truth, extra_info or {}, None)
+    rollout = row.rollout(solution_str, ids)
+    scored = await shared_source(read).score(rollout, clock.epoch_of(None), row.split)
     return scored.fields()
 
 

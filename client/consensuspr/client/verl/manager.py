@@ -88,13 +88,14 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         sample = VerlSample.of(data)
         epoch = self._clock.epoch_of(sample.step)
         response = await self._decoder.text(sample.response_ids)
-        rollout = sample.rollout(response, self._ids)
+        num_tokens = len(sample.response_ids)
+        rollout = sample.row.rollout(response, self._ids, num_tokens)
         if self._source is None:  # a source belongs to the loop, which runs by now
             self._source = shared_source(self._settings)
-        scored = await self._source.score(rollout, epoch, sample.split)
-        penalty = self._overlong(sample.num_tokens) if self._overlong else 0.0
+        scored = await self._source.score(rollout, epoch, sample.row.split)
+        penalty = self._overlong(num_tokens) if self._overlong else 0.0
         if self._log is not None:
-            self._log.write(scored.log_row(rollout, sample.step, sample.split, penalty))
+            self._log.write(scored.log_row(rollout, sample.step, sample.row.split, penalty))
         return {
             "reward_score": scored.reward + penalty,
             "reward_extra_info": scored.fields(penalty),

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from consensuspr.client.training import ProblemIds, ground_truth_text, inline_nodes
+from consensuspr.client.training import TrainingRow, ground_truth_text
 from consensuspr.client.training.rows import Prompt
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import Rollout
 
 # What is read of a sample, besides its tensors.
 _COLUMNS = "response_len global_steps data_source reward_model extra_info raw_prompt".split()
@@ -27,19 +26,17 @@ _MOST = 32
 
 @dataclass(frozen=True, slots=True)
 class VerlSample:
-    """One sample as the reward manager gets it; None is what the trainer does not tell.
+    """One sample as the reward manager gets it.
 
     Attributes:
+        row: what it answers.
         response_ids: the response's token ids, without padding.
-        step: training step from 1, 0 before training.
+        step: training step from 1, 0 before training; None where the trainer does not tell.
     """
 
+    row: TrainingRow
     response_ids: Any
     step: int | None
-    data_source: str | None
-    ground_truth: str | None
-    extra_info: Mapping[str, Any]
-    prompt: Prompt | None
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -57,40 +54,13 @@ class VerlSample:
             # The mask covers prompt and response, the response being its right end.
             length = tensors["attention_mask"][-1][-responses.shape[-1] :].sum()
         step = fields.get("global_steps")
-        return cls(
-            response_ids=responses[: int(length)],
-            step=None if step is None else int(step),
-            data_source=_text("data_source", fields.get("data_source")),
-            ground_truth=_ground_truth(fields.get("reward_model")),
-            extra_info=_mapping("extra_info", fields.get("extra_info")),
-            prompt=_prompt(fields.get("raw_prompt")),
+        row = TrainingRow(
+            _text("data_source", fields.get("data_source")),
+            _ground_truth(fields.get("reward_model")),
+            _mapping("extra_info", fields.get("extra_info")),
+            _prompt(fields.get("raw_prompt")),
         )
-
-    @property
-    def split(self) -> str | None:
-        """Split of the row, None where it does not say."""
-        split = self.extra_info.get("split")
-        return split if isinstance(split, str) else None
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of the response."""
-        return len(self.response_ids)
-
-    def rollout(self, response: str, ids: ProblemIds) -> Rollout:
-        """Return what is sent to the scorer.
-
-        Raises:
-            InputError: the row names no problem, or its nodes have another shape.
-        """
-        return Rollout(
-            problem_id=ids.of(self.data_source, self.extra_info, self.prompt),
-            response=response,
-            ground_truth=self.ground_truth,
-            num_tokens=self.num_tokens,
-            nodes=inline_nodes(self.extra_info.get("nodes")),
-            data_source=self.data_source,
-        )
+        return cls(row, responses[: int(length)], None if step is None else int(step))
 
 
 def _ground_truth(reward_model: Any) -> str | None:
