@@ -448,3 +448,28 @@ def test_a_load_process_that_dies_ends_the_test(
         Team(replace(target, address=played.address), settings, pool_from_file(rollouts)) as team,
     ):
         team.run(Schedule.of(settings), kill)
+
+
+@pytest.mark.parametrize("rate", [20.0, None])
+def test_load_processes_leave_in_the_middle_of_a_run_when_nobody_leads(
+    played: PlayedServer, target: Target, rollouts: Path, rate: float | None
+) -> None:
+    settings = LoadSettings(batch=3, rate=rate, duration=60, warmup=0, processes=2)
+    team = Team(replace(target, address=played.address), settings, pool_from_file(rollouts))
+    processes = [process for process, _ in team._members]
+
+    def hang_up(progress: RunProgress) -> bool:
+        if progress.tally.answered:
+            for _, pipe in team._members:
+                pipe.close()
+            raise KeyboardInterrupt  # as a second Ctrl-C does
+        return False
+
+    with pytest.raises(KeyboardInterrupt), team:
+        try:
+            team.run(Schedule.of(settings), hang_up)
+        finally:
+            for process in processes:
+                process.join(5)
+            # Not killed: they have left by themselves.
+            assert [process.exitcode for process in processes] == [0, 0]
