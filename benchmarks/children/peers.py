@@ -62,20 +62,20 @@ def check(name: str, scores: Sequence[Score], expected: Sequence[Score]) -> None
         raise WrongAnswerError(f"{name} does not give the scores of in-process scoring")
 
 
-class Item(BaseModel):
+class JsonItem(BaseModel):
     """One rollout."""
 
     problem_id: str
     response: str
 
 
-class Batch(BaseModel):
+class JsonBatch(BaseModel):
     """A request."""
 
-    rollouts: list[Item]
+    rollouts: list[JsonItem]
 
 
-class Scored(BaseModel):
+class JsonScore(BaseModel):
     """The score of one rollout."""
 
     status: str
@@ -93,11 +93,11 @@ def application(dataset: str) -> Any:
     scorer = Scorer({"default": index}, verifier=AnswerVerifier(workers=1), threads=1)
     app = FastAPI()
 
-    def score(batch: Batch) -> list[Scored]:
+    def score(batch: JsonBatch) -> list[JsonScore]:
         rollouts = [Rollout(item.problem_id, item.response) for item in batch.rollouts]
         scores, _ = scorer.score(rollouts)
         return [
-            Scored(
+            JsonScore(
                 status=score.status,
                 reward=score.reward,
                 acc=score.acc,
@@ -107,7 +107,7 @@ def application(dataset: str) -> Any:
             for score in scores
         ]
 
-    app.post("/score", response_model=list[Scored])(score)
+    app.post("/score", response_model=list[JsonScore])(score)
     return app
 
 
