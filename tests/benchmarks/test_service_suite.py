@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +19,8 @@ from benchmarks.harness.processes import listening
 from benchmarks.harness.results import SuiteResult
 from benchmarks.suites import service
 from benchmarks.suites.service import ASYNC, ECHO, OVERLAPPED, SCORING, SINGLES, SYNC, Field, Work
+from consensuspr.loadtest.settings import LoadSettings
+from consensuspr.loadtest.stats import LoadTally
 
 COUNT = 8
 
@@ -113,6 +118,25 @@ def test_the_overload_target_is_the_median_of_the_ratios_of_percentiles() -> Non
     assert check.value == pytest.approx(2.0)
     assert check.note.startswith("median of 1.5, 2.0, 2.5; 50 % refused")
     assert {figure.name: figure.value for figure in result.figures}["refused at 200 %"] == 50.0
+
+
+def test_a_server_that_gets_no_core_is_no_failure_of_the_suite(
+    context: Context, work: Work, field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was due after the warm-up is refused, as long as the requests before it wait."""
+    refused = LoadTally()
+    refused.sent = refused.shed = 50
+    monkeypatch.setattr(service, "perform", lambda *_: SimpleNamespace(tally=refused, checked=None))
+    starved = service._load(field.address, LoadSettings(rate=9.0), work)
+    assert starved == service.Load(0.0, 1.0, math.inf)
+
+    alone = service.Load(100.0, 0.0, 0.05)
+    monkeypatch.setattr(service, "_reward_server", lambda *_: nullcontext((field.address, 1)))
+    monkeypatch.setattr(service, "_load", lambda _, how, __: starved if how.rate else alone)
+    result = SuiteResult(suite="service", title="")
+    service.overload(context, work, result)
+    assert result.checks == []
+    assert result.notes == ["overload: not measured, other programs took the server's core"]
 
 
 def test_the_http_endpoints_reading_is_measured(context: Context) -> None:
