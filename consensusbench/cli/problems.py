@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.problems import (
@@ -23,6 +22,7 @@ from consensusbench.problems import (
     collect_problems,
     source_input,
 )
+from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
 from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
 from consensuspr.data import atomic_file
@@ -163,24 +163,16 @@ def _print(
     report: SourcesReport, output: Path, full: Path | None, keep_leaked: bool, color: ColorMode
 ) -> None:
     console = make_console(color)
-    table = Table()
-    for heading in ("source", "read", *SHOWN):
-        table.add_column(heading, justify="left" if heading == "source" else "right")
-    rows = [
-        (origin.name, origin.read.rows, statuses)
+    rows: list[Row] = [
+        [origin.name, origin.read.rows, *(statuses[status] for status in SHOWN)]
         for origin, statuses in zip(report.inputs, report.statuses, strict=True)
     ]
-
-    def add(name: str, read: int, statuses: Counter[ProblemStatus]) -> None:
-        table.add_row(name, f"{read:,}", *[f"{statuses[status]:,}" for status in SHOWN])
-
-    for row in rows:
-        add(*row)
-    if len(rows) > 1:
-        table.add_section()
-        total = sum((statuses for _, _, statuses in rows), Counter[ProblemStatus]())
-        add("all", sum(read for _, read, _ in rows), total)
-    console.print(table)
+    read = sum(origin.read.rows for origin in report.inputs)
+    statuses = sum(report.statuses, Counter[ProblemStatus]())
+    total: list[Row] = [["all", read, *(statuses[status] for status in SHOWN)]]
+    columns = [words("source"), *map(number, ("read", *SHOWN))]
+    table = Table("", columns, [rows, total] if len(rows) > 1 else [rows], bold=1)
+    console.print(table.to_terminal(console.width))
     for sentence in _sentences(report, keep_leaked):
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
     console.print(f"{output}: {report.written:,} problems", markup=False, soft_wrap=True)

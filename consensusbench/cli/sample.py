@@ -16,8 +16,6 @@ import typer
 from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from consensusbench.outputs import check_outputs
 from consensusbench.sampling import (
@@ -30,6 +28,7 @@ from consensusbench.sampling import (
     estimate_job,
     run_job,
 )
+from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
 from consensuspr.console import ColorMode, make_console, one_line
 from consensuspr.errors import ConsensusPRError
@@ -231,28 +230,28 @@ def sampling_progress(total: int, *, hidden: bool) -> Iterator[Callable[[SampleP
 
 def print_report(console: Console, report: SampleReport, path: str, samples: bool) -> None:
     """Print what was written, and what each model contributed."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Model")
-    for heading in ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost"):
-        table.add_column(heading, justify="right")
-    for name, count in report.models.items():
-        table.add_row(
-            Text(one_line(name)),
-            f"{count.rollouts:,}",
+    headings = ("Rollouts", "Correct", "Undecided", "Cut", "Refused", "Tokens", "Cost")
+    rows: list[Row] = [
+        [
+            name,
+            count.rollouts,
             _share(count.correct, count.rollouts),
-            f"{count.undecided:,}",
-            f"{count.cut:,}",
-            f"{count.refused:,}",
-            f"{count.completion_tokens:,}",
-            f"${count.cost:,.2f}" if count.cost else "–",
-        )
-    console.print(table)
+            count.undecided,
+            count.cut,
+            count.refused,
+            count.completion_tokens,
+            f"${count.cost:,.2f}" if count.cost else None,
+        ]
+        for name, count in report.models.items()
+    ]
+    table = Table("", [words("Model"), *map(number, headings)], [rows])
+    console.print(table.to_terminal(console.width))
     console.print(f"{path}: {report.written:,} rows", markup=False, soft_wrap=True)
     console.print(_problems(report, samples), markup=False, soft_wrap=True)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else "–"
+def _share(part: int, whole: int) -> str | None:
+    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else None
 
 
 def _problems(report: SampleReport, samples: bool) -> str:

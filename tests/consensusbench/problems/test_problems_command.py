@@ -32,8 +32,8 @@ def test_the_table_says_what_became_of_the_problems(
     arguments = ["--output", str(output), "--report", str(report), "--no-progress"]
     assert main(["problems", *named, *arguments]) == 0
     shown = capsys.readouterr().out
-    cells = [line.replace("│", " ").split() for line in shown.splitlines() if "│" in line]
-    assert cells == [
+    cells = [line.split() for line in shown.splitlines()]
+    assert [row for row in cells[1:] if len(row) == 6] == [
         ["dapo-math-17k", "4", "0", "2", "1", "1"],
         ["math-500", "1", "0", "0", "0", "1"],
         ["all", "5", "0", "2", "1", "2"],

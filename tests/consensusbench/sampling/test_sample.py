@@ -432,3 +432,12 @@ def test_a_dry_run_asks_nothing_and_bounds_what_is_left(bench: SampleBench) -> N
     later = json.loads(bench.printed())
     assert (later["recorded"], later["least_requests"]) == (20, 25)
     assert 0 < later["spent"] < said["most_cost"]
+
+
+def test_a_dry_run_leaves_a_journal_of_lines_as_it_is(bench: SampleBench) -> None:
+    problems, old = bench.problems(2), b'{"journal": "rollouts", "version": 1}\n'
+    bench.journal.write_bytes(old)
+    there = sorted(bench.folder.iterdir())
+    assert bench.sample(problems, "--dry-run") == 0
+    assert bench.journal.read_bytes() == old
+    assert set(bench.folder.iterdir()) - set(there) <= {bench.folder / "models.toml"}
