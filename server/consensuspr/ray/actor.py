@@ -280,9 +280,7 @@ def _start(config: ServerConfig) -> Child:
     """
     payload = {"config": config.model_dump(mode="json")}
     child = Child("consensuspr.ray.server_process", payload, {})
-    while (report := child.report()) is None and child.exit_code() is None:
-        time.sleep(0.02)
-    report = child.report()
+    report = child.first_report()
     if report is not None and report.ready:
         return child
     child.kill()

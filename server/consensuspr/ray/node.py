@@ -101,9 +101,7 @@ def _loader(config: ServerConfig, name: str, path: Path) -> Callable[[Path], Non
         payload = {"config": alone.model_dump(mode="json"), "snapshots": {name: str(snapshot)}}
         child = Child("consensuspr.server.worker", payload, {})
         try:
-            while child.exit_code() is None:
-                time.sleep(0.02)
-            report = child.report()
+            report = child.first_report()
             if report is None:
                 raise ConsensusPRError(
                     f"loading {path} failed: its process {child.describe_exit()}"

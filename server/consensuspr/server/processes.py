@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from typing import Any
 from consensuspr.errors import ConsensusPRError, InputError
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT)
+
+# Between two looks for a child's report, where nothing else is waited for.
+_POLL_S = 0.02
 
 _STANDARD_INPUT = 0
 _STANDARD_ERROR = 2
@@ -145,6 +149,12 @@ class Child:
             if newline:
                 self._report = Report(**json.loads(line))
         return self._report
+
+    def first_report(self) -> Report | None:
+        """Wait until the child has reported or ended; None: it ended without a word."""
+        while (report := self.report()) is None and self.exit_code() is None:
+            time.sleep(_POLL_S)
+        return report or self.report()
 
     def exit_code(self) -> int | None:
         """Return how it ended, None while it runs; negative: the signal that ended it."""

@@ -19,12 +19,12 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided
-from consensuspr.settings import what_is_wrong
+from consensuspr.settings import Settings, what_is_wrong
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +52,8 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class RewardSettings(BaseModel):
+class RewardSettings(Settings):
     """How a trainer's samples are rewarded, and what happens when they cannot be."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     address: str = Field(
         default_factory=lambda: os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS,
