@@ -1,4 +1,4 @@
-"""Reward servers: in this process, with a scorer that can be held up, and as processes."""
+"""Reward servers: played ones, real ones in this process with a scorer to hold up, processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,12 @@ from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.metrics import Metrics
 from consensuspr.server.service import Draining, GrpcServer
-from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1.scoring_pb2_grpc import (
+    ScoringServiceServicer,
+    ScoringServiceStub,
+    add_ScoringServiceServicer_to_server,
+)
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -36,6 +41,26 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class PlayedService(ScoringServiceServicer):
+    """What a server does that does not score for real; ``Score`` and ``ServerInfo`` are its own."""
+
+    def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
+        context.abort(grpc.StatusCode.INTERNAL, "not played")
+        raise AssertionError
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """Serve in this process; give the address."""
+        threads = ThreadPoolExecutor(16)
+        server = grpc.server(threads, options=[("grpc.max_receive_message_length", 64 << 20)])
+        add_ScoringServiceServicer_to_server(self, server)
+        port = server.add_insecure_port(ANY_PORT)
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
+        threads.shutdown()  # calls that nobody waits for any more still run
 
 
 class HeldScorer(Scorer):

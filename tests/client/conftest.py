@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,9 @@ from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import AnswerRule, Identity, Score, Status
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import (
-    ScoringServiceServicer,
-    add_ScoringServiceServicer_to_server,
-)
 from consensuspr.wire.codec import encode_score_response
 from tests.rows import DUCKS, write_rows
-from tests.servers import served
+from tests.servers import PlayedService, served
 
 IDENTITY = Identity(
     dataset="default",
@@ -48,7 +43,7 @@ class Held:
     over: threading.Event = field(default_factory=threading.Event)
 
 
-class ScriptedServer(ScoringServiceServicer):
+class ScriptedServer(PlayedService):
     """Answers each rollout with a score that names it; may be told to misbehave.
 
     Attributes:
@@ -83,10 +78,6 @@ class ScriptedServer(ScoringServiceServicer):
         if self.info_script is not None:
             self.info_script(context)
         return self.info
-
-    def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
-        context.abort(grpc.StatusCode.INTERNAL, "not in the script")
-        raise AssertionError
 
     def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         with self._lock:
@@ -145,15 +136,8 @@ class ScriptedServer(ScoringServiceServicer):
 def scripted() -> Iterator[ScriptedServer]:
     """A running scripted server."""
     servicer = ScriptedServer()
-    server = grpc.server(
-        ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", 64 << 20)]
-    )
-    add_ScoringServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    servicer.address = f"127.0.0.1:{port}"
-    yield servicer
-    server.stop(None).wait()
+    with servicer.running() as servicer.address:
+        yield servicer
 
 
 PROBLEMS = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,11 @@ from consensuspr.client import LocalClient, Score
 from consensuspr.loadtest.load import Target
 from consensuspr.scoring.types import ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1.scoring_pb2_grpc import (
-    ScoringServiceServicer,
-    add_ScoringServiceServicer_to_server,
-)
 from consensuspr.wire.codec import decode_rollout, encode_score_response
 from consensuspr.wire.server_info import encode_server_info
 from tests.commands import Outcome, runner
 from tests.rows import DUCKS, write_rows
-from tests.servers import served
+from tests.servers import PlayedService, served
 
 PROBLEMS = [
     DUCKS,
@@ -43,7 +38,7 @@ ROLLOUTS = [
 ]
 
 
-class PlayedServer(ScoringServiceServicer):
+class PlayedServer(PlayedService):
     """Scores as a real server does, unless a script says otherwise.
 
     Attributes:
@@ -86,10 +81,6 @@ class PlayedServer(ScoringServiceServicer):
         reply.identity.dataset_digest = self.digest
         return reply
 
-    def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
-        context.abort(grpc.StatusCode.INTERNAL, "not in the play")
-        raise AssertionError
-
     def close(self) -> None:
         self._local.close()
 
@@ -116,14 +107,8 @@ def rollouts(dataset: Path) -> Path:
 def played(dataset: Path) -> Iterator[PlayedServer]:
     """A running server that can be told to misbehave."""
     servicer = PlayedServer(dataset)
-    threads = ThreadPoolExecutor(16)
-    server = grpc.server(threads)
-    add_ScoringServiceServicer_to_server(servicer, server)
-    servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield servicer
-    server.stop(None).wait()
-    threads.shutdown()  # calls that nobody waits for any more still need the scorer
+    with servicer.running() as servicer.address:
+        yield servicer
     servicer.close()
 
 
