@@ -11,7 +11,7 @@ import psutil
 
 
 def wait_for(
-    condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, most_s: float = 60
+    condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, most_s: float = 20
 ) -> None:
     """Return when a condition holds; fail where it takes too long, or a process ends meanwhile."""
     deadline = time.monotonic() + most_s
@@ -29,7 +29,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until_gone(pids: Iterable[int], most_s: float = 60) -> None:
+def wait_until_gone(pids: Iterable[int], most_s: float = 20) -> None:
     wait_for(lambda: not any(map(is_alive, pids)), most_s=most_s)
 
 

@@ -233,7 +233,7 @@ class ServeProcess:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, nothing where it has ended, and return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(30)
 
     def close(self) -> None:
         """End it, however it is."""

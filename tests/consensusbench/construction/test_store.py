@@ -156,7 +156,7 @@ def running(repository: Path, folder: Path, *command: str) -> Iterator[subproces
         text=True,
     )
     try:
-        wait_for(lambda: extracted(folder) >= 5, process)
+        wait_for(lambda: extracted(folder) >= 5, process, 60)
         yield process
     finally:
         process.kill()

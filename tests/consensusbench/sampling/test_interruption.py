@@ -102,7 +102,7 @@ def test_killed_again_and_again_nothing_is_paid_twice_and_nothing_lost(
     for _ in range(kills):
         before = len(bench.server.asked)
         process = start(problems, models, *mode)
-        wait_for(partial(has_asked, bench.server, before + 8), process)
+        wait_for(partial(has_asked, bench.server, before + 8), process, 60)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         while bench.server.at_once:  # until the server has noticed what was cut
@@ -198,7 +198,7 @@ def test_a_process_heeds_its_signals_and_keeps_others_out(
     bench.server.respond = lambda asked: Say("x", first_byte_s=600)
     problems, models = bench.problems(4), bench.models("a", more="concurrency = 2")
     first = start(problems, models, grace=0.3)
-    wait_for(lambda: len(bench.server.asked) == 2, first)
+    wait_for(lambda: len(bench.server.asked) == 2, first, 60)
     second = start(problems, models)
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 2
@@ -219,7 +219,7 @@ def test_a_kill_leaves_no_process_behind(bench: SampleBench, start: Start) -> No
     )
     problems, models = bench.problems(4), bench.models("a", more="concurrency = 2")
     process = start(problems, models)
-    wait_for(lambda: len(bench.server.delivered) >= 4, process)
+    wait_for(lambda: len(bench.server.delivered) >= 4, process, 60)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     bench.server.respond = lambda asked: Say(right(asked))
