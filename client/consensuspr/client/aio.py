@@ -16,10 +16,18 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from consensuspr.client.batching import Batcher
-from consensuspr.client.calls import Attempt, Calls, Course, Deadline, Pipeline, ServerClient
+from consensuspr.client.calls import (
+    Attempt,
+    Calls,
+    Course,
+    Deadline,
+    Pipeline,
+    ServerClient,
+    open_method,
+)
 from consensuspr.client.interface import DEFAULT_REWARD, Explained, ScoredBatch
 from consensuspr.client.retries import RetryPolicy, RpcFailure
-from consensuspr.client.transport import channel_options, keep_freed_memory, open_method
+from consensuspr.client.transport import channel_options, keep_freed_memory
 from consensuspr.errors import RewardServiceError, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (

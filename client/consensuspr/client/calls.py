@@ -47,7 +47,7 @@ from consensuspr.errors import (
     ServerFault,
 )
 from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions, Status, exceeds
-from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     PIECE_BYTES,
@@ -71,6 +71,12 @@ _ENVELOPE_BYTES = 64 * 1024
 # How often a call is scored anew because the server changed under it: once for an update or a
 # restart, once more for bad luck.  Past that, servers of different content share an address.
 MAX_CHANGES = 2
+
+_REPLIES: dict[str, type[Message]] = {
+    "Score": pb.ScoreResponse,
+    "Explain": pb.ExplainResponse,
+    "ServerInfo": pb.ServerInfoResponse,
+}
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Message)
@@ -480,6 +486,16 @@ class Calls:
             # It may have been replaced by a server with other limits.
             self.limits = None
             raise
+
+
+def open_method(channel: Any, method: str) -> Any:
+    """Return a method of the service on a channel of either kind; it takes bytes as a request.
+
+    The generated stub would take messages; requests are joined from encoded rollouts.
+    """
+    return channel.unary_unary(
+        f"/{SERVICE_NAME}/{method}", response_deserializer=_REPLIES[method].FromString
+    )
 
 
 class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):

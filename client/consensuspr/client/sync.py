@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from consensuspr.client.calls import Attempt, Calls, Course, Pipeline, ServerClient
+from consensuspr.client.calls import Attempt, Calls, Course, Pipeline, ServerClient, open_method
 from consensuspr.client.interface import BlockingClient, Explained, ScoredBatch
 from consensuspr.client.retries import RetryPolicy, RpcFailure
-from consensuspr.client.transport import channel_options, keep_freed_memory, open_method
+from consensuspr.client.transport import channel_options, keep_freed_memory
 from consensuspr.errors import RewardServiceError
 from consensuspr.wire.server_info import ServerInfo
 

@@ -1,15 +1,10 @@
-"""One connection of a client: its target, the options of its channel, the service's methods."""
+"""One connection of a client: its target, the options of its channel, its memory."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
-
-from google.protobuf.message import Message
 
 from consensuspr.errors import InputError
-from consensuspr.v1 import SERVICE_NAME
-from consensuspr.v1 import scoring_pb2 as pb
 
 # A trainer's client may be silent for the minutes of a policy update; a firewall that drops
 # such a connection would otherwise be noticed only by the next call's timeout.
@@ -20,12 +15,6 @@ MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
 # More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
-
-_REPLIES: dict[str, type[Message]] = {
-    "Score": pb.ScoreResponse,
-    "Explain": pb.ExplainResponse,
-    "ServerInfo": pb.ServerInfoResponse,
-}
 
 
 def channel_options() -> list[tuple[str, int]]:
@@ -80,13 +69,3 @@ def check_target(address: str) -> str:
     if port.isascii() and port.isdigit() and int(port) > MAX_PORT:
         raise InputError(f"port must be at most {MAX_PORT}, got {port} in {address!r}")
     return address
-
-
-def open_method(channel: Any, method: str) -> Any:
-    """Return a method of the service on a channel of either kind; it takes bytes as a request.
-
-    The generated stub would take messages; requests are joined from encoded rollouts.
-    """
-    return channel.unary_unary(
-        f"/{SERVICE_NAME}/{method}", response_deserializer=_REPLIES[method].FromString
-    )
