@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import platform
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from benchmarks.harness import machine
 from benchmarks.harness.machine import Moment
 from benchmarks.harness.measure import WrongAnswerError, fastest, interleaved, peak_memory, require
+from benchmarks.harness.processes import fresh
 from consensuspr import core
 
 KNOWN = [[True, False], [False, False]]
@@ -109,6 +111,13 @@ def test_what_a_call_gives_back_counts_in_its_peak_alone() -> None:
     memory = peak_memory(call)
     assert memory.peak - memory.before >= 75_000_000
     assert 15_000_000 < memory.after - memory.before < 60_000_000
+
+
+def test_a_call_in_a_fresh_process_gives_its_result_alone() -> None:
+    assert fresh(divmod, 7, 2) == (3, 1)
+    assert fresh(print, "what is printed is no result") is None
+    with pytest.raises(RuntimeError, match=r"math\.sqrt ended with exit code 1"):
+        fresh(math.sqrt, -1.0)
 
 
 def test_machine_and_build_are_described(repository: Path) -> None:
