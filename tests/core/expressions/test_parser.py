@@ -126,6 +126,8 @@ def test_places_and_spacing_point_into_the_text() -> None:
         ("25% of 80", "25 % * 80", False),
         ("1/2 of 12", "1 / 2 * 12", False),
         ("½ of 12", "½ * 12", False),
+        ("\\frac{1}{2} of 12", "\\frac { 1 } { 2 } * 12", False),
+        ("(1+1) of 12", "( 1 + 1 ) of 12", False),
         ("3 of 12", "3 of 12", False),
     ],
 )
