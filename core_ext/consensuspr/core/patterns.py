@@ -8,7 +8,8 @@ scan only looks at the neighbours of a hit (``docs/normal-form.md``, "The match 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import IntFlag
+from enum import IntEnum, IntFlag
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -58,12 +59,21 @@ class Pattern(NamedTuple):
     edges: Edge
 
 
+class Channel(IntEnum):
+    """How a node was found; 0 stands for a node that was not."""
+
+    PATTERN = 1  # the normal form holds a pattern of it
+    STATEMENT = 2  # a true statement in prose has its value and its operands
+    CODE = 3  # one in program code
+
+
 class Hit(NamedTuple):
-    """Where a node was first found: code points [start, end) of the text, and by what."""
+    """Where a node was first found: code points [start, end) of the text, by what and how."""
 
     start: int
     end: int
     expression: str
+    channel: Channel
 
 
 _RIGHT_OPERANDS: Final = (
@@ -128,6 +138,7 @@ def compile_patterns(
     nodes: Sequence[Sequence[str]],
     normalize: Callable[[str], str],
     derive: Callable[[str], Iterable[str]] | None = None,
+    derived: Sequence[Sequence[str]] = (),
 ) -> list[Pattern]:
     """Return the distinct patterns of ``nodes``; none for what is empty as normal form.
 
@@ -135,17 +146,22 @@ def compile_patterns(
         nodes: one sequence of expressions per node, see :func:`freeze_nodes`.
         normalize: the engine's normal form.
         derive: makes equal forms of an expression; None derives nothing.
+        derived: forms that were made before, one sequence per node, or nothing at all.
 
     Raises:
-        ValueError: more nodes or pattern bytes than one matcher can hold.
+        ValueError: more nodes or pattern bytes than one matcher can hold, or ``derived`` has
+            another number of nodes.
     """
+    if derived and len(derived) != len(nodes):
+        raise ValueError(f"derived forms of {len(derived)} nodes for {len(nodes)} nodes")
     if len(nodes) > MAX_NODES:
         raise ValueError(f"{len(nodes)} nodes in one matcher; the limit is {MAX_NODES}")
     patterns: list[Pattern] = []
     total = 0
     for index, expressions in enumerate(nodes):
         seen: set[str] = set()
-        for text in _with_derived(expressions, derive):
+        made = derived[index] if derived else ()
+        for text in chain(_with_derived(expressions, derive), made):
             normal = normalize(text).strip(_PUNCTUATION)
             if not normal or normal in seen:
                 continue
@@ -173,24 +189,38 @@ class BatchResult:
 
     Attributes:
         num_matched: (n,) int32, matched nodes of each text.
+        num_values: (n,) uint32, distinct values that each text states; None if not counted.
+        num_numbers: (n,) uint32, distinct numbers in each text; None if not counted.
     """
 
-    __slots__ = ("_flags", "_offsets", "num_matched")
+    __slots__ = ("_channels", "_offsets", "num_matched", "num_numbers", "num_values")
 
-    def __init__(self, flags: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int64]) -> None:
-        """Wrap (sum of k_i,) flags and the (n + 1,) offsets of each text's own."""
-        self._flags = flags
+    def __init__(
+        self,
+        channels: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        num_values: npt.NDArray[np.uint32] | None,
+        num_numbers: npt.NDArray[np.uint32] | None,
+    ) -> None:
+        """Wrap (sum of k_i,) channels, the (n + 1,) offsets of each text's own, and counts."""
+        self._channels = channels
         self._offsets = offsets
-        totals = np.concatenate(([0], np.cumsum(flags, dtype=np.int64)))
+        totals = np.concatenate(([0], np.cumsum(channels != 0, dtype=np.int64)))
         self.num_matched: npt.NDArray[np.int32] = (
             totals[offsets[1:]] - totals[offsets[:-1]]
         ).astype(np.int32)
+        self.num_values = num_values
+        self.num_numbers = num_numbers
 
     def __len__(self) -> int:
         return len(self.num_matched)
 
     def matched(self, index: int) -> npt.NDArray[np.bool_]:
         """Return the (k_i,) flags of text ``index``, one per node of its matcher."""
+        return self.channels(index) != 0
+
+    def channels(self, index: int) -> npt.NDArray[np.uint8]:
+        """Return the (k_i,) channels of text ``index``: of :class:`Channel`, 0 for no match."""
         if not 0 <= index < len(self):
             raise IndexError(f"text {index} of a batch of {len(self)}")
-        return self._flags[self._offsets[index] : self._offsets[index + 1]]
+        return self._channels[self._offsets[index] : self._offsets[index + 1]]

@@ -7,7 +7,13 @@ from consensuspr.core.patterns import BatchResult, Hit
 class Matcher:
     """The consensus nodes of one problem, ready to be searched for."""
 
-    def __init__(self, nodes: Sequence[Sequence[str]], expand: bool = False) -> None: ...
+    def __init__(
+        self,
+        nodes: Sequence[Sequence[str]],
+        expand: bool = False,
+        statements: bool = True,
+        derived: Sequence[Sequence[str]] = (),
+    ) -> None: ...
     @property
     def expressions(self) -> tuple[str, ...]: ...
     @property
@@ -21,5 +27,10 @@ class Matcher:
     def hits(self, text: str | bytes) -> list[Hit | None]: ...
 
 def match_batch(
-    matchers: Sequence[Matcher], texts: Sequence[str | bytes], threads: int = 0
+    matchers: Sequence[Matcher],
+    texts: Sequence[str | bytes],
+    threads: int = 0,
+    *,
+    statements: bool = True,
+    counts: bool = True,
 ) -> BatchResult: ...

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from consensuspr.core.native.automaton cimport Automaton, automaton_build, automaton_free
@@ -57,6 +57,19 @@ from consensuspr.core.native.normal_form import normalize
 from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes
 from consensuspr.core.patterns import encode
 
+from consensuspr.core.native.statements cimport (
+    Keys,
+    KeySlot,
+    Place,
+    Workspace,
+    keys_build,
+    keys_free,
+    read_statements_into,
+    workspace_free,
+)
+from consensuspr.core.native.statements import expression_keys
+from consensuspr.core.patterns import Channel
+
 cdef extern from *:
     """
     #define fetch_add(counter) __atomic_fetch_add((counter), 1, __ATOMIC_RELAXED)
@@ -66,6 +79,10 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+# patterns.Channel, which a test compares.
+cdef enum:
+    CHANNEL_PATTERN = 1
 
 # patterns.Edge, which a test compares.
 cdef enum:
@@ -96,6 +113,7 @@ cdef struct Search:
     uint32_t num_nodes
     uint32_t num_patterns
     uint32_t longest      # bytes of the longest pattern
+    Keys keys             # of the nodes' equations; none without the statement channel
 
 # The first hit of a node in a normal form; pattern -1: none yet.
 cdef struct Found:
@@ -128,20 +146,35 @@ cdef class Matcher:
     """The consensus nodes of one problem, ready to be searched for.
 
     Immutable after construction, and safe to use from several threads.
+
+    Args:
+        nodes: one list of expressions per node.
+        expand: search for derived equal forms of the expressions as well.
+        statements: reach a node also by a true statement with its value and its operands
+            (``docs/statements.md``); without it, matching is the paper's own.
+        derived: further patterns of each node, which make no statements; one list per node.
     """
 
     cdef Search search
     cdef readonly tuple expressions   # of each pattern, as the caller wrote it
+    cdef tuple key_expressions        # of each key, what it was made of
     cdef tuple _nodes
+    cdef tuple _derived
     cdef bint _expand
+    cdef bint _statements
 
-    def __init__(self, nodes, bint expand=False):
+    def __init__(self, nodes, bint expand=False, bint statements=True, derived=()):
         if self._nodes is not None:
             raise TypeError("a Matcher is immutable; build a new one")
         frozen = freeze_nodes(nodes)
-        patterns = compile_patterns(frozen, normalize, derive_forms if expand else None)
+        more = freeze_nodes(derived)
+        patterns = compile_patterns(frozen, normalize, derive_forms if expand else None, more)
         self._nodes = frozen
+        self._derived = more
         self._expand = expand
+        self._statements = statements
+        if statements:
+            self.make_keys()
         self.expressions = tuple(pattern.expression for pattern in patterns)
         cdef Py_ssize_t count = len(patterns)
         cdef Py_ssize_t index
@@ -173,12 +206,39 @@ cdef class Matcher:
         if failed:
             raise MemoryError(f"no memory for an automaton of {count} patterns")
 
+    cdef int make_keys(self) except -1:
+        """Make the statement channel's keys of all nodes."""
+        keys = [
+            (key, node, text)
+            for node, expressions in enumerate(self._nodes)
+            for text in expressions
+            for key in expression_keys(text)
+        ]
+        self.key_expressions = tuple(text for _, _, text in keys)
+        if not keys:
+            return 0
+        cdef Py_ssize_t count = len(keys)
+        cdef Py_ssize_t index
+        cdef uint64_t* hashes = <uint64_t*>PyMem_RawMalloc(count * sizeof(uint64_t))
+        cdef uint32_t* nodes = <uint32_t*>PyMem_RawMalloc(count * sizeof(uint32_t))
+        cdef int failed = -1
+        if hashes != NULL and nodes != NULL:
+            for index in range(count):
+                hashes[index], nodes[index] = keys[index][:2]
+            failed = keys_build(&self.search.keys, hashes, nodes, count)
+        PyMem_RawFree(hashes)
+        PyMem_RawFree(nodes)
+        if failed:
+            raise MemoryError(f"no memory for the keys of {count} equations")
+        return 0
+
     def __dealloc__(self):
         automaton_free(&self.search.automaton)
+        keys_free(&self.search.keys)
         PyMem_RawFree(self.search.patterns)
 
     def __reduce__(self):
-        return Matcher, (self._nodes, self._expand)
+        return Matcher, (self._nodes, self._expand, self._statements, self._derived)
 
     @property
     def num_nodes(self) -> int:
@@ -192,8 +252,12 @@ cdef class Matcher:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the automaton and the patterns in bytes."""
-        return self.search.automaton.nbytes + self.search.num_patterns * sizeof(Pattern)
+        """Memory of the automaton, the patterns and the keys in bytes."""
+        return (
+            self.search.automaton.nbytes
+            + self.search.num_patterns * sizeof(Pattern)
+            + self.search.keys.capacity * sizeof(KeySlot)
+        )
 
     def match(self, text) -> list[bool]:
         """Tell for each node whether ``text`` (str or bytes) reaches it."""
@@ -204,37 +268,65 @@ cdef class Matcher:
         return [None if hit is None else (hit.start, hit.end) for hit in self.hits(text)]
 
     def hits(self, text) -> list[Hit | None]:
-        """Return for each node its first hit: the one that ends first, the longest of those."""
+        """Return for each node its first hit.
+
+        That is the first statement that reaches it, and otherwise the pattern that ends
+        first, the longest of those.
+        """
         cdef bytes data = encoded(text)
         cdef const uint8_t* raw = data
         cdef Py_ssize_t length = len(data)
         cdef Py_ssize_t capacity = output_capacity(length)
         cdef Py_ssize_t nodes = self.search.num_nodes
         cdef Py_ssize_t size, node, first, last, at, count
+        cdef uint32_t values, numbers
+        cdef int failed = 0
+        cdef Workspace workspace
         cdef uint8_t* out = <uint8_t*>PyMem_RawMalloc(capacity)
         cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc(2 * capacity * sizeof(uint32_t))
         cdef Found* found = <Found*>PyMem_RawMalloc((nodes + 1) * sizeof(Found))
+        cdef Place* places = <Place*>PyMem_RawMalloc((nodes + 1) * sizeof(Place))
         cdef uint8_t* matched = <uint8_t*>PyMem_RawMalloc(nodes + 1)
+        workspace.reader = NULL
         try:
-            if out == NULL or starts == NULL or found == NULL or matched == NULL:
+            if (
+                out == NULL
+                or starts == NULL
+                or found == NULL
+                or places == NULL
+                or matched == NULL
+            ):
                 raise MemoryError(f"no memory to match {length} bytes")
             with nogil:
                 memset(matched, 0, nodes)
                 for node in range(nodes):
                     found[node].pattern = -1
+                if self.search.keys.size:
+                    failed = read_statements_into(
+                        &workspace, raw, length, &self.search.keys, matched, places,
+                        &values, &numbers,
+                    )
                 size = normal_form(raw, length, out, starts, starts + capacity)
                 scan(&self.search, out, size, matched, found)
+            if failed:
+                raise MemoryError(f"no memory to read {length} bytes")
             hits = []
             edges = set()
             for node in range(nodes):
-                if found[node].pattern < 0:
+                if not matched[node]:
                     hits.append(None)
                     continue
-                first = starts[found[node].start]
-                last = starts[capacity + found[node].end - 1]
+                if matched[node] == CHANNEL_PATTERN:
+                    first = starts[found[node].start]
+                    last = starts[capacity + found[node].end - 1]
+                    expression = self.expressions[found[node].pattern]
+                else:
+                    first = places[node].start
+                    last = places[node].end
+                    expression = self.key_expressions[places[node].key]
                 edges.add(first)
                 edges.add(last)
-                hits.append((first, last, self.expressions[found[node].pattern]))
+                hits.append((first, last, expression, Channel(matched[node])))
             # One pass over the text for all hits together.
             before = {}
             at = count = 0
@@ -243,14 +335,16 @@ cdef class Matcher:
                 at = edge
                 before[edge] = count
             return [
-                None if hit is None else Hit(before[hit[0]], before[hit[1]], hit[2])
+                None if hit is None else Hit(before[hit[0]], before[hit[1]], hit[2], hit[3])
                 for hit in hits
             ]
         finally:
             PyMem_RawFree(out)
             PyMem_RawFree(starts)
             PyMem_RawFree(found)
+            PyMem_RawFree(places)
             PyMem_RawFree(matched)
+            workspace_free(&workspace)
 
 
 # One text of a batch.
@@ -259,6 +353,8 @@ cdef struct Task:
     Py_ssize_t length
     const Search* search
     uint8_t* matched
+    uint32_t values     # what it states and counts
+    uint32_t numbers
 
 
 cdef class _Batch:
@@ -267,6 +363,8 @@ cdef class _Batch:
     cdef Task* tasks
     cdef Py_ssize_t count
     cdef Py_ssize_t next      # the first task that nobody has taken
+    cdef bint statements      # whether statements reach nodes
+    cdef bint counts          # whether statements and numbers are counted
     cdef list keep            # whatever owns the bytes of the tasks
 
     def __cinit__(self, Py_ssize_t count):
@@ -304,35 +402,62 @@ cdef class _Batch:
         """Take tasks until none is left; several threads may be at it."""
         cdef int failed
         with nogil:
-            failed = run_tasks(self.tasks, self.count, &self.next)
+            failed = run_tasks(
+                self.tasks, self.count, &self.next, self.statements, self.counts
+            )
         if failed:
-            raise MemoryError("no memory for the normal form of a text")
+            raise MemoryError("no memory to match a text")
 
 
-cdef int run_tasks(Task* tasks, Py_ssize_t count, Py_ssize_t* next_task) noexcept nogil:
+cdef int run_tasks(
+    Task* tasks, Py_ssize_t count, Py_ssize_t* next_task, bint statements, bint counts
+) noexcept nogil:
     """Match tasks until none is left; -1 when memory runs out."""
     cdef uint8_t* out = NULL
-    cdef uint8_t* grown
+    cdef Workspace workspace
     cdef Py_ssize_t capacity = 0
-    cdef Py_ssize_t index, size
-    cdef Task* task
-    while True:
+    cdef Py_ssize_t index
+    cdef int failed = 0
+    workspace.reader = NULL
+    while not failed:
         index = fetch_add(next_task)
         if index >= count:
             break
-        task = &tasks[index]
-        if task.search.num_patterns == 0:
-            continue
-        if output_capacity(task.length) > capacity:
-            capacity = output_capacity(task.length)
-            grown = <uint8_t*>PyMem_RawRealloc(out, capacity)
-            if grown == NULL:
-                PyMem_RawFree(out)
-                return -1
-            out = grown
-        size = normal_form(task.data, task.length, out, NULL, NULL)
-        scan(task.search, out, size, task.matched, NULL)
+        failed = run_task(&tasks[index], &workspace, &out, &capacity, statements, counts)
     PyMem_RawFree(out)
+    workspace_free(&workspace)
+    return failed
+
+
+cdef int run_task(
+    Task* task,
+    Workspace* workspace,
+    uint8_t** out,
+    Py_ssize_t* capacity,
+    bint statements,
+    bint counts,
+) noexcept nogil:
+    """Match one text: what it states first, then the patterns of the nodes that are missing."""
+    cdef const Search* search = task.search
+    cdef const Keys* keys = &search.keys if statements and search.keys.size else NULL
+    cdef uint8_t* grown
+    cdef Py_ssize_t size
+    if keys != NULL or counts:
+        if read_statements_into(
+            workspace, task.data, task.length, keys, task.matched, NULL,
+            &task.values, &task.numbers,
+        ):
+            return -1
+    if search.num_patterns == 0 or count_missing(search, task.matched) == 0:
+        return 0
+    if output_capacity(task.length) > capacity[0]:
+        capacity[0] = output_capacity(task.length)
+        grown = <uint8_t*>PyMem_RawRealloc(out[0], capacity[0])
+        if grown == NULL:
+            return -1
+        out[0] = grown
+    size = normal_form(task.data, task.length, out[0], NULL, NULL)
+    scan(search, out[0], size, task.matched, NULL)
     return 0
 
 
@@ -349,13 +474,15 @@ def _pool(workers):
         return _pools[key]
 
 
-def match_batch(matchers, texts, int threads=0):
+def match_batch(matchers, texts, int threads=0, *, bint statements=True, bint counts=True):
     """Match each text against the matcher at its index.
 
     Args:
         matchers: n matchers; the same one may stand there many times.
         texts: n texts, str or bytes.
         threads: threads to use at most; 0 for one per core.  The GIL is released.
+        statements: whether true statements reach nodes, for matchers that have the channel.
+        counts: whether to count distinct values and numbers, which the guard asks for.
 
     Returns:
         A BatchResult with what was matched in each text.
@@ -369,6 +496,8 @@ def match_batch(matchers, texts, int threads=0):
     if threads < 0:
         raise ValueError(f"threads must be 0 or more, got {threads}")
     cdef _Batch batch = _Batch(count)
+    batch.statements = statements
+    batch.counts = counts
     cdef Matcher matcher
     cdef Py_ssize_t index
     cdef Py_ssize_t total = 0
@@ -380,10 +509,10 @@ def match_batch(matchers, texts, int threads=0):
         matcher = <Matcher?>held_matchers[index]
         total += batch.add(index, held_texts[index], matcher)
         offset[index + 1] = offset[index] + matcher.search.num_nodes
-    flags = np.zeros(max(offsets[count], 1), dtype=np.uint8)
-    cdef uint8_t[::1] flag = flags
+    channels = np.zeros(max(offsets[count], 1), dtype=np.uint8)
+    cdef uint8_t[::1] channel = channels
     for index in range(count):
-        batch.tasks[index].matched = &flag[0] + offset[index]
+        batch.tasks[index].matched = &channel[0] + offset[index]
     workers = min(threads or os.cpu_count() or 1, count, 1 + total // THREAD_BYTES)
     others = []
     if workers > 1:
@@ -397,4 +526,13 @@ def match_batch(matchers, texts, int threads=0):
             other.exception()
     for other in others:
         other.result()
-    return BatchResult(flags[: offsets[count]].view(np.bool_), offsets)
+    if not counts:
+        return BatchResult(channels[: offsets[count]], offsets, None, None)
+    num_values = np.zeros(count, dtype=np.uint32)
+    num_numbers = np.zeros(count, dtype=np.uint32)
+    cdef uint32_t[::1] value = num_values
+    cdef uint32_t[::1] number = num_numbers
+    for index in range(count):
+        value[index] = batch.tasks[index].values
+        number[index] = batch.tasks[index].numbers
+    return BatchResult(channels[: offsets[count]], offsets, num_values, num_numbers)

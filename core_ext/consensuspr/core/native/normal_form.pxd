@@ -76,3 +76,6 @@ cdef Py_ssize_t normal_form(
 # that ends before it.  data[at] exists; a normal form is well-formed UTF-8.
 cdef int class_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil
 cdef int class_before(const uint8_t* data, Py_ssize_t at) noexcept nogil
+
+# The canonical character at data[at]; at < length.
+cdef Unit character_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil

@@ -273,6 +273,10 @@ cdef Py_ssize_t normal_form(
     return s.size
 
 
+cdef Unit character_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    return UNIT_OF_BYTE[data[at]] if data[at] < 0x80 else decode(data, length, at)
+
+
 cdef int class_at(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
     cdef uint32_t code = data[at]
     if code >= 0x80:

@@ -26,7 +26,7 @@ cdef uint32_t take_outputs(
             if left_free(data, start, pattern.edges) and right_free(
                 data, length, end, pattern.edges
             ):
-                matched[pattern.node] = 1
+                matched[pattern.node] = CHANNEL_PATTERN
                 fresh += 1
                 if found != NULL:
                     found[pattern.node].pattern = <int32_t>number
@@ -110,17 +110,29 @@ cdef Py_ssize_t scan_lanes(
     return max(<Py_ssize_t>0, LANES * part)
 
 
+cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexcept nogil:
+    """Count the nodes that have not been found."""
+    cdef uint32_t missing = 0
+    cdef uint32_t node
+    for node in range(search.num_nodes):
+        missing += matched[node] == 0
+    return missing
+
+
 cdef void scan(
     const Search* search, const uint8_t* data, Py_ssize_t length, uint8_t* matched, Found* found
 ) noexcept nogil:
-    """Set matched[node] for every node found in the normal form data[0:length]."""
+    """Set matched[node] for every node found in the normal form data[0:length].
+
+    Nodes that are set already are looked for no more.
+    """
     cdef const int32_t* rows
     cdef const uint8_t* column = search.automaton.column
     cdef uint32_t shift = search.automaton.shift
     cdef int32_t state = -search.automaton.first_final
-    cdef uint32_t missing = search.num_nodes
+    cdef uint32_t missing = count_missing(search, matched)
     cdef Py_ssize_t at = 0
-    if search.num_patterns == 0:
+    if search.num_patterns == 0 or missing == 0:
         return
     if found == NULL and length >= LANES * (<Py_ssize_t>search.longest + LANE_BYTES):
         at = scan_lanes(search, data, length, matched, &missing)

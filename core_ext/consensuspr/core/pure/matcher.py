@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import ahocorasick
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.patterns import (
     BatchResult,
+    Channel,
     Hit,
     Pattern,
     compile_patterns,
@@ -20,6 +21,8 @@ from consensuspr.core.patterns import (
 from consensuspr.core.pure.boundary import stands_alone
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
+from consensuspr.core.pure.statements import expression_keys, read_statements
+from consensuspr.core.statements import Key, Statement
 
 
 class Matcher:
@@ -28,10 +31,27 @@ class Matcher:
     Immutable after construction, and safe to use from several threads.
     """
 
-    def __init__(self, nodes: Sequence[Sequence[str]], expand: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Sequence[str]],
+        expand: bool = False,
+        statements: bool = True,
+        derived: Sequence[Sequence[str]] = (),
+    ) -> None:
         self._nodes = freeze_nodes(nodes)
+        self._derived = freeze_nodes(derived)
         self._expand = expand
-        patterns = compile_patterns(self._nodes, normalize, derive_forms if expand else None)
+        self._statements = statements
+        patterns = compile_patterns(
+            self._nodes, normalize, derive_forms if expand else None, self._derived
+        )
+        # The nodes that a key reaches, each with the expression that the key was made of.
+        self._keys: dict[Key, list[tuple[int, str]]] = {}
+        if statements:
+            for node, expressions in enumerate(self._nodes):
+                for text in expressions:
+                    for key in expression_keys(text):
+                        self._keys.setdefault(key, []).append((node, text))
         self.num_nodes = len(self._nodes)
         self.num_patterns = len(patterns)
         self._automaton = ahocorasick.Automaton()
@@ -45,45 +65,58 @@ class Matcher:
             self._automaton.make_automaton()
 
     def __reduce__(self) -> tuple[type[Matcher], tuple[object, ...]]:
-        return Matcher, (self._nodes, self._expand)
+        return Matcher, (self._nodes, self._expand, self._statements, self._derived)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a statement can reach a node."""
+        return bool(self._keys)
 
     @property
     def nbytes(self) -> int:
         """Memory of the automaton in bytes, estimated."""
+        keys = 200 * len(self._keys)
         if not self.num_patterns:
-            return sys.getsizeof(self._automaton)
+            return sys.getsizeof(self._automaton) + keys
         stats = self._automaton.get_stats()
-        return int(stats["total_size"]) + 200 * self.num_patterns
+        return int(stats["total_size"]) + 200 * self.num_patterns + keys
 
     def match(self, text: str | bytes) -> list[bool]:
         """Tell for each node whether the text reaches it."""
-        return [found is not None for found in self._search(normal_form(text))]
+        return match_batch([self], [text], 1).matched(0).tolist()
 
     def spans(self, text: str | bytes) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
         return [None if hit is None else (hit.start, hit.end) for hit in self.hits(text)]
 
     def hits(self, text: str | bytes) -> list[Hit | None]:
-        """Return for each node its first hit: the one that ends first, the longest of those."""
+        """Return for each node its first hit.
+
+        That is the first statement that reaches it, and otherwise the pattern that ends
+        first, the longest of those.
+        """
         data = encode(text)
-        form = normal_form(data)
-        found = [
-            None if one is None else (form.starts[one[0]], form.ends[one[1] - 1], one[2])
-            for one in self._search(form)
-        ]
+        found = self.find(data, read_statements(data).statements if self._keys else [])
         code_points = CodePoints(data, (edge for one in found if one for edge in one[:2]))
         return [
-            None
-            if one is None
-            else Hit(code_points[one[0]], code_points[one[1]], one[2].expression)
+            one and Hit(code_points[one.start], code_points[one.end], one.expression, one.channel)
             for one in found
         ]
 
-    def _search(self, form: NormalForm) -> list[tuple[int, int, Pattern] | None]:
-        found: list[tuple[int, int, Pattern] | None] = [None] * self.num_nodes
-        if not self.num_patterns:
-            return found
-        missing = self.num_nodes
+    def find(self, data: bytes, statements: Iterable[Statement]) -> list[Hit | None]:
+        """Return each node's first hit, in bytes."""
+        found: list[Hit | None] = [None] * self.num_nodes
+        for one in statements:
+            for node, text in self._keys.get(one.key, ()):
+                if found[node] is None:
+                    channel = Channel.CODE if one.code else Channel.STATEMENT
+                    found[node] = Hit(one.start, one.end, text, channel)
+        if None in found and self.num_patterns:
+            self._search(normal_form(data), found)
+        return found
+
+    def _search(self, form: NormalForm, found: list[Hit | None]) -> None:
+        missing = found.count(None)
         for last, same in self._automaton.iter(form.data.decode("latin-1")):
             end = last + 1
             for pattern in same:
@@ -91,23 +124,44 @@ class Matcher:
                 if found[pattern.node] is None and stands_alone(
                     form.data, start, end, pattern.edges
                 ):
-                    found[pattern.node] = (start, end, pattern)
+                    found[pattern.node] = Hit(
+                        form.starts[start],
+                        form.ends[end - 1],
+                        pattern.expression,
+                        Channel.PATTERN,
+                    )
                     missing -= 1
             if not missing:
                 break
-        return found
 
 
 def match_batch(
-    matchers: Sequence[Matcher], texts: Sequence[str | bytes], threads: int = 0
+    matchers: Sequence[Matcher],
+    texts: Sequence[str | bytes],
+    threads: int = 0,
+    *,
+    statements: bool = True,
+    counts: bool = True,
 ) -> BatchResult:
     """Match each text against the matcher at its index; ``threads`` has no effect here."""
     if len(matchers) != len(texts):
         raise ValueError(f"{len(matchers)} matchers for {len(texts)} texts")
     if threads < 0:
         raise ValueError(f"threads must be 0 or more, got {threads}")
-    rows = [matcher.match(text) for matcher, text in zip(matchers, texts, strict=True)]
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    flags = np.array([flag for row in rows for flag in row], dtype=np.bool_)
-    return BatchResult(flags, offsets)
+    channels: list[int] = []
+    offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+    num_values, num_numbers = np.zeros((2, len(texts)), dtype=np.uint32)
+    for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
+        data = encode(text)
+        stated: list[Statement] = []
+        if counts or (statements and matcher.has_keys):
+            stated, num_values[index], num_numbers[index] = read_statements(data)
+        found = matcher.find(data, stated if statements else [])
+        channels += [0 if hit is None else hit.channel for hit in found]
+        offsets[index + 1] = len(channels)
+    return BatchResult(
+        np.array(channels, dtype=np.uint8),
+        offsets,
+        num_values if counts else None,
+        num_numbers if counts else None,
+    )

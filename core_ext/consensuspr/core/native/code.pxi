@@ -1,0 +1,974 @@
+# Code: which regions of a text are, and what their lines state.
+
+cdef enum Fence:
+    FENCE_NONE = 0
+    FENCE_PLAIN
+    FENCE_PYTHON
+    FENCE_OTHER
+
+cdef enum LineKind:
+    LINE_PROSE = 0
+    LINE_PYTHONIC
+    LINE_DECISIVE
+
+cdef enum Mark:
+    MARK_NUMBER = 0
+    MARK_NAME
+    MARK_OPERATOR
+    MARK_OTHER
+
+cdef enum:
+    # Operators of code, by their bytes.
+    OP_ASSIGN = 0x3D            # =
+    OP_WALRUS = 0x3D3A          # :=
+    OP_POWER = 0x2A2A           # **
+    OP_FLOOR = 0x2F2F           # //
+    OP_POWER_ASSIGN = 0x3D2A2A  # **=
+    OP_FLOOR_ASSIGN = 0x3D2F2F  # //=
+
+cdef uint64_t CODE_LANGUAGES[16]   # hashes
+cdef int NUM_LANGUAGES = 0
+
+
+# --- regions ------------------------------------------------------------------------------------
+
+cdef inline uint32_t line_end(const Reader* r, uint32_t start) noexcept nogil:
+    cdef const uint8_t* found
+    if start >= r.length:
+        return r.length
+    found = <const uint8_t*>memchr(r.text + start, c'\n', r.length - start)
+    return r.length if found == NULL else <uint32_t>(found - r.text)
+
+
+cdef inline bint names(uint8_t byte) noexcept nogil:
+    return is_ascii_letter(byte) or is_digit(byte) or byte == c'_'
+
+
+cdef inline uint32_t past_blanks(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
+    while at < end and is_blank(r.text[at]):
+        at += 1
+    return at
+
+
+cdef inline uint32_t past_name(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
+    """Return the index past a name of code; ``at`` where there is none."""
+    if at >= end or is_digit(r.text[at]):
+        return at
+    while at < end and names(r.text[at]):
+        at += 1
+    return at
+
+
+cdef int fence_at(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
+    """Tell what kind of fence a line is."""
+    cdef uint32_t at = past_blanks(r, start, end)
+    cdef uint8_t byte
+    cdef uint64_t language = <uint64_t>HASH_START
+    cdef uint32_t first
+    cdef int index
+    if at + 3 > end:
+        return FENCE_NONE
+    byte = r.text[at]
+    if (byte != c'`' and byte != c'~') or r.text[at + 1] != byte or r.text[at + 2] != byte:
+        return FENCE_NONE
+    at = past_blanks(r, at + 3, end)
+    first = at
+    while at < end and (names(r.text[at]) or r.text[at] == c'+' or r.text[at] == c'-'):
+        language = hash_step(language, LOWER_OF[r.text[at]])
+        at += 1
+    if at == first:
+        return FENCE_PLAIN
+    for index in range(NUM_LANGUAGES):
+        if CODE_LANGUAGES[index] == language:
+            return FENCE_PYTHON
+    return FENCE_OTHER
+
+
+cdef uint32_t closing_fence(const Reader* r, uint32_t start) noexcept nogil:
+    cdef uint32_t end
+    while start < r.length:
+        end = line_end(r, start)
+        if fence_at(r, start, end) != FENCE_NONE:
+            return start
+        start = end + 1
+    return r.length
+
+
+cdef inline bint may_be_python(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
+    """Turn nearly all lines of prose away by their first two words."""
+    cdef uint32_t at = past_blanks(r, start, end)
+    cdef uint8_t byte
+    if at >= end:
+        return True
+    byte = r.text[at]
+    if byte >= 0x80 or strchr("#)]}_", byte) != NULL:
+        return True
+    return is_ascii_letter(byte)
+
+
+cdef inline bint begins(
+    const Reader* r, uint32_t at, uint32_t end, const char* word, uint32_t size
+) noexcept nogil:
+    return at + size <= end and memcmp(r.text + at, word, size) == 0
+
+
+cdef inline bint keyword(
+    const Reader* r, uint32_t at, uint32_t end, const char* word, uint32_t size
+) noexcept nogil:
+    """Tell whether a word stands at ``at`` that does not go on."""
+    return begins(r, at, end, word, size) and not (at + size < end and names(r.text[at + size]))
+
+
+cdef inline bint named_after(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
+    """Tell whether blanks and then a name stand at ``at``."""
+    cdef uint32_t name = past_blanks(r, at, end)
+    return name > at and past_name(r, name, end) > name
+
+
+cdef bint has_in(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
+    """Tell whether " in " stands in [at, end)."""
+    while at + 4 <= end:
+        if (
+            is_blank(r.text[at])
+            and r.text[at + 1] == c'i'
+            and r.text[at + 2] == c'n'
+            and is_blank(r.text[at + 3])
+        ):
+            return True
+        at += 1
+    return False
+
+
+cdef int line_kind(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
+    """Tell what a line without trailing blanks looks like."""
+    cdef uint32_t at = past_blanks(r, start, end)
+    cdef uint32_t name, next_name
+    cdef bint block
+    cdef uint8_t byte
+    if at >= end:
+        return LINE_PROSE
+    block = r.text[end - 1] == c':'
+    byte = r.text[at]
+    if byte == c'd' and begins(r, at, end, b"def", 3) and block and named_after(r, at + 3, end):
+        return LINE_DECISIVE
+    if byte == c'c' and begins(r, at, end, b"class", 5) and block and named_after(r, at + 5, end):
+        return LINE_DECISIVE
+    if byte == c'p' and begins(r, at, end, b"print(", 6):
+        return LINE_DECISIVE
+    if byte == c'f' and block and begins(r, at, end, b"for", 3) and named_after(r, at + 3, end):
+        name = past_name(r, past_blanks(r, at + 3, end), end)
+        if has_in(r, name, end):
+            return LINE_DECISIVE
+    if at == start:
+        if begins(r, at, end, b"import", 6) and named_after(r, at + 6, end):
+            return LINE_DECISIVE
+        if begins(r, at, end, b"from", 4) and named_after(r, at + 4, end):
+            return LINE_DECISIVE
+    elif begins(r, at, end, b"return", 6) and (at + 6 == end or is_blank(r.text[at + 6])):
+        return LINE_DECISIVE
+    if byte == c'#' or byte == c')' or byte == c']' or byte == c'}':
+        return LINE_PYTHONIC
+    if block and (
+        keyword(r, at, end, b"for", 3)
+        or keyword(r, at, end, b"while", 5)
+        or keyword(r, at, end, b"if", 2)
+        or keyword(r, at, end, b"elif", 4)
+        or keyword(r, at, end, b"with", 4)
+        or keyword(r, at, end, b"except", 6)
+    ):
+        return LINE_PYTHONIC
+    name = past_name(r, at, end)
+    if name == at:
+        return LINE_PROSE
+    if block and past_blanks(r, name, end) == end - 1 and (
+        keyword(r, at, end, b"else", 4)
+        or keyword(r, at, end, b"try", 3)
+        or keyword(r, at, end, b"finally", 7)
+    ):
+        return LINE_PYTHONIC
+    if name == end:
+        return (
+            LINE_PYTHONIC
+            if keyword(r, at, end, b"pass", 4)
+            or keyword(r, at, end, b"break", 5)
+            or keyword(r, at, end, b"continue", 8)
+            else LINE_PROSE
+        )
+    at = past_blanks(r, name, end)
+    while at < end and r.text[at] == c',':
+        next_name = past_blanks(r, at + 1, end)
+        name = past_name(r, next_name, end)
+        if name == next_name:
+            return LINE_PROSE
+        at = past_blanks(r, name, end)
+    if at >= end:
+        return LINE_PROSE
+    byte = r.text[at]
+    if (byte == c'*' or byte == c'/') and at + 1 < end and r.text[at + 1] == byte:
+        at += 2
+    elif byte == c'+' or byte == c'-' or byte == c'*' or byte == c'/':
+        at += 1
+    if at < end and r.text[at] == c'=' and not (at + 1 < end and r.text[at + 1] == c'='):
+        return LINE_PYTHONIC
+    return LINE_PROSE
+
+
+cdef int count_quotes(const Reader* r, uint32_t at, uint32_t end, uint8_t mark) noexcept nogil:
+    """Count the triple quotes of a line that do not overlap."""
+    cdef int count = 0
+    while at + 3 <= end:
+        if r.text[at] == mark and r.text[at + 1] == mark and r.text[at + 2] == mark:
+            count += 1
+            at += 3
+        else:
+            at += 1
+    return count
+
+
+cdef uint32_t python_lines(
+    const Reader* r, uint32_t start, uint32_t limit, bint* is_code
+) noexcept nogil:
+    """Return where the lines from ``start`` on end that may be Python; are they Python?"""
+    cdef bint decisive = False
+    cdef uint8_t quotes = 0
+    cdef uint32_t last = start
+    cdef uint32_t opened = start
+    cdef uint32_t end, line, first, following
+    cdef int kind
+    while start < limit:
+        end = line_end(r, start)
+        if end > limit:
+            end = limit
+        following = end + 1 if end + 1 < limit else limit
+        line = end
+        while line > start and (is_blank(r.text[line - 1]) or r.text[line - 1] == c'\r'):
+            line -= 1
+        first = past_blanks(r, start, line)
+        if quotes:
+            if count_quotes(r, start, line, quotes):
+                quotes = 0
+                last = following
+        elif first < line:
+            kind = line_kind(r, start, line)
+            if kind == LINE_DECISIVE:
+                decisive = True
+            elif kind == LINE_PROSE and not (
+                decisive
+                and (begins(r, first, line, b'"""', 3) or begins(r, first, line, b"'''", 3))
+            ):
+                break
+            if count_quotes(r, start, line, c'"') & 1:
+                quotes = c'"'
+                opened = following
+            elif count_quotes(r, start, line, c"'") & 1:
+                quotes = c"'"
+                opened = following
+            else:
+                last = following
+        start = end + 1
+    if quotes:
+        last = opened
+    is_code[0] = decisive
+    return last
+
+
+# --- lines -----------------------------------------------------------------------------------
+
+cdef struct Code:
+    Reader* r
+    const uint8_t* text
+    uint32_t at
+    uint32_t end
+    int size            # tokens of the line
+    bint whole          # they are all of it
+    bint conditional
+    uint32_t conditional_indent
+
+
+cdef inline uint8_t code_peek(const Code* c, uint32_t at) noexcept nogil:
+    return c.text[at] if at < c.end else 0
+
+
+cdef void pass_string(Code* c, uint8_t quote) noexcept nogil:
+    """Pass over a string; one that is not closed ends with its line, or with the code."""
+    cdef uint8_t byte
+    if code_peek(c, c.at + 1) == quote and code_peek(c, c.at + 2) == quote:
+        c.at += 3
+        while c.at < c.end:
+            if (
+                c.text[c.at] == quote
+                and code_peek(c, c.at + 1) == quote
+                and code_peek(c, c.at + 2) == quote
+            ):
+                c.at += 3
+                return
+            c.at += 1
+        return
+    c.at += 1
+    while c.at < c.end and c.text[c.at] != c'\n' and c.text[c.at] != c'\r':
+        byte = c.text[c.at]
+        c.at += 1
+        if byte == quote:
+            return
+        if byte == c'\\' and c.at < c.end:
+            c.at += 1
+
+
+cdef bint code_number(
+    const uint8_t* text, uint32_t start, uint32_t end, int64_t* num, int64_t* den
+) noexcept nogil:
+    cdef int64_t digits = 0
+    cdef uint32_t significant = 0
+    cdef uint32_t decimals = 0
+    cdef bint point = False
+    cdef uint64_t divisor
+    cdef uint32_t at
+    cdef uint8_t byte
+    for at in range(start, end):
+        byte = text[at]
+        if byte == c'.':
+            point = True
+        elif is_digit(byte):
+            significant += significant > 0 or byte != c'0'
+            decimals += point
+            if significant <= MAX_DIGITS:
+                digits = digits * 10 + (byte - c'0')
+    if significant > MAX_DIGITS or decimals > MAX_DIGITS:
+        return False
+    divisor = common_divisor(<uint64_t>digits, <uint64_t>TENS[decimals])
+    num[0] = digits // <int64_t>divisor
+    den[0] = TENS[decimals] // <int64_t>divisor
+    return True
+
+
+cdef uint32_t operator_length(const Code* c, uint32_t* op) noexcept nogil:
+    """Return how many bytes the operator at this place has, 0 for none."""
+    cdef uint8_t first = c.text[c.at]
+    cdef uint8_t second = code_peek(c, c.at + 1)
+    cdef uint32_t size = 0
+    if first == c'*' or first == c'/':
+        if second == first:
+            size = 3 if code_peek(c, c.at + 2) == c'=' else 2
+        else:
+            size = 2 if second == c'=' else 1
+    elif first == c'-' or first == c'+':
+        # The longer operators come last in the twin's pattern: -= before ->.
+        size = 2 if second == c'=' else 1
+    elif first == c'=' or first == c'<' or first == c'>':
+        size = 2 if second == c'=' else 1
+    elif first == c'!' or first == c':':
+        size = 2 if second == c'=' else (1 if first == c':' else 0)
+    elif first < 0x80 and strchr("(),[]{}%", first) != NULL:
+        size = 1
+    op[0] = first
+    if size > 1:
+        op[0] |= <uint32_t>second << 8
+    if size > 2:
+        op[0] |= <uint32_t>c'=' << 16
+    return size
+
+
+cdef uint32_t code_line(Code* c) noexcept nogil:
+    """Read one logical line into the reader's tokens; return its indentation."""
+    cdef uint32_t indent = 0
+    cdef uint32_t depth = 0
+    cdef uint32_t start, op, size
+    cdef uint8_t byte, mark
+    cdef int64_t num = 0
+    cdef int64_t den = 1
+    cdef Lexeme* lexeme
+    c.size = 0
+    c.whole = True
+    while c.at < c.end and is_blank(c.text[c.at]):
+        indent += 1
+        c.at += 1
+    while c.at < c.end:
+        byte = c.text[c.at]
+        start = c.at
+        op = 0
+        if byte == c'\n' or byte == c'\r':
+            c.at += 1
+            if depth == 0:
+                break
+            continue
+        if is_blank(byte):
+            c.at += 1
+            continue
+        if byte == c';' and depth == 0:
+            c.at += 1
+            break
+        if byte == c'#':
+            c.at = line_end(c.r, start)
+            if c.at > c.end:
+                c.at = c.end
+            continue
+        if byte == c'\\' and (
+            code_peek(c, start + 1) == c'\n' or code_peek(c, start + 1) == c'\r'
+        ):
+            c.at += 2
+            continue
+        if byte == c'"' or byte == c"'":
+            pass_string(c, byte)
+            mark = MARK_OTHER
+        elif is_digit(byte) or (byte == c'.' and is_digit(code_peek(c, start + 1))):
+            while is_digit(code_peek(c, c.at)) or (c.at > start and code_peek(c, c.at) == c'_'):
+                c.at += 1
+            if code_peek(c, c.at) == c'.':
+                c.at += 1
+                while is_digit(code_peek(c, c.at)):
+                    c.at += 1
+            mark = MARK_NUMBER
+            if code_number(c.text, start, c.at, &num, &den):
+                count_number(c.r, num, den)
+        elif is_ascii_letter(byte) or byte == c'_':
+            while c.at < c.end and names(c.text[c.at]):
+                c.at += 1
+            mark = MARK_NAME
+        else:
+            size = operator_length(c, &op)
+            if size:
+                c.at += size
+                mark = MARK_OPERATOR
+                if byte == c'(' or byte == c'[' or byte == c'{':
+                    depth += 1
+                elif (byte == c')' or byte == c']' or byte == c'}') and depth:
+                    depth -= 1
+            else:
+                c.at += 1
+                mark = MARK_OTHER
+                op = 0
+        if c.size >= MAX_LINE:
+            c.whole = False
+        else:
+            lexeme = &c.r.line[c.size]
+            c.size += 1
+            lexeme.mark = mark
+            lexeme.op = op
+            lexeme.start = start
+            lexeme.end = c.at
+    return indent
+
+
+# --- names ------------------------------------------------------------------------------------
+
+cdef Name* find_known(Code* c, const Lexeme* name) noexcept nogil:
+    """Return the slot of a name, which may be empty."""
+    cdef uint64_t value = hash_bytes(c.text, name.start, name.end)
+    cdef uint32_t slot = <uint32_t>(value >> 32)
+    cdef Name* entry
+    while True:
+        entry = &c.r.names[slot & (2 * MAX_NAMES - 1)]
+        if entry.hash == value or entry.hash == 0:
+            return entry
+        slot += 1
+
+
+cdef void bind_name(Code* c, const Lexeme* name, bint known, int64_t num, int64_t den) noexcept nogil:
+    cdef Name* entry = find_known(c, name)
+    if entry.hash == 0:
+        if c.r.num_names >= MAX_NAMES:
+            return
+        c.r.num_names += 1
+        entry.hash = hash_bytes(c.text, name.start, name.end)
+    entry.known = known
+    entry.num = num
+    entry.den = den
+
+
+cdef void make_unknown(Code* c, const Lexeme* name) noexcept nogil:
+    cdef Name* entry = find_known(c, name)
+    if entry.hash:
+        entry.known = False
+
+
+cdef inline bint word_is(
+    const Code* c, const Lexeme* lexeme, const char* word, uint32_t size
+) noexcept nogil:
+    return (
+        lexeme.mark == MARK_NAME
+        and lexeme.end - lexeme.start == size
+        and memcmp(c.text + lexeme.start, word, size) == 0
+    )
+
+
+cdef bint is_binding(const Code* c, const Lexeme* first) noexcept nogil:
+    return (
+        word_is(c, first, b"for", 3)
+        or word_is(c, first, b"def", 3)
+        or word_is(c, first, b"class", 5)
+        or word_is(c, first, b"import", 6)
+        or word_is(c, first, b"from", 4)
+        or word_is(c, first, b"global", 6)
+        or word_is(c, first, b"nonlocal", 8)
+        or word_is(c, first, b"del", 3)
+        or word_is(c, first, b"with", 4)
+        or word_is(c, first, b"except", 6)
+    )
+
+
+cdef inline int augmented(uint32_t op) noexcept nogil:
+    """Return the operator of +=, -=, ...; 0 for none."""
+    if op == OP_POWER_ASSIGN:
+        return c'^'
+    if op == OP_FLOOR_ASSIGN:
+        return c'F'
+    if op >> 8 == c'=':
+        op &= 0xFF
+        if op == c'+' or op == c'-' or op == c'*' or op == c'/':
+            return <int>op
+    return 0
+
+
+cdef inline bint assigns(const Lexeme* lexeme) noexcept nogil:
+    """Tell whether a name before this token may be bound by it."""
+    cdef uint32_t op = lexeme.op
+    if lexeme.mark != MARK_OPERATOR:
+        return False
+    return op == c'=' or op == c',' or op == c':' or op == c')' or augmented(op) != 0
+
+
+cdef void forget(Code* c) noexcept nogil:
+    """Every name that this line may bind is unknown from here on."""
+    cdef bint binding = is_binding(c, &c.r.line[0])
+    cdef int index
+    for index in range(c.size):
+        if c.r.line[index].mark == MARK_NAME and (
+            binding or (index + 1 < c.size and assigns(&c.r.line[index + 1]))
+        ):
+            make_unknown(c, &c.r.line[index])
+
+
+cdef void forget_inner(Code* c) noexcept nogil:
+    """The names that a comprehension or := binds within a line are unknown, too."""
+    cdef bint bound = False
+    cdef int index
+    cdef Lexeme* lexeme
+    for index in range(c.size):
+        lexeme = &c.r.line[index]
+        if lexeme.mark != MARK_NAME:
+            continue
+        if word_is(c, lexeme, b"for", 3):
+            bound = index > 0
+        elif word_is(c, lexeme, b"in", 2):
+            bound = False
+        elif bound or (index + 1 < c.size and c.r.line[index + 1].op == OP_WALRUS):
+            make_unknown(c, lexeme)
+
+
+# --- statements ----------------------------------------------------------------------------------
+
+cdef int seen_function(const Code* c, const Lexeme* name) noexcept nogil:
+    if word_is(c, name, b"int", 3) or word_is(c, name, b"Integer", 7):
+        return SEEN_INT
+    if word_is(c, name, b"float", 5):
+        return SEEN_FLOAT
+    if word_is(c, name, b"round", 5):
+        return SEEN_ROUND
+    if word_is(c, name, b"abs", 3):
+        return SEEN_ABS
+    if word_is(c, name, b"Rational", 8) or word_is(c, name, b"Fraction", 8):
+        return SEEN_RATIONAL
+    return SEEN_NONE
+
+
+cdef Item* code_item(Code* c, int kind, const Lexeme* lexeme) noexcept nogil:
+    cdef Item* item = &c.r.items[c.r.num_items]
+    c.r.num_items += 1
+    item.kind = kind
+    item.op = 0
+    item.seen = SEEN_NONE
+    item.plain = True
+    item.decimals = 0
+    item.zeros = 0
+    item.start = lexeme.start
+    item.end = lexeme.end
+    item.num = 0
+    item.den = 1
+    return item
+
+
+cdef bint code_items(Code* c, int start, int end) noexcept nogil:
+    """Append an expression's items, names being their values; False for anything else."""
+    cdef int at = start
+    cdef Lexeme* lexeme
+    cdef Item* item
+    cdef Name* name
+    cdef int seen, kind
+    cdef int first = c.r.num_items
+    while at < end:
+        lexeme = &c.r.line[at]
+        at += 1
+        if lexeme.mark == MARK_NUMBER:
+            item = code_item(c, I_NUMBER, lexeme)
+            if not code_number(c.text, lexeme.start, lexeme.end, &item.num, &item.den):
+                return False
+        elif lexeme.mark == MARK_NAME:
+            if at < end and c.r.line[at].mark == MARK_OPERATOR and c.r.line[at].op == c'(':
+                seen = seen_function(c, lexeme)
+                if seen == SEEN_NONE:
+                    return False
+                code_item(c, I_OPEN, lexeme).seen = seen
+                at += 1
+                continue
+            name = find_known(c, lexeme)
+            if name.hash == 0 or not name.known:
+                return False
+            item = code_item(c, I_NUMBER, lexeme)
+            item.num = name.num
+            item.den = name.den
+        elif lexeme.mark == MARK_OPERATOR:
+            if lexeme.op == OP_POWER:
+                code_item(c, I_OPERATOR, lexeme).op = c'^'
+            elif lexeme.op == OP_FLOOR:
+                code_item(c, I_OPERATOR, lexeme).op = c'F'
+            elif (
+                lexeme.op == c'+'
+                or lexeme.op == c'-'
+                or lexeme.op == c'*'
+                or lexeme.op == c'/'
+            ):
+                code_item(c, I_OPERATOR, lexeme).op = <uint8_t>lexeme.op
+            elif lexeme.op == c'(':
+                if c.r.num_items > first:
+                    kind = c.r.items[c.r.num_items - 1].kind
+                    if kind == I_NUMBER or kind == I_CLOSE:
+                        return False
+                code_item(c, I_OPEN, lexeme)
+            elif lexeme.op == c')':
+                code_item(c, I_CLOSE, lexeme)
+            elif lexeme.op == c',':
+                code_item(c, I_COMMA, lexeme)
+            else:
+                return False
+        else:
+            return False
+    return True
+
+
+cdef bint code_value(
+    Code* c, int first_item, uint32_t start, uint32_t end, int64_t* num, int64_t* den
+) noexcept nogil:
+    """Work out the items from ``first_item`` on and state what they say."""
+    cdef Value value
+    cdef Part* parts
+    cdef int num_parts
+    c.r.num_parts = 0
+    if not evaluate(c.r, c.r.items, first_item, c.r.num_items, &value, &parts, &num_parts):
+        return False
+    state(c.r, parts, num_parts, start, end, True)
+    num[0] = value.num
+    den[0] = value.den
+    return True
+
+
+cdef bint code_stated(Code* c, int start, int end, int64_t* num, int64_t* den) noexcept nogil:
+    c.r.num_items = 0
+    if start >= end or not code_items(c, start, end):
+        return False
+    return code_value(c, 0, c.r.line[start].start, c.r.line[end - 1].end, num, den)
+
+
+cdef int argument_end(const Code* c, int start, int end) noexcept nogil:
+    """Return where the piece from ``start`` on ends: a comma in no bracket, or ``end``."""
+    cdef int depth = 0
+    cdef int at
+    cdef uint32_t op
+    for at in range(start, end):
+        if c.r.line[at].mark != MARK_OPERATOR:
+            continue
+        op = c.r.line[at].op
+        if op == c'(' or op == c'[' or op == c'{':
+            depth += 1
+        elif op == c')' or op == c']' or op == c'}':
+            depth -= 1
+        elif op == c',' and depth == 0:
+            return at
+    return end
+
+
+cdef int count_pieces(const Code* c, int start, int end) noexcept nogil:
+    """Count the pieces between commas that are not empty."""
+    cdef int count = 0
+    cdef int stop_at
+    while start <= end:
+        stop_at = argument_end(c, start, end)
+        count += stop_at > start
+        start = stop_at + 1
+    return count
+
+
+cdef void code_assignment(Code* c) noexcept nogil:
+    cdef Lexeme* line = c.r.line
+    cdef int depth = 0
+    cdef int last = -1
+    cdef int index, begin, sign, at, piece, num_values, num_targets, first, op
+    cdef int64_t num = 0
+    cdef int64_t den = 1
+    cdef bint known
+    cdef Name* name
+    cdef Item* item
+    if c.size > 2 and line[0].mark == MARK_NAME and line[1].mark == MARK_OPERATOR:
+        op = augmented(line[1].op)
+        if op:
+            name = find_known(c, &line[0])
+            known = name.hash != 0 and name.known
+            c.r.num_items = 0
+            if known:
+                item = code_item(c, I_NUMBER, &line[0])
+                item.num = name.num
+                item.den = name.den
+                code_item(c, I_OPERATOR, &line[1]).op = <uint8_t>op
+                if c.size > 3:
+                    code_item(c, I_OPEN, &line[1])
+                first = c.r.num_items
+                known = code_items(c, 2, c.size)
+                if known and c.r.num_items - first == 1 and c.size > 3:
+                    known = False
+                if c.size > 3:
+                    code_item(c, I_CLOSE, &line[c.size - 1])
+                known = known and code_value(
+                    c, 0, line[0].start, line[c.size - 1].end, &num, &den
+                )
+            bind_name(c, &line[0], known, num, den)
+            return
+    for index in range(c.size):
+        if line[index].mark != MARK_OPERATOR:
+            continue
+        op = <int>line[index].op
+        if op == c'(' or op == c'[' or op == c'{':
+            depth += 1
+        elif op == c')' or op == c']' or op == c'}':
+            depth -= 1
+        elif op == c'=' and depth <= 0:
+            last = index
+    if last < 0:
+        forget(c)
+        return
+    num_values = count_pieces(c, last + 1, c.size)
+    # Every value is worked out before any name is bound, and kept in the order of the names.
+    begin = 0
+    piece = 0
+    at = last + 1
+    while at <= c.size:
+        sign = argument_end(c, at, c.size)
+        if sign > at:
+            known = code_stated(c, at, sign, &num, &den)
+            c.r.assigned[piece].known = known
+            c.r.assigned[piece].num = num
+            c.r.assigned[piece].den = den
+            piece += 1
+        at = sign + 1
+    depth = 0
+    for index in range(last + 1):
+        if line[index].mark != MARK_OPERATOR:
+            continue
+        op = <int>line[index].op
+        if op == c'(' or op == c'[' or op == c'{':
+            depth += 1
+        elif op == c')' or op == c']' or op == c'}':
+            depth -= 1
+        elif op == c'=' and depth <= 0:
+            num_targets = count_pieces(c, begin, index)
+            piece = 0
+            at = begin
+            while at <= index:
+                sign = argument_end(c, at, index)
+                if sign > at:
+                    if line[at].mark == MARK_NAME and (
+                        sign - at == 1
+                        or (line[at + 1].mark == MARK_OPERATOR and line[at + 1].op == c':')
+                    ):
+                        if num_targets == num_values:
+                            bind_name(
+                                c,
+                                &line[at],
+                                c.r.assigned[piece].known,
+                                c.r.assigned[piece].num,
+                                c.r.assigned[piece].den,
+                            )
+                        else:
+                            bind_name(c, &line[at], False, 0, 1)
+                    piece += 1
+                at = sign + 1
+            begin = index + 1
+
+
+cdef bint is_conditional(const Code* c, const Lexeme* first) noexcept nogil:
+    return (
+        word_is(c, first, b"for", 3)
+        or word_is(c, first, b"while", 5)
+        or word_is(c, first, b"if", 2)
+        or word_is(c, first, b"elif", 4)
+        or word_is(c, first, b"else", 4)
+        or word_is(c, first, b"except", 6)
+        or word_is(c, first, b"match", 5)
+        or word_is(c, first, b"case", 4)
+        or word_is(c, first, b"async", 5)
+    )
+
+
+cdef bint is_straight(const Code* c, const Lexeme* first) noexcept nogil:
+    return (
+        word_is(c, first, b"with", 4)
+        or word_is(c, first, b"try", 3)
+        or word_is(c, first, b"finally", 7)
+        or word_is(c, first, b"class", 5)
+        or word_is(c, first, b"def", 3)
+        or word_is(c, first, b"import", 6)
+        or word_is(c, first, b"from", 4)
+        or word_is(c, first, b"global", 6)
+        or word_is(c, first, b"nonlocal", 8)
+        or word_is(c, first, b"del", 3)
+        or word_is(c, first, b"lambda", 6)
+    )
+
+
+cdef void code_statement(Code* c, uint32_t indent) noexcept nogil:
+    cdef Lexeme* line = c.r.line
+    cdef int index, at, sign
+    cdef int64_t num = 0
+    cdef int64_t den = 1
+    if c.conditional and indent <= c.conditional_indent:
+        c.conditional = False
+    forget_inner(c)
+    if is_conditional(c, &line[0]):
+        for index in range(min(c.size, 3)):
+            if word_is(c, &line[index], b"__name__", 8):
+                return
+        if not c.conditional:
+            c.conditional = True
+            c.conditional_indent = indent
+        forget(c)
+        return
+    if is_straight(c, &line[0]) or not c.whole or c.conditional:
+        forget(c)
+        return
+    if word_is(c, &line[0], b"return", 6):
+        code_stated(c, 1, c.size, &num, &den)
+    elif (
+        word_is(c, &line[0], b"print", 5)
+        and c.size > 2
+        and line[1].mark == MARK_OPERATOR
+        and line[1].op == c'('
+        and line[c.size - 1].mark == MARK_OPERATOR
+        and line[c.size - 1].op == c')'
+    ):
+        at = 2
+        while at <= c.size - 1:
+            sign = argument_end(c, at, c.size - 1)
+            code_stated(c, at, sign, &num, &den)
+            at = sign + 1
+    else:
+        code_assignment(c)
+
+
+cdef void read_code(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
+    cdef Code c
+    cdef uint32_t indent
+    c.r = r
+    c.text = r.text
+    c.at = start
+    c.end = end
+    c.conditional = False
+    c.conditional_indent = 0
+    while c.at < end:
+        indent = code_line(&c)
+        if c.size:
+            code_statement(&c, indent)
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+_KINDS = {
+    tables.Command.EMIT: X_EMIT,
+    tables.Command.SPACE: X_GAP,
+    tables.Command.THIN: X_GAP,
+    tables.Command.NOTHING: X_NOTHING,
+    tables.Command.MARK: X_NOTHING,
+    tables.Command.DELIMITER: X_DELIMITER,
+    tables.Command.BREAK: X_STOP,
+    tables.Command.WRAP: X_WRAP,
+    tables.Command.TEXT: X_TEXT,
+    tables.Command.DISCARD: X_DISCARD,
+    tables.Command.ENVIRONMENT: X_ENVIRONMENT,
+    tables.Command.FRAC: X_FRAC,
+}
+_COMMANDS_APART = {
+    "%": X_PERCENT,
+    "{": X_OPEN,
+    "}": X_CLOSE,
+    "\\": X_LINE,
+    "\n": X_LINE,
+    "newline": X_LINE,
+    "linebreak": X_LINE,
+}
+
+
+cdef uint64_t name_hash(bytes name):
+    cdef const uint8_t* raw = name
+    return hash_bytes(raw, 0, <uint32_t>len(name))
+
+
+def _fill():
+    """Copy the vocabulary of consensuspr.core.statements and .tables into C."""
+    global LONGEST_WORD, NUM_LANGUAGES
+    cdef uint32_t slot
+    cdef uint64_t value
+    cdef Unit unit
+    fractions = {char: index for index, char in enumerate(tables.FRACTIONS)}
+    superscripts = {char: index for index, char in enumerate(tables.SUPERSCRIPTS)}
+    for code in range(256):
+        char = tables.CHAR_MAP.get(code, chr(code)) if code < 128 else ""
+        KIND_OF[code] = int(tables.CHAR_CLASSES.get(char, tables.Char.OTHER))
+        CANONICAL_BYTE[code] = ord(char) if char else code
+        LOWER_OF[code] = code + 32 if 65 <= code <= 90 else code
+        UNNAMED_BYTE[code] = code < 128 and char in statements.UNNAMED
+    for byte, kind in (
+        (B_TIMES, CH_TIMES), (B_MINUS, CH_MINUS), (B_APPROX, CH_RELATION), (B_DOTS, CH_OTHER),
+        (B_DEGREE, CH_DROP), (B_LETTER, CH_LETTER), (B_SYMBOL, CH_SYMBOL), (B_ROOT, CH_ROOT),
+        (B_PLUS_MINUS, CH_PLUS_MINUS), (B_RELATION, CH_RELATION), (B_BULLET, CH_BULLET),
+        (B_ARROW, CH_ARROW), (B_SUBSCRIPT, CH_SUBSCRIPT), (B_OTHER, CH_OTHER),
+    ):
+        KIND_OF[byte] = kind
+    for char, index in fractions.items():
+        above, below = tables.FRACTIONS[char].split("/")
+        KIND_OF[B_FRACTIONS + index] = CH_FRACTION
+        RARE_BYTE[ord(char) & 0xFFF] = B_FRACTIONS + index
+        FRACTION_ABOVE[index] = int(above)
+        FRACTION_BELOW[index] = int(below)
+    for char, index in superscripts.items():
+        KIND_OF[B_SUPERSCRIPTS + index] = CH_SUPERSCRIPT
+        RARE_BYTE[ord(char) & 0xFFF] = B_SUPERSCRIPTS + index
+        SUPERSCRIPT_TEXT[index] = ord(tables.SUPERSCRIPTS[char])
+    rare = [ord(char) & 0xFFF for char in (*fractions, *superscripts)]
+    if len(set(rare)) != len(rare):
+        raise ValueError("two rare characters share their last bits")
+    for word, meaning in statements.WORDS.items():
+        value = name_hash(word.encode())
+        slot = <uint32_t>(value >> 32)
+        while MEANINGS[slot & (WORD_SLOTS - 1)].hash:
+            slot += 1
+        MEANINGS[slot & (WORD_SLOTS - 1)].hash = value
+        MEANINGS[slot & (WORD_SLOTS - 1)].meaning = int(meaning)
+        MEANINGS[slot & (WORD_SLOTS - 1)].number = statements.MANIFOLDS.get(word, 1)
+        MEANINGS[slot & (WORD_SLOTS - 1)].part = statements.PARTS.get(word, 1)
+        LONGEST_WORD = max(LONGEST_WORD, len(word))
+    for name, (action, payload) in tables.COMMANDS.items():
+        value = name_hash(name.encode())
+        slot = <uint32_t>(value >> 32)
+        while COMMAND_KINDS[slot & (COMMAND_SLOTS - 1)].hash:
+            slot += 1
+        COMMAND_KINDS[slot & (COMMAND_SLOTS - 1)].hash = value
+        COMMAND_KINDS[slot & (COMMAND_SLOTS - 1)].kind = _COMMANDS_APART.get(
+            name, _KINDS.get(action, X_NAME)
+        )
+        if payload:
+            raw = payload.encode()
+            unit = character_at(<const uint8_t*><char*>raw, len(raw), 0)
+            COMMAND_KINDS[slot & (COMMAND_SLOTS - 1)].byte = byte_of(&unit)
+    for language in statements.CODE_LANGUAGES:
+        value = <uint64_t>HASH_START
+        for byte in language.encode():
+            value = hash_step(value, byte)
+        CODE_LANGUAGES[NUM_LANGUAGES] = value
+        NUM_LANGUAGES += 1

@@ -1,0 +1,65 @@
+"""The compiled statement reader: true arithmetic in a text, without the GIL."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+# One true statement, or a part of one; see statements.Statement.
+cdef struct Stated:
+    int64_t num
+    int64_t den
+    uint64_t operands   # a hash of the multiset of operands
+    uint32_t start      # bytes of the text
+    uint32_t end
+    bint whole
+    bint code
+
+# A growing set of hashes, for counting what is distinct.
+cdef struct Counted:
+    uint64_t* slots
+    uint32_t capacity   # a power of two, or 0
+    uint32_t size
+
+# The keys of a matcher's nodes; open addressing, at most half full.
+cdef struct KeySlot:
+    uint64_t key        # 0: empty
+    uint32_t node
+    uint32_t index      # of the key among those that the table was made of
+
+cdef struct Keys:
+    KeySlot* slots
+    uint32_t capacity   # a power of two, or 0
+    uint32_t size
+
+# Where a node was first stated, and by which key.
+cdef struct Place:
+    uint32_t start
+    uint32_t end
+    uint32_t key
+
+cdef struct Reader
+
+# What one thread needs to read one text after another; zeroed before its first use.
+cdef struct Workspace:
+    Reader* reader
+
+cdef void workspace_free(Workspace* workspace) noexcept nogil
+
+# Read data[0:length].  For each statement whose key a node has, set the node's channel in
+# `matched` where none is set, and its first place in `places` unless that is NULL; without
+# `keys` nothing is set.  `values` and `numbers` receive what the guard counts.  Returns -1
+# where memory runs out.
+cdef int read_statements_into(
+    Workspace* workspace,
+    const uint8_t* data,
+    Py_ssize_t length,
+    const Keys* keys,
+    uint8_t* matched,
+    Place* places,
+    uint32_t* values,
+    uint32_t* numbers,
+) noexcept nogil
+
+# Make the table of `count` keys with their nodes; -1 where memory runs out.
+cdef int keys_build(
+    Keys* keys, const uint64_t* hashes, const uint32_t* nodes, Py_ssize_t count
+) noexcept nogil
+cdef void keys_free(Keys* keys) noexcept nogil

@@ -1,0 +1,630 @@
+# cython: language_level=3, freethreading_compatible=True
+"""The compiled statement reader; the twin of ``pure/statements``, rule for rule.
+
+A text is first brought to one byte a character, so that everything behind works on bytes:
+ASCII stands for itself, each other canonical character is one byte for its kind.  Memory is
+one workspace a thread: what one stretch between two stops needs, bounded, and two sets that
+grow with what is distinct in the text.
+"""
+
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memset, strchr
+
+from consensuspr.core.native.normal_form cimport (
+    CH_AMPERSAND,
+    CH_ARROW,
+    CH_BACKSLASH,
+    CH_BANG,
+    CH_BAR,
+    CH_BRACE_CLOSE,
+    CH_BRACE_OPEN,
+    CH_BRACKET_CLOSE,
+    CH_BRACKET_OPEN,
+    CH_BULLET,
+    CH_CARET,
+    CH_CLOSE,
+    CH_COLON,
+    CH_DIGIT,
+    CH_DROP,
+    CH_EQUALS,
+    CH_FRACTION,
+    CH_GREATER,
+    CH_LESS,
+    CH_LETTER,
+    CH_MARK,
+    CH_MINUS,
+    CH_NEWLINE,
+    CH_OPEN,
+    CH_OTHER,
+    CH_PLUS,
+    CH_PLUS_MINUS,
+    CH_POINT,
+    CH_PRIME,
+    CH_RELATION,
+    CH_ROOT,
+    CH_SLASH,
+    CH_SPACE,
+    CH_STAR,
+    CH_SUBSCRIPT,
+    CH_SUPERSCRIPT,
+    CH_SYMBOL,
+    CH_TIMES,
+    CH_UNDERSCORE,
+    Unit,
+    character_at,
+)
+
+from consensuspr.core import statements, tables
+from consensuspr.core.pure.characters import encode
+
+# statements.py; a test compares.
+cdef enum:
+    MAX_SIDE = 60
+    MAX_DEPTH = 24
+    MAX_STRETCH = 512
+    MAX_UNIT_WORDS = 6
+    MIN_GLUED = 4
+    MAX_REMARK = 12
+    MAX_OF_WORDS = 4
+    MAX_DIGITS = 18
+    MAX_EXPONENT = 63
+    MAX_NAMES = 1024
+    MAX_LINE = 256
+    MAX_NAMED = 64
+    MAX_SUBSCRIPT = 12
+    MAX_ARGUMENT = 40
+    # Every token can become a fraction, which is five items; a stop before each.
+    MAX_ITEMS = 6 * MAX_STRETCH + 8
+    # Every item can be an operation, and is read as a part of at most two runs.
+    MAX_PARTS = 2 * MAX_ITEMS
+
+# patterns.Channel; a test compares.
+cdef enum:
+    CHANNEL_STATEMENT = 2
+    CHANNEL_CODE = 3
+
+include "rational.pxi"
+
+
+cdef enum ItemKind:
+    I_NUMBER = 0
+    I_OPERATOR
+    I_OPEN
+    I_CLOSE
+    I_SIGN
+    I_STOP
+    I_UNKNOWN
+    I_COMMA
+
+cdef enum Seen:
+    SEEN_NONE = 0
+    SEEN_INT
+    SEEN_FLOAT
+    SEEN_ROUND
+    SEEN_ABS
+    SEEN_RATIONAL
+
+cdef struct Item:
+    uint8_t kind
+    uint8_t op
+    uint8_t seen
+    bint percent
+    bint approximate
+    bint verb
+    bint plain
+    int decimals
+    int zeros
+    uint32_t start
+    uint32_t end
+    int64_t num
+    int64_t den
+    uint64_t name
+
+# A value while it is worked out; shown: one number as written.
+cdef struct Value:
+    int64_t num
+    int64_t den
+    uint64_t operands
+    int operations
+    bint shown
+    int decimals
+    int zeros
+
+cdef struct Part:
+    int64_t num
+    int64_t den
+    uint64_t operands
+
+cdef struct Side:
+    bint exists
+    bint known
+    bint stated
+    uint32_t start
+    uint32_t end
+    int first_item
+    int end_item
+    Value value
+    Part* parts
+    int num_parts
+
+cdef struct Name:
+    uint64_t hash     # 0: an empty slot
+    bint known
+    int64_t num
+    int64_t den
+
+cdef struct Token:
+    uint8_t kind
+    uint8_t op
+    uint8_t meaning
+    bint gap
+    bint single
+    bint times
+    int letters
+    int decimals
+    int zeros
+    uint32_t start
+    uint32_t end
+    int64_t num
+    int64_t den
+    uint64_t name
+
+# A token of code; op: its up to three bytes.
+cdef struct Lexeme:
+    uint8_t mark
+    uint32_t op
+    uint32_t start
+    uint32_t end
+
+cdef struct Reader:
+    # The text, one byte a character, and where each character begins; NULL for pure ASCII.
+    const uint8_t* text
+    uint32_t length
+    uint32_t* offsets
+    uint8_t* buffer
+    uint32_t* offset_buffer
+    Py_ssize_t buffer_size
+    Py_ssize_t offsets_size
+    # Where results go.
+    const Keys* keys
+    uint8_t* matched
+    Place* places
+    Stated* stated
+    Py_ssize_t num_stated
+    Py_ssize_t stated_size
+    bint keep
+    bint failed
+    Counted values
+    Counted numbers
+    # One stretch of prose.
+    Token tokens[MAX_STRETCH]
+    int num_tokens
+    bint has_sign
+    Item items[MAX_ITEMS]
+    int num_items
+    Part parts[MAX_PARTS]
+    int num_parts
+    Side before[MAX_STRETCH]
+    Side after[MAX_STRETCH]
+    int signs[MAX_STRETCH]
+    # The last named equation.
+    uint64_t named
+    uint64_t named_rest     # of the name without its factor, 0 for none
+    int64_t named_factor
+    Side named_side
+    Part named_parts[MAX_SIDE + 4]
+    # Code.
+    Lexeme line[MAX_LINE]
+    Name assigned[MAX_LINE]
+    Name names[2 * MAX_NAMES]
+    int num_names
+
+
+# --- what is distinct ------------------------------------------------------------------------
+
+cdef int counted_grow(Counted* counted) noexcept nogil:
+    cdef uint32_t capacity = counted.capacity * 2 if counted.capacity else 256
+    cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
+    cdef uint32_t index, slot
+    if slots == NULL:
+        return -1
+    for index in range(counted.capacity):
+        if counted.slots[index]:
+            slot = <uint32_t>counted.slots[index] & (capacity - 1)
+            while slots[slot]:
+                slot = (slot + 1) & (capacity - 1)
+            slots[slot] = counted.slots[index]
+    PyMem_RawFree(counted.slots)
+    counted.slots = slots
+    counted.capacity = capacity
+    return 0
+
+
+cdef inline void count(Reader* r, Counted* counted, uint64_t value) noexcept nogil:
+    cdef uint32_t slot
+    if 2 * counted.size >= counted.capacity and counted_grow(counted) < 0:
+        r.failed = True
+        return
+    value |= <uint64_t>(value == 0)
+    slot = <uint32_t>value & (counted.capacity - 1)
+    while counted.slots[slot]:
+        if counted.slots[slot] == value:
+            return
+        slot = (slot + 1) & (counted.capacity - 1)
+    counted.slots[slot] = value
+    counted.size += 1
+
+
+cdef void counted_clear(Counted* counted) noexcept nogil:
+    """Empty a set; give the memory of a large one back."""
+    if counted.capacity > 4096:
+        PyMem_RawFree(counted.slots)
+        counted.slots = NULL
+        counted.capacity = 0
+    elif counted.size:
+        memset(counted.slots, 0, counted.capacity * sizeof(uint64_t))
+    counted.size = 0
+
+
+cdef inline void count_number(Reader* r, int64_t num, int64_t den) noexcept nogil:
+    count(r, &r.numbers, fraction_hash(num, den))
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+cdef inline uint64_t key_of(int64_t num, int64_t den, uint64_t operands) noexcept nogil:
+    """Return the hash of a key, never 0; statements.key_hash is the same."""
+    cdef uint64_t key = mixed(fraction_hash(num, den) ^ (operands * <uint64_t>0xD6E8FEB86659FD93))
+    return key | <uint64_t>(key == 0)
+
+
+cdef int keys_build(
+    Keys* keys, const uint64_t* hashes, const uint32_t* nodes, Py_ssize_t count
+) noexcept nogil:
+    cdef uint32_t capacity = 4
+    cdef uint32_t slot
+    cdef Py_ssize_t index
+    while capacity < 2 * count:
+        capacity *= 2
+    keys.slots = <KeySlot*>PyMem_RawCalloc(capacity, sizeof(KeySlot))
+    if keys.slots == NULL:
+        return -1
+    keys.capacity = capacity
+    keys.size = <uint32_t>count
+    for index in range(count):
+        slot = <uint32_t>hashes[index] & (capacity - 1)
+        while keys.slots[slot].key:
+            slot = (slot + 1) & (capacity - 1)
+        keys.slots[slot].key = hashes[index]
+        keys.slots[slot].node = nodes[index]
+        keys.slots[slot].index = <uint32_t>index
+    return 0
+
+
+cdef void keys_free(Keys* keys) noexcept nogil:
+    PyMem_RawFree(keys.slots)
+    keys.slots = NULL
+    keys.capacity = 0
+
+
+cdef void state(
+    Reader* r, const Part* parts, int num_parts, uint32_t start, uint32_t end, bint code
+) noexcept nogil:
+    """Take statements: count them, and mark the nodes that they reach."""
+    cdef int index
+    cdef uint64_t key
+    cdef uint32_t slot
+    cdef const Part* part
+    for index in range(num_parts):
+        part = &parts[index]
+        count(r, &r.values, fraction_hash(part.num, part.den))
+        if r.keys != NULL and r.keys.capacity:
+            key = key_of(part.num, part.den, part.operands)
+            slot = <uint32_t>key & (r.keys.capacity - 1)
+            while r.keys.slots[slot].key:
+                if r.keys.slots[slot].key == key:
+                    reach(r, &r.keys.slots[slot], start, end, code)
+                slot = (slot + 1) & (r.keys.capacity - 1)
+        if r.keep:
+            keep_statement(r, part, start, end, index == num_parts - 1, code)
+
+
+cdef inline void reach(
+    Reader* r, const KeySlot* key, uint32_t start, uint32_t end, bint code
+) noexcept nogil:
+    cdef Place* place
+    if r.matched[key.node]:
+        return
+    r.matched[key.node] = CHANNEL_CODE if code else CHANNEL_STATEMENT
+    if r.places != NULL:
+        place = &r.places[key.node]
+        place.start = r.offsets[start] if r.offsets != NULL else start
+        place.end = r.offsets[end] if r.offsets != NULL else end
+        place.key = key.index
+
+
+cdef void keep_statement(
+    Reader* r, const Part* part, uint32_t start, uint32_t end, bint whole, bint code
+) noexcept nogil:
+    cdef Stated* grown
+    cdef Stated* one
+    if r.num_stated >= r.stated_size:
+        grown = <Stated*>PyMem_RawRealloc(
+            r.stated, (2 * r.stated_size + 16) * sizeof(Stated)
+        )
+        if grown == NULL:
+            r.failed = True
+            return
+        r.stated = grown
+        r.stated_size = 2 * r.stated_size + 16
+    one = &r.stated[r.num_stated]
+    one.num = part.num
+    one.den = part.den
+    one.operands = part.operands
+    one.start = r.offsets[start] if r.offsets != NULL else start
+    one.end = r.offsets[end] if r.offsets != NULL else end
+    one.whole = whole
+    one.code = code
+    r.num_stated += 1
+
+
+# Characters beyond ASCII, one byte for each kind; fractions and superscripts follow.
+cdef enum:
+    B_TIMES = 0x80
+    B_MINUS
+    B_APPROX
+    B_DOTS
+    B_DEGREE
+    B_LETTER
+    B_SYMBOL
+    B_ROOT
+    B_PLUS_MINUS
+    B_RELATION
+    B_BULLET
+    B_ARROW
+    B_SUBSCRIPT
+    B_OTHER
+    B_FRACTIONS = 0xA0
+    B_SUPERSCRIPTS = 0xC0
+
+
+include "arithmetic.pxi"
+include "prose.pxi"
+include "code.pxi"
+
+
+# --- characters -----------------------------------------------------------------------------
+
+cdef uint8_t CANONICAL_BYTE[256]
+
+
+cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
+    """Return the byte that stands for a canonical character."""
+    cdef uint32_t code = unit.code
+    if code < 0x80:
+        return <uint8_t>code
+    if unit.cls == CH_LETTER:
+        return B_LETTER
+    if unit.cls == CH_MINUS:
+        return B_MINUS
+    if unit.cls == CH_TIMES:
+        return B_TIMES
+    if unit.cls == CH_SYMBOL:
+        return B_SYMBOL
+    if unit.cls == CH_ROOT:
+        return B_ROOT
+    if unit.cls == CH_PLUS_MINUS:
+        return B_PLUS_MINUS
+    if unit.cls == CH_RELATION:
+        return B_APPROX if code == 0x2248 else B_RELATION
+    if unit.cls == CH_BULLET:
+        return B_BULLET
+    if unit.cls == CH_ARROW:
+        return B_ARROW
+    if unit.cls == CH_SUBSCRIPT:
+        return B_SUBSCRIPT
+    if unit.cls == CH_DROP:
+        return B_DEGREE
+    if unit.cls == CH_FRACTION or unit.cls == CH_SUPERSCRIPT:
+        return RARE_BYTE[code & 0xFFF] if code < 0x3000 else B_OTHER
+    return B_DOTS if code == 0x2026 else B_OTHER
+
+
+cdef bint is_plain(const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Tell whether a text is ASCII without NUL, so that every byte stands for itself."""
+    cdef Py_ssize_t index
+    cdef uint8_t seen = 0
+    for index in range(length):
+        seen |= data[index] | (<uint8_t>(data[index] == 0) << 7)
+    return seen < 0x80
+
+
+cdef int take_text(Reader* r, const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Bring a text to one byte a character; -1 where memory runs out."""
+    cdef uint8_t* buffer
+    cdef uint32_t* offsets
+    cdef Py_ssize_t at = 0
+    cdef uint32_t size = 0
+    cdef Unit unit
+    if is_plain(data, length):
+        r.text = data
+        r.length = <uint32_t>length
+        r.offsets = NULL
+        return 0
+    if r.buffer_size < length:
+        buffer = <uint8_t*>PyMem_RawRealloc(r.buffer, length)
+        if buffer == NULL:
+            return -1
+        r.buffer = buffer
+        r.buffer_size = length
+    if r.offsets_size < length + 1:
+        offsets = <uint32_t*>PyMem_RawRealloc(r.offset_buffer, (length + 1) * sizeof(uint32_t))
+        if offsets == NULL:
+            return -1
+        r.offset_buffer = offsets
+        r.offsets_size = length + 1
+    r.offsets = r.offset_buffer
+    while at < length:
+        r.offsets[size] = <uint32_t>at
+        if data[at] < 0x80:
+            r.buffer[size] = CANONICAL_BYTE[data[at]]
+            at += 1
+        else:
+            unit = character_at(data, length, at)
+            r.buffer[size] = byte_of(&unit)
+            at += unit.width
+        size += 1
+    r.offsets[size] = <uint32_t>length
+    r.text = r.buffer
+    r.length = size
+    return 0
+
+
+# --- the whole text ------------------------------------------------------------------------------
+
+cdef Reader* reader_of(Workspace* workspace) noexcept nogil:
+    if workspace.reader == NULL:
+        workspace.reader = <Reader*>PyMem_RawCalloc(1, sizeof(Reader))
+    return workspace.reader
+
+
+cdef void workspace_free(Workspace* workspace) noexcept nogil:
+    cdef Reader* r = workspace.reader
+    if r == NULL:
+        return
+    PyMem_RawFree(r.buffer)
+    PyMem_RawFree(r.offset_buffer)
+    PyMem_RawFree(r.stated)
+    PyMem_RawFree(r.values.slots)
+    PyMem_RawFree(r.numbers.slots)
+    PyMem_RawFree(r)
+    workspace.reader = NULL
+
+
+cdef void read_text(Reader* r) noexcept nogil:
+    """Read the regions of a text, prose and code, one after the other."""
+    cdef uint32_t prose = 0
+    cdef uint32_t start = 0
+    cdef uint32_t end, first, closing, block
+    cdef int fence
+    cdef bint is_code
+    while start < r.length:
+        end = line_end(r, start)
+        fence = fence_at(r, start, end)
+        if fence != FENCE_NONE:
+            first = end + 1 if end + 1 < r.length else r.length
+            closing = closing_fence(r, first)
+            if fence == FENCE_PYTHON or (
+                fence == FENCE_PLAIN
+                and python_lines(r, first, closing, &is_code) == closing
+                and is_code
+            ):
+                read_prose(r, prose, first)
+                read_code(r, first, closing)
+                prose = closing
+            start = line_end(r, closing) + 1
+            continue
+        block = start
+        is_code = False
+        if may_be_python(r, start, end):
+            block = python_lines(r, start, r.length, &is_code)
+        if is_code:
+            read_prose(r, prose, start)
+            read_code(r, start, block)
+            prose = block
+        start = block if block > end + 1 else end + 1
+    read_prose(r, prose, r.length)
+
+
+cdef int read_statements_into(
+    Workspace* workspace,
+    const uint8_t* data,
+    Py_ssize_t length,
+    const Keys* keys,
+    uint8_t* matched,
+    Place* places,
+    uint32_t* values,
+    uint32_t* numbers,
+) noexcept nogil:
+    cdef Reader* r = reader_of(workspace)
+    if r == NULL or take_text(r, data, length) < 0:
+        return -1
+    r.keys = keys
+    r.matched = matched
+    r.places = places
+    return finish(r, values, numbers)
+
+
+cdef int finish(Reader* r, uint32_t* values, uint32_t* numbers) noexcept nogil:
+    r.failed = False
+    r.num_stated = 0
+    r.named = 0
+    r.named_rest = 0
+    counted_clear(&r.values)
+    counted_clear(&r.numbers)
+    if r.num_names:
+        memset(r.names, 0, sizeof(r.names))
+        r.num_names = 0
+    read_text(r)
+    values[0] = r.values.size
+    numbers[0] = r.numbers.size
+    return -1 if r.failed else 0
+
+
+# --- Python --------------------------------------------------------------------------------------
+
+def read_statements(text):
+    """Return ([(num, den, operands, start, end, whole, code), ...], values, numbers).
+
+    As statements.Statement, but for the operands, which are statements.operands_hash.
+    """
+    cdef bytes data = encode(text)
+    cdef const uint8_t* raw = data
+    cdef Py_ssize_t length = len(data)
+    cdef Workspace workspace
+    cdef uint32_t values = 0
+    cdef uint32_t numbers = 0
+    cdef int failed = -1
+    cdef Reader* r
+    cdef Py_ssize_t index
+    workspace.reader = NULL
+    try:
+        with nogil:
+            r = reader_of(&workspace)
+            if r != NULL:
+                r.keep = True
+                if take_text(r, raw, length) == 0:
+                    failed = finish(r, &values, &numbers)
+        if failed:
+            raise MemoryError(f"no memory to read {length} bytes")
+        return (
+            [
+                (
+                    r.stated[index].num,
+                    r.stated[index].den,
+                    r.stated[index].operands,
+                    r.stated[index].start,
+                    r.stated[index].end,
+                    bool(r.stated[index].whole),
+                    bool(r.stated[index].code),
+                )
+                for index in range(r.num_stated)
+            ],
+            values,
+            numbers,
+        )
+    finally:
+        workspace_free(&workspace)
+
+
+def expression_keys(text):
+    """Return the hashes of a node expression's keys: of its true equations with an operation."""
+    return [
+        key_of(num, den, operands)
+        for num, den, operands, _, _, whole, _ in read_statements(text)[0]
+        if whole
+    ]
+
+
+_fill()
