@@ -39,6 +39,9 @@ MAX_NAMED: Final = 64
 UNNAMED: Final = " $*`&()[]{}\\"
 # Characters of a subscript that belongs to a name: x_{max}.
 MAX_SUBSCRIPT: Final = 12
+# Characters of the argument of a command that is passed over, and which ones it may have.
+MAX_ARGUMENT: Final = 40
+ARGUMENT: Final = "A-Za-z0-9_+*/^()=:.@-"
 
 
 class Meaning(IntEnum):

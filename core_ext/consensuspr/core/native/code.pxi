@@ -911,10 +911,11 @@ cdef uint64_t name_hash(bytes name):
 
 def _fill():
     """Copy the vocabulary of consensuspr.core.statements and .tables into C."""
-    global LONGEST_WORD, NUM_LANGUAGES
+    global NUM_LANGUAGES
     cdef uint32_t slot
     cdef uint64_t value
     cdef Unit unit
+    argument = re.compile(f"[{statements.ARGUMENT}]")
     fractions = {char: index for index, char in enumerate(tables.FRACTIONS)}
     superscripts = {char: index for index, char in enumerate(tables.SUPERSCRIPTS)}
     for code in range(256):
@@ -923,6 +924,8 @@ def _fill():
         CANONICAL_BYTE[code] = ord(char) if char else code
         LOWER_OF[code] = code + 32 if 65 <= code <= 90 else code
         UNNAMED_BYTE[code] = code < 128 and char in statements.UNNAMED
+        IN_ARGUMENT[code] = code < 128 and argument.fullmatch(char) is not None
+        GROUPS[code] = code < 128 and char in ",{\\"
     for byte, kind in (
         (B_TIMES, CH_TIMES), (B_MINUS, CH_MINUS), (B_APPROX, CH_RELATION), (B_DOTS, CH_OTHER),
         (B_DEGREE, CH_DROP), (B_LETTER, CH_LETTER), (B_SYMBOL, CH_SYMBOL), (B_ROOT, CH_ROOT),
@@ -940,6 +943,26 @@ def _fill():
         KIND_OF[B_SUPERSCRIPTS + index] = CH_SUPERSCRIPT
         RARE_BYTE[ord(char) & 0xFFF] = B_SUPERSCRIPTS + index
         SUPERSCRIPT_TEXT[index] = ord(tables.SUPERSCRIPTS[char])
+    for code in range(256):
+        kind = KIND_OF[code]
+        MARKS[code] = kind in (
+            CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR
+        )
+        GLUES[code] = kind in (CH_LETTER, CH_UNDERSCORE, CH_BACKSLASH)
+        SEEK[code] = (
+            SOUGHT_DIGIT if kind == CH_DIGIT
+            else SOUGHT_LINE if kind == CH_NEWLINE
+            else SOUGHT_BACKSLASH if kind == CH_BACKSLASH
+            else SOUGHT_COMMA if kind == CH_COMMA
+            else SOUGHT_POINT if kind == CH_POINT
+            else SOUGHT_READ
+            if kind in (CH_EQUALS, CH_FRACTION, CH_SUPERSCRIPT, CH_UNDERSCORE) or code == B_APPROX
+            else SOUGHT_STOP
+            if kind in (CH_SENTENCE_END, CH_HASH, CH_ARROW, CH_RELATION)
+            or (kind == CH_OTHER and code != B_DOTS)
+            or (kind == CH_MARK and chr(code) not in "$`")
+            else SOUGHT_NOTHING
+        )
     rare = [ord(char) & 0xFFF for char in (*fractions, *superscripts)]
     if len(set(rare)) != len(rare):
         raise ValueError("two rare characters share their last bits")
@@ -952,7 +975,7 @@ def _fill():
         MEANINGS[slot & (WORD_SLOTS - 1)].meaning = int(meaning)
         MEANINGS[slot & (WORD_SLOTS - 1)].number = statements.MANIFOLDS.get(word, 1)
         MEANINGS[slot & (WORD_SLOTS - 1)].part = statements.PARTS.get(word, 1)
-        LONGEST_WORD = max(LONGEST_WORD, len(word))
+        WORD_LENGTHS[ord(word[0]) & 31] |= 1 << len(word)
     for name, (action, payload) in tables.COMMANDS.items():
         value = name_hash(name.encode())
         slot = <uint32_t>(value >> 32)

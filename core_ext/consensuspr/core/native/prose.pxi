@@ -79,9 +79,14 @@ cdef struct CommandMeaning:
 
 cdef WordMeaning MEANINGS[WORD_SLOTS]
 cdef CommandMeaning COMMAND_KINDS[COMMAND_SLOTS]
-cdef int LONGEST_WORD = 0
 cdef uint8_t KIND_OF[256]        # class of each byte of a text taken in
 cdef uint8_t LOWER_OF[256]
+cdef uint8_t GROUPS[256]         # may begin a separator of thousands
+cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
+cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
+cdef uint8_t GLUES[256]          # makes a digit behind it something else than a number
+cdef uint8_t SEEK[256]           # what a byte is to seek()
+cdef uint16_t WORD_LENGTHS[32]   # bit n: a word of n bytes with a meaning begins with this letter
 cdef uint8_t UNNAMED_BYTE[256]   # left out of the name of an equation
 cdef uint8_t RARE_BYTE[0x1000]   # of fractions and superscripts, by the last bits of their code
 cdef int64_t FRACTION_ABOVE[32]
@@ -131,6 +136,7 @@ cdef struct Scan:
     bint line_start
     bint line_named
     bint table_row
+    uint32_t read_until     # what stands before has to be read
 
 
 cdef inline uint8_t peek(const Scan* s, uint32_t at) noexcept nogil:
@@ -168,6 +174,8 @@ cdef void stop(Scan* s) noexcept nogil:
     s.r.num_tokens = 0
     s.r.has_sign = False
     s.gap = True
+    s.depth = 0
+    s.lost_braces = 0
 
 
 cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
@@ -206,8 +214,6 @@ cdef void line_break(Scan* s, int lines) noexcept nogil:
     s.table_row = False
     if lines > 1:
         stop(s)
-        s.depth = 0
-        s.lost_braces = 0
         return
     last = last_kind(s)
     if last == T_EQUALS or last == T_OPERATOR or last == T_LINE:
@@ -320,6 +326,7 @@ cdef inline bint touches(const Scan* s, int kind) noexcept nogil:
 cdef void scan_word(Scan* s) noexcept nogil:
     cdef uint32_t start = s.at
     cdef uint32_t at = start
+    cdef uint32_t index
     cdef int letters = 0
     cdef bint plain = True
     cdef uint64_t value = <uint64_t>HASH_START
@@ -353,7 +360,6 @@ cdef void scan_word(Scan* s) noexcept nogil:
             (kind != CH_PRIME and byte != c'-') or kind_at(s, at + 1) != CH_LETTER
         ):
             break
-        value = hash_step(value, LOWER_OF[byte])
         at += 1
     s.at = at
     if letters == 1 and at == start + 1:
@@ -373,13 +379,17 @@ cdef void scan_word(Scan* s) noexcept nogil:
         else:
             token.single = True
         return
-    entry = find_meaning(value) if at - start <= <uint32_t>LONGEST_WORD else NULL
+    entry = NULL
+    if plain and at - start < 16 and WORD_LENGTHS[text[start] & 31] >> (at - start) & 1:
+        for index in range(start, at):
+            value = hash_step(value, LOWER_OF[text[index]])
+        entry = find_meaning(value)
     if entry == NULL and peek(s, at) == c'(':
         last = last_kind(s)
         if last != T_NUMBER and last != T_FRACTION and last != T_CLOSE and last != T_WORD:
             put_token(s, T_NAME, start)
             return
-    if entry == NULL or not plain:
+    if entry == NULL:
         put_token(s, T_WORD, start).letters = letters
     elif entry.meaning == M_PERCENT:
         put_token(s, T_PERCENT, start)
@@ -418,28 +428,35 @@ cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
     return 0
 
 
-cdef void scan_number(Scan* s) noexcept nogil:
-    cdef uint32_t start = s.at
+# A number as written.
+cdef struct Written:
+    int64_t num
+    int64_t den
+    uint32_t decimals
+    int zeros
+    bint fits
+
+
+cdef uint32_t number_at(const Scan* s, uint32_t start, Written* number) noexcept nogil:
+    """Read the number at ``start``, where a digit stands or a point before one; its end."""
     cdef uint32_t at = start
-    cdef uint32_t next_group, from_
+    cdef uint32_t next_group, index
     cdef int64_t digits = 0
     cdef uint32_t significant = 0   # digits from the first that is not 0
     cdef uint32_t decimals = 0
     cdef int zeros = 0
     cdef uint8_t byte
     cdef uint64_t divisor
-    cdef Token* token
-    cdef int64_t num, den
     while at < s.end and is_digit(s.text[at]):
         at += 1
-    if 1 <= at - start <= 3:
+    if at - start <= 3 and at < s.end and GROUPS[s.text[at]] and at > start:
         while True:
             next_group = grouped(s, at)
             if not next_group:
                 break
             at = next_group
-    for from_ in range(start, at):
-        byte = s.text[from_]
+    for index in range(start, at):
+        byte = s.text[index]
         if is_digit(byte):
             significant += significant > 0 or byte != c'0'
             if significant <= MAX_DIGITS:
@@ -454,25 +471,35 @@ cdef void scan_number(Scan* s) noexcept nogil:
                 digits = digits * 10 + (byte - c'0')
             decimals += 1
             at += 1
-    s.at = at
-    if significant > MAX_DIGITS or decimals > MAX_DIGITS:
+    number.fits = significant <= MAX_DIGITS and decimals <= MAX_DIGITS
+    number.num = digits
+    number.den = 1
+    number.decimals = decimals
+    number.zeros = zeros if decimals == 0 and digits else 0
+    if decimals and number.fits:
+        divisor = common_divisor(<uint64_t>digits, <uint64_t>TENS[decimals])
+        number.num = digits // <int64_t>divisor
+        number.den = TENS[decimals] // <int64_t>divisor
+    return at
+
+
+cdef void scan_number(Scan* s) noexcept nogil:
+    cdef uint32_t start = s.at
+    cdef Written number
+    cdef Token* token
+    s.at = number_at(s, start, &number)
+    if not number.fits:
         put_token(s, T_NAME, start)
         return
-    num = digits
-    den = 1
-    if decimals:
-        divisor = common_divisor(<uint64_t>digits, <uint64_t>TENS[decimals])
-        num = digits // <int64_t>divisor
-        den = TENS[decimals] // <int64_t>divisor
-    count_number(s.r, num, den)
-    if peek(s, at) == c'.' and is_digit(peek(s, at + 1)):
+    count_number(s.r, number.num, number.den)
+    if peek(s, s.at) == c'.' and is_digit(peek(s, s.at + 1)):
         put_token(s, T_NAME, start)
         return
     token = put_token(s, T_NUMBER, start)
-    token.num = num
-    token.den = den
-    token.decimals = <int>decimals
-    token.zeros = zeros if decimals == 0 and digits else 0
+    token.num = number.num
+    token.den = number.den
+    token.decimals = <int>number.decimals
+    token.zeros = number.zeros
 
 
 cdef void put_fraction(Scan* s, uint32_t start, int64_t above, int64_t below) noexcept nogil:
@@ -742,21 +769,15 @@ cdef void scan_frac(Scan* s, uint32_t start) noexcept nogil:
 
 
 cdef uint32_t braced_text(const Scan* s, uint32_t at, uint32_t most) noexcept nogil:
-    """Return the index past {at most so many characters, no brace, no line}, or 0."""
+    """Return the index past {at most so many characters of a name or label}, or 0."""
     cdef uint32_t first
-    cdef uint8_t byte
     if peek(s, at) != c'{':
         return 0
     at += 1
     first = at
-    while at < s.end and at - first <= most:
-        byte = s.text[at]
-        if byte == c'}':
-            return at + 1
-        if byte == c'{' or byte == c'\n':
-            return 0
+    while at < s.end and at - first < most and IN_ARGUMENT[s.text[at]]:
         at += 1
-    return 0
+    return at + 1 if peek(s, at) == c'}' else 0
 
 
 cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
@@ -939,6 +960,180 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
         stop(s)
 
 
+# --- what need not be read ------------------------------------------------------------------
+
+# What a byte is to seek().
+cdef enum Sought:
+    SOUGHT_NOTHING = 0
+    SOUGHT_DIGIT
+    SOUGHT_READ         # has to be read, whatever else stands there
+    SOUGHT_LINE
+    SOUGHT_STOP         # a stop, unless a backslash stands before it
+    SOUGHT_COMMA
+    SOUGHT_POINT
+    SOUGHT_BACKSLASH
+
+
+cdef bint seek(Scan* s) noexcept nogil:
+    """Pass over what can state nothing; tell whether something is left to be read.
+
+    To be called between two stretches.  A stretch without a sign of equality and with fewer
+    than two numbers states nothing, not even with a verb: its numbers are counted and it is
+    left.  Only stops that no context takes back end a stretch here, so that what is left out
+    is what reading would have left without a trace.
+    """
+    cdef const uint8_t* text = s.text
+    cdef uint32_t at = s.at
+    cdef uint32_t end = s.end
+    cdef uint32_t line, before
+    cdef int numbers = 0
+    cdef bint backslash = False
+    cdef bint must = False
+    cdef bint stopped
+    cdef int lines
+    cdef uint8_t byte
+    cdef Written number
+    cdef Written first
+    cdef Scan other
+    first.fits = False
+    while at < end:
+        if s.line_start:
+            # A list mark ends what stands before it, here nothing.
+            while at < end and KIND_OF[text[at]] == CH_SPACE:
+                at += 1
+            s.at = at
+            if at < end and MARKS[text[at]] and list_mark(s, KIND_OF[text[at]]):
+                at = s.at
+                continue
+            s.line_start = at >= end or KIND_OF[text[at]] == CH_NEWLINE
+        # Look at one stretch.
+        numbers = 0
+        backslash = False
+        must = False
+        stopped = False
+        line = 0
+        while at < end:
+            byte = text[at]
+            if SEEK[byte] == SOUGHT_NOTHING:
+                at += 1
+                continue
+            if SEEK[byte] == SOUGHT_DIGIT:
+                if at and GLUES[text[at - 1]]:
+                    must = True
+                at = number_at(s, at, &number)
+                if numbers == 0:
+                    first = number
+                numbers += 1
+            elif SEEK[byte] == SOUGHT_LINE:
+                # As blank() does; what stands behind the break decides.
+                before = at
+                lines = 0
+                while at < end and (
+                    KIND_OF[text[at]] == CH_NEWLINE or KIND_OF[text[at]] == CH_SPACE
+                ):
+                    if KIND_OF[text[at]] == CH_NEWLINE and not (
+                        text[at] == c'\r' and at + 1 < s.r.length and text[at + 1] == c'\n'
+                    ):
+                        lines += 1
+                    at += 1
+                if lines == 0:
+                    continue
+                line = at
+                if lines > 1:
+                    stopped = True
+                    break
+                if at < end and MARKS[text[at]]:
+                    if KIND_OF[text[at]] == CH_BAR:
+                        stopped = True
+                        must = True  # a table; rare
+                        at = before
+                        break
+                    other = s[0]
+                    other.at = at
+                    if is_mark(&other):
+                        stopped = True
+                        break
+            elif SEEK[byte] == SOUGHT_BACKSLASH:
+                backslash = True
+                at += 1
+                if at < end and (text[at] == c'\\' or KIND_OF[text[at]] == CH_NEWLINE):
+                    must = True
+                at += 1
+            elif SEEK[byte] == SOUGHT_READ:
+                must = True
+                at += 1
+            elif SEEK[byte] == SOUGHT_STOP:
+                at += 1
+                stopped = True
+                break
+            elif SEEK[byte] == SOUGHT_COMMA:
+                at += 1
+                if not (is_digit(peek(s, at)) or (at > 1 and text[at - 2] == c'{')):
+                    stopped = True
+                    break
+            else:
+                # A point.
+                at += 1
+                if peek(s, at) == c'.':
+                    while peek(s, at) == c'.':
+                        at += 1
+                elif is_digit(peek(s, at)):
+                    at -= 1
+                    if at and GLUES[text[at - 1]]:
+                        must = True
+                    at = number_at(s, at, &number)
+                    if numbers == 0:
+                        first = number
+                    numbers += 1
+                elif not backslash and ends_sentence(s, at):
+                    stopped = True
+                    break
+        if must or numbers > 1 or (backslash and numbers):
+            s.read_until = at if stopped else end
+            return True
+        if numbers and first.fits:
+            count_number(s.r, first.num, first.den)
+        if line:
+            s.line_at = line
+            s.line_named = False
+            s.table_row = False
+            s.line_start = stopped and line == at
+        s.at = at
+    s.at = end
+    return False
+
+
+cdef bint is_mark(Scan* s) noexcept nogil:
+    """Tell whether a list mark stands at a line's beginning."""
+    cdef uint32_t first, last
+    cdef int kind = KIND_OF[s.text[s.at]]
+    if kind == CH_BULLET:
+        return True
+    if kind == CH_MINUS or kind == CH_STAR or kind == CH_PLUS:
+        if kind_at(s, s.at + 1) == CH_SPACE:
+            return True
+        if kind != CH_STAR:
+            return False
+    return list_number(s, &first, &last) != 0
+
+
+cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
+    """Tell whether the point before ``at`` is a stop in whatever context."""
+    cdef uint8_t byte
+    if at > 1 and s.text[at - 2] == c'.':
+        return False
+    if at >= s.end:
+        return True
+    if KIND_OF[s.text[at]] == CH_NEWLINE:
+        return True
+    if not is_blank(s.text[at]):
+        return False
+    byte = peek(s, skip_blanks(s, at))
+    return not (
+        byte == c'*' or byte == c'+' or byte == c'/' or byte == c'=' or byte == B_TIMES
+    )
+
+
 cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     cdef Scan s
     cdef uint8_t byte
@@ -955,9 +1150,12 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     s.line_start = True
     s.line_named = False
     s.table_row = False
+    s.read_until = 0
     r.num_tokens = 0
     r.has_sign = False
     while s.at < end:
+        if r.num_tokens == 0 and s.at >= s.read_until and not seek(&s):
+            break
         start = s.at
         byte = s.text[start]
         kind = KIND_OF[byte]

@@ -25,11 +25,13 @@ from consensuspr.core.native.normal_form cimport (
     CH_CARET,
     CH_CLOSE,
     CH_COLON,
+    CH_COMMA,
     CH_DIGIT,
     CH_DROP,
     CH_EQUALS,
     CH_FRACTION,
     CH_GREATER,
+    CH_HASH,
     CH_LESS,
     CH_LETTER,
     CH_MARK,
@@ -44,6 +46,7 @@ from consensuspr.core.native.normal_form cimport (
     CH_RELATION,
     CH_ROOT,
     CH_SLASH,
+    CH_SENTENCE_END,
     CH_SPACE,
     CH_STAR,
     CH_SUBSCRIPT,
@@ -54,6 +57,8 @@ from consensuspr.core.native.normal_form cimport (
     Unit,
     character_at,
 )
+
+import re
 
 from consensuspr.core import statements, tables
 from consensuspr.core.pure.characters import encode
@@ -431,13 +436,25 @@ cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
     return B_DOTS if code == 0x2026 else B_OTHER
 
 
-cdef bint is_plain(const uint8_t* data, Py_ssize_t length) noexcept nogil:
-    """Tell whether a text is ASCII without NUL, so that every byte stands for itself."""
-    cdef Py_ssize_t index
-    cdef uint8_t seen = 0
-    for index in range(length):
-        seen |= data[index] | (<uint8_t>(data[index] == 0) << 7)
-    return seen < 0x80
+cdef extern from *:
+    """
+    /* Tell whether a text is ASCII without NUL, so that every byte stands for itself. */
+    static int is_plain(const uint8_t* data, Py_ssize_t length) {
+        const uint64_t ones = 0x0101010101010101u;
+        uint64_t seen = 0;
+        uint64_t word;
+        Py_ssize_t at = 0;
+        for (; at + 8 <= length; at += 8) {
+            memcpy(&word, data + at, 8);
+            /* The top bit of a byte: it is beyond ASCII, or it was 0 and borrowed. */
+            seen |= word | (word - ones);
+        }
+        for (; at < length; at++)
+            seen |= data[at] | (data[at] == 0 ? 0x80u : 0u);
+        return (seen & 0x8080808080808080u) == 0;
+    }
+    """
+    bint is_plain(const uint8_t* data, Py_ssize_t length) noexcept nogil
 
 
 cdef int take_text(Reader* r, const uint8_t* data, Py_ssize_t length) noexcept nogil:

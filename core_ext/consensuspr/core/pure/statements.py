@@ -19,8 +19,10 @@ from typing import NamedTuple
 
 from consensuspr.core.pure.characters import canonical_characters, char_class, encode
 from consensuspr.core.statements import (
+    ARGUMENT,
     CODE_LANGUAGES,
     MANIFOLDS,
+    MAX_ARGUMENT,
     MAX_DEPTH,
     MAX_DIGITS,
     MAX_EXPONENT,
@@ -592,7 +594,8 @@ _NUMBER = re.compile(
 )
 _SHORT_FRACTION = re.compile(r"[ ]*([0-9])[ ]*([0-9])")
 _BRACED_FRACTION = re.compile(r"[ ]*\{[ ]*([0-9]+)[ ]*\}[ ]*\{[ ]*([0-9]+)[ ]*\}")
-_SUBSCRIPT = re.compile(r"_(?:\{[^{}\n]{0,%d}\}|[0-9A-Za-z])" % MAX_SUBSCRIPT)
+_SUBSCRIPT = re.compile(rf"_(?:\{{[{ARGUMENT}]{{0,{MAX_SUBSCRIPT}}}\}}|[0-9A-Za-z])")
+_ARGUMENT = re.compile(rf"[ ]*\{{[{ARGUMENT}]{{0,{MAX_ARGUMENT}}}\}}")
 _OPERATOR_NEXT = re.compile(r"[ ]*[-+*/×=^<>)]")
 
 
@@ -667,6 +670,8 @@ class _Scanner:
             self.reader.equations(_Folder(self.tokens).items)
         self.tokens = []
         self.gap = True
+        self.braces = []
+        self.lost_braces = 0
 
     def _blank(self, cls: Char) -> None:
         lines = 0
@@ -686,8 +691,6 @@ class _Scanner:
         self.table_row = False
         if lines > 1:
             self._stop()
-            self.braces = []
-            self.lost_braces = 0
         elif not (
             self._last(_Token.EQUALS, _Token.OPERATOR, _Token.LINE)
             or (self._last(_Token.STAR) and self.tokens[-1].gap)
@@ -1041,9 +1044,7 @@ class _Scanner:
                 if action is Command.TEXT:
                     self.gap = True
             case Command.DISCARD | Command.ENVIRONMENT:
-                if argument := re.compile(r"[ ]*\{[^{}\n]{0,40}\}").match(
-                    self.text, self.at, self.end
-                ):
+                if argument := _ARGUMENT.match(self.text, self.at, self.end):
                     self.at = argument.end()
                 if action is Command.ENVIRONMENT:
                     self._stop()
