@@ -61,7 +61,7 @@ from consensuspr.core.native.normal_form cimport (
 import re
 
 from consensuspr.core import statements, tables
-from consensuspr.core.pure.characters import encode
+from consensuspr.core.patterns import encode
 
 # statements.py; a test compares.
 cdef enum:

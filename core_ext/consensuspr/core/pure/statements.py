@@ -17,7 +17,8 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import NamedTuple
 
-from consensuspr.core.pure.characters import canonical_characters, char_class, encode
+from consensuspr.core.patterns import encode
+from consensuspr.core.pure.characters import canonical_characters, char_class
 from consensuspr.core.statements import (
     ARGUMENT,
     CODE_LANGUAGES,
@@ -587,7 +588,9 @@ class _Brace(IntEnum):
     DENOMINATOR = 3
 
 
-_LIST_MARK = re.compile(r"\**[0-9]{1,3}\**[.)]\**[ ]+(?![-+*/×=^ ])|\([0-9]{1,3}\)[ ]+(?![-+*/×=^ ])")
+_LIST_MARK = re.compile(
+    r"\**[0-9]{1,3}\**[.)]\**[ ]+(?![-+*/×=^ ])|\([0-9]{1,3}\)[ ]+(?![-+*/×=^ ])"
+)
 _DEGREES = re.compile(r"\^[ ]*(?:\{[ ]*\\circ[ ]*\}|\\circ(?![A-Za-z]))")
 _NUMBER = re.compile(
     r"(?P<whole>[0-9]{1,3}(?:(?:,|\{,\}|\\,)[0-9]{3}(?![0-9]))+(?![0-9])|[0-9]+)?(?P<decimals>\.[0-9]+)?"
