@@ -28,6 +28,8 @@ cdef enum:
 
 cdef uint64_t CODE_LANGUAGES[16]   # hashes
 cdef int NUM_LANGUAGES = 0
+cdef uint8_t PYTHON_FOLLOWS[256]
+cdef uint8_t PYTHON_BEGINS[256]
 
 
 # --- regions ------------------------------------------------------------------------------------
@@ -95,15 +97,39 @@ cdef uint32_t closing_fence(const Reader* r, uint32_t start) noexcept nogil:
 
 
 cdef inline bint may_be_python(const Reader* r, uint32_t start, uint32_t end) noexcept nogil:
-    """Turn nearly all lines of prose away by their first two words."""
+    """Turn nearly all lines of prose away by what follows their first word."""
     cdef uint32_t at = past_blanks(r, start, end)
+    cdef uint32_t first = at
     cdef uint8_t byte
     if at >= end:
         return True
     byte = r.text[at]
-    if byte >= 0x80 or strchr("#)]}_", byte) != NULL:
+    if not (is_ascii_letter(byte) or byte == c'_'):
+        return byte == c'#' or byte == c')' or byte == c']' or byte == c'}'
+    while at < end and names(r.text[at]):
+        at += 1
+    while at < end and (is_blank(r.text[at]) or r.text[at] == c'\r'):
+        at += 1
+    if at >= end or PYTHON_FOLLOWS[r.text[at]]:
         return True
-    return is_ascii_letter(byte)
+    return PYTHON_BEGINS[r.text[first]] and begins_python(r, first, end)
+
+
+cdef bint begins_python(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
+    """Tell whether a line begins with a word that Python's statements begin with."""
+    return (
+        keyword(r, at, end, b"def", 3)
+        or keyword(r, at, end, b"class", 5)
+        or keyword(r, at, end, b"for", 3)
+        or keyword(r, at, end, b"from", 4)
+        or keyword(r, at, end, b"import", 6)
+        or keyword(r, at, end, b"return", 6)
+        or keyword(r, at, end, b"while", 5)
+        or keyword(r, at, end, b"if", 2)
+        or keyword(r, at, end, b"elif", 4)
+        or keyword(r, at, end, b"with", 4)
+        or keyword(r, at, end, b"except", 6)
+    )
 
 
 cdef inline bint begins(
@@ -450,6 +476,15 @@ cdef uint32_t code_line(Code* c) noexcept nogil:
 
 
 # --- names ------------------------------------------------------------------------------------
+
+cdef Name* names_of(Reader* r) noexcept nogil:
+    """Return the table of names, which only texts with code need; NULL without memory."""
+    if r.names == NULL:
+        r.names = <Name*>PyMem_RawCalloc(2 * MAX_NAMES, sizeof(Name))
+        if r.names == NULL:
+            r.failed = True
+    return r.names
+
 
 cdef Name* find_known(Code* c, const Lexeme* name) noexcept nogil:
     """Return the slot of a name, which may be empty."""
@@ -865,6 +900,8 @@ cdef void code_statement(Code* c, uint32_t indent) noexcept nogil:
 cdef void read_code(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     cdef Code c
     cdef uint32_t indent
+    if names_of(r) == NULL:
+        return
     c.r = r
     c.text = r.text
     c.at = start
@@ -945,9 +982,14 @@ def _fill():
         SUPERSCRIPT_TEXT[index] = ord(tables.SUPERSCRIPTS[char])
     for code in range(256):
         kind = KIND_OF[code]
+        # What may follow the first word of an assignment, print(), else: and so on.
+        PYTHON_FOLLOWS[code] = code < 128 and chr(code) in "=+-*/,(:"
+        PYTHON_BEGINS[code] = code < 128 and chr(code) in "dcfirwe"
         MARKS[code] = kind in (
             CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR
         )
+        GOES_ON[code] = kind in (CH_DIGIT, CH_UNDERSCORE, CH_PRIME) or chr(code) == "-"
+        NUMBER_GOES_ON[code] = kind == CH_DIGIT or chr(code) in ".,{\\"
         GLUES[code] = kind in (CH_LETTER, CH_UNDERSCORE, CH_BACKSLASH)
         SEEK[code] = (
             SOUGHT_DIGIT if kind == CH_DIGIT
@@ -957,6 +999,12 @@ def _fill():
             else SOUGHT_POINT if kind == CH_POINT
             else SOUGHT_READ
             if kind in (CH_EQUALS, CH_FRACTION, CH_SUPERSCRIPT, CH_UNDERSCORE) or code == B_APPROX
+            else SOUGHT_OPERATION
+            if kind in (
+                CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_BULLET, CH_SLASH, CH_CARET, CH_OPEN,
+                CH_BRACKET_OPEN, CH_BRACE_OPEN,
+            )
+            or chr(code) == "%"
             else SOUGHT_STOP
             if kind in (CH_SENTENCE_END, CH_HASH, CH_ARROW, CH_RELATION)
             or (kind == CH_OTHER and code != B_DOTS)
@@ -966,6 +1014,18 @@ def _fill():
     rare = [ord(char) & 0xFFF for char in (*fractions, *superscripts)]
     if len(set(rare)) != len(rare):
         raise ValueError("two rare characters share their last bits")
+    operations = {
+        statements.Meaning.PLUS,
+        statements.Meaning.MINUS,
+        statements.Meaning.TIMES,
+        statements.Meaning.DIVIDED,
+        statements.Meaning.MULTIPLIED,
+        statements.Meaning.PERCENT,
+        statements.Meaning.PART,
+        statements.Meaning.MANIFOLD,
+    }
+    for meaning in operations:
+        MAKES_OPERATION[int(meaning)] = True
     for word, meaning in statements.WORDS.items():
         value = name_hash(word.encode())
         slot = <uint32_t>(value >> 32)
@@ -976,6 +1036,8 @@ def _fill():
         MEANINGS[slot & (WORD_SLOTS - 1)].number = statements.MANIFOLDS.get(word, 1)
         MEANINGS[slot & (WORD_SLOTS - 1)].part = statements.PARTS.get(word, 1)
         WORD_LENGTHS[ord(word[0]) & 31] |= 1 << len(word)
+        if meaning in operations:
+            OPERATION_LENGTHS[ord(word[0]) & 31] |= 1 << len(word)
     for name, (action, payload) in tables.COMMANDS.items():
         value = name_hash(name.encode())
         slot = <uint32_t>(value >> 32)

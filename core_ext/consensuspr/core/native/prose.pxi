@@ -85,6 +85,10 @@ cdef uint8_t GROUPS[256]         # may begin a separator of thousands
 cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
 cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
 cdef uint8_t GLUES[256]          # makes a digit behind it something else than a number
+cdef uint8_t GOES_ON[256]        # may stand within a word
+cdef uint8_t NUMBER_GOES_ON[256] # may go on the number whose digits it follows
+cdef uint8_t MAKES_OPERATION[32] # a word of this meaning can be an operation
+cdef uint16_t OPERATION_LENGTHS[32]  # as WORD_LENGTHS, of such words
 cdef uint8_t SEEK[256]           # what a byte is to seek()
 cdef uint16_t WORD_LENGTHS[32]   # bit n: a word of n bytes with a meaning begins with this letter
 cdef uint8_t UNNAMED_BYTE[256]   # left out of the name of an equation
@@ -179,6 +183,7 @@ cdef void stop(Scan* s) noexcept nogil:
 
 
 cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
+    """Append a token; what a number or a sign has beyond a word is left to the caller."""
     cdef Token* token
     if s.r.num_tokens >= MAX_STRETCH:
         stop(s)
@@ -191,13 +196,8 @@ cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
     token.single = False
     token.times = False
     token.letters = 0
-    token.decimals = 0
-    token.zeros = 0
     token.start = start
     token.end = s.at
-    token.num = 0
-    token.den = 1
-    token.name = 0
     s.gap = False
     return token
 
@@ -326,8 +326,10 @@ cdef inline bint touches(const Scan* s, int kind) noexcept nogil:
 cdef void scan_word(Scan* s) noexcept nogil:
     cdef uint32_t start = s.at
     cdef uint32_t at = start
+    cdef uint32_t end = s.end
     cdef uint32_t index
-    cdef int letters = 0
+    cdef uint32_t others = 0
+    cdef uint32_t letters
     cdef bint plain = True
     cdef uint64_t value = <uint64_t>HASH_START
     cdef const uint8_t* text = s.text
@@ -344,23 +346,27 @@ cdef void scan_word(Scan* s) noexcept nogil:
         token.times = True
         token.single = True
         return
-    while at < s.end:
+    while True:
+        while at < end and KIND_OF[text[at]] == CH_LETTER:
+            at += 1
+        if at >= end or not GOES_ON[text[at]]:
+            break
         byte = text[at]
-        kind = KIND_OF[byte]
-        if kind == CH_LETTER:
-            letters += 1
-        elif kind == CH_DIGIT:
+        if KIND_OF[byte] == CH_DIGIT:
             plain = False
-        elif kind == CH_UNDERSCORE:
+            others += 1
+        elif byte == c'_':
             kind = kind_at(s, at + 1)
             if kind != CH_LETTER and kind != CH_DIGIT:
                 break
             plain = False
-        elif (
-            (kind != CH_PRIME and byte != c'-') or kind_at(s, at + 1) != CH_LETTER
-        ):
+            others += 1
+        elif kind_at(s, at + 1) != CH_LETTER:
             break
+        else:
+            others += 1
         at += 1
+    letters = at - start - others
     s.at = at
     if letters == 1 and at == start + 1:
         low = LOWER_OF[text[start]]
@@ -390,12 +396,12 @@ cdef void scan_word(Scan* s) noexcept nogil:
             put_token(s, T_NAME, start)
             return
     if entry == NULL:
-        put_token(s, T_WORD, start).letters = letters
+        put_token(s, T_WORD, start).letters = letters if letters < 255 else 255
     elif entry.meaning == M_PERCENT:
         put_token(s, T_PERCENT, start)
     else:
         token = put_token(s, T_WORD, start)
-        token.letters = letters
+        token.letters = <uint8_t>letters
         token.meaning = entry.meaning
         token.num = entry.number
         token.den = entry.part
@@ -447,6 +453,24 @@ cdef uint32_t number_at(const Scan* s, uint32_t start, Written* number) noexcept
     cdef int zeros = 0
     cdef uint8_t byte
     cdef uint64_t divisor
+    while at < s.end and is_digit(s.text[at]):
+        digits = digits * 10 + (s.text[at] - c'0')
+        at += 1
+        if at - start == MAX_DIGITS:
+            break
+    if at == s.end or not NUMBER_GOES_ON[s.text[at]]:
+        # A whole number, as nearly all are.
+        number.fits = True
+        number.num = digits
+        number.den = 1
+        number.decimals = 0
+        number.zeros = 0
+        if digits:
+            while s.text[at - 1 - number.zeros] == c'0':
+                number.zeros += 1
+        return at
+    digits = 0
+    at = start
     while at < s.end and is_digit(s.text[at]):
         at += 1
     if at - start <= 3 and at < s.end and GROUPS[s.text[at]] and at > start:
@@ -587,6 +611,9 @@ cdef void scan_superscript(Scan* s, uint32_t start) noexcept nogil:
     count_number(s.r, number, 1)
     token = put_token(s, T_NUMBER, start)
     token.num = number
+    token.den = 1
+    token.decimals = 0
+    token.zeros = 0
 
 
 cdef void name_of(Scan* s, uint32_t sign, Token* token) noexcept nogil:
@@ -599,6 +626,7 @@ cdef void name_of(Scan* s, uint32_t sign, Token* token) noexcept nogil:
     cdef bint letters = False
     cdef uint32_t at
     cdef uint8_t byte
+    token.name = 0
     if s.line_named:
         return
     s.line_named = True
@@ -657,6 +685,13 @@ cdef void scan_equals(Scan* s, uint32_t start) noexcept nogil:
     token.op = c'='
     s.r.has_sign = True
     name_of(s, start, token)
+
+
+cdef void approximate(Scan* s, uint32_t start) noexcept nogil:
+    cdef Token* token = put_token(s, T_EQUALS, start)
+    token.op = c'~'
+    token.name = 0
+    s.r.has_sign = True
 
 
 cdef void scan_point(Scan* s, uint32_t start) noexcept nogil:
@@ -898,9 +933,11 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
                 s.at = past
     elif kind == CH_EQUALS:
         scan_equals(s, start)
-    elif byte == B_APPROX:
-        put_token(s, T_EQUALS, start).op = c'~'
-        s.r.has_sign = True
+    elif kind == CH_RELATION:
+        if byte == B_APPROX:
+            approximate(s, start)
+        else:
+            stop(s)
     elif kind == CH_LESS or kind == CH_GREATER:
         next_byte = peek(s, s.at)
         while next_byte == c'<' or next_byte == c'>' or next_byte == c'=':
@@ -926,8 +963,9 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             put_token(s, T_NAME, start)
         else:
             stop(s)
-    elif kind == CH_MARK and (byte == c'$' or byte == c'`'):
-        pass
+    elif kind == CH_MARK:
+        if byte != c'$' and byte != c'`':
+            stop(s)
     elif kind == CH_DROP:
         if byte == c'%':
             put_token(s, T_PERCENT, start)
@@ -954,7 +992,7 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             put_token(s, T_NAME, start)
     elif kind == CH_POINT:
         scan_point(s, start)
-    elif byte == B_DOTS:
+    elif kind == CH_OTHER and byte == B_DOTS:
         put_token(s, T_DOTS, start)
     else:
         stop(s)
@@ -972,30 +1010,75 @@ cdef enum Sought:
     SOUGHT_COMMA
     SOUGHT_POINT
     SOUGHT_BACKSLASH
+    SOUGHT_OPERATION
+
+cdef enum:
+    # Numbers of one stretch that are kept until it is left or read.
+    SOUGHT_NUMBERS = 16
+
+
+cdef extern from *:
+    """
+    #include <string.h>
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* Return the first place in [at, end) that is neither a letter nor a blank nor a brace; a
+       few others are passed over as well: what seek() has no use for. */
+    static inline uint32_t next_sought(
+        const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* sought
+    ) {
+    #if defined(__SSE2__)
+        const __m128i first = _mm_set1_epi8(0x22), span = _mm_set1_epi8(0x3F - 0x22);
+        const __m128i second = _mm_set1_epi8(0x5B), second_span = _mm_set1_epi8(0x5F - 0x5B);
+        const __m128i control = _mm_set1_epi8(0x1F), high = _mm_set1_epi8(0x7B);
+        while (end - at >= 16) {
+            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
+            const __m128i offset = _mm_sub_epi8(bytes, first);
+            const __m128i second_offset = _mm_sub_epi8(bytes, second);
+            __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(offset, span), offset);
+            found = _mm_or_si128(found,
+                _mm_cmpeq_epi8(_mm_min_epu8(second_offset, second_span), second_offset));
+            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
+            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_max_epu8(bytes, high), bytes));
+            unsigned mask = (unsigned)_mm_movemask_epi8(found);
+            while (mask) {
+                uint32_t place = at + (uint32_t)__builtin_ctz(mask);
+                if (sought[text[place]])
+                    return place;
+                mask &= mask - 1;
+            }
+            at += 16;
+        }
+    #endif
+        while (at < end && !sought[text[at]])
+            at++;
+        return at;
+    }
+    """
+    uint32_t next_sought(
+        const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* sought
+    ) noexcept nogil
 
 
 cdef bint seek(Scan* s) noexcept nogil:
     """Pass over what can state nothing; tell whether something is left to be read.
 
-    To be called between two stretches.  A stretch without a sign of equality and with fewer
-    than two numbers states nothing, not even with a verb: its numbers are counted and it is
+    To be called between two stretches.  A stretch states nothing without two numbers, without
+    a sign of equality or an operation in front of a verb: its numbers are counted and it is
     left.  Only stops that no context takes back end a stretch here, so that what is left out
     is what reading would have left without a trace.
     """
     cdef const uint8_t* text = s.text
     cdef uint32_t at = s.at
     cdef uint32_t end = s.end
-    cdef uint32_t line, before
-    cdef int numbers = 0
-    cdef bint backslash = False
-    cdef bint must = False
-    cdef bint stopped
-    cdef int lines
-    cdef uint8_t byte
-    cdef Written number
-    cdef Written first
+    cdef uint32_t line, begin, before
+    cdef int numbers, index, lines
+    cdef bint backslash, operation, stopped, must
+    cdef uint8_t byte, what
+    cdef Written found[SOUGHT_NUMBERS]
     cdef Scan other
-    first.fits = False
     while at < end:
         if s.line_start:
             # A list mark ends what stands before it, here nothing.
@@ -1007,24 +1090,47 @@ cdef bint seek(Scan* s) noexcept nogil:
                 continue
             s.line_start = at >= end or KIND_OF[text[at]] == CH_NEWLINE
         # Look at one stretch.
+        begin = at
         numbers = 0
         backslash = False
-        must = False
+        operation = False
         stopped = False
+        must = False
         line = 0
-        while at < end:
+        while True:
+            at = next_sought(text, at, end, SEEK)
+            if at >= end:
+                break
             byte = text[at]
-            if SEEK[byte] == SOUGHT_NOTHING:
-                at += 1
-                continue
-            if SEEK[byte] == SOUGHT_DIGIT:
-                if at and GLUES[text[at - 1]]:
+            what = SEEK[byte]
+            if what == SOUGHT_DIGIT or (what == SOUGHT_POINT and is_digit(peek(s, at + 1))):
+                if numbers == SOUGHT_NUMBERS or (at and GLUES[text[at - 1]]):
                     must = True
-                at = number_at(s, at, &number)
-                if numbers == 0:
-                    first = number
+                    break
+                at = number_at(s, at, &found[numbers])
                 numbers += 1
-            elif SEEK[byte] == SOUGHT_LINE:
+            elif what == SOUGHT_OPERATION:
+                at += 1
+                # Not the hyphen of a word.
+                operation = operation or byte != c'-' or kind_at(s, at) != CH_LETTER
+            elif what == SOUGHT_STOP:
+                at += 1
+                stopped = True
+                break
+            elif what == SOUGHT_COMMA:
+                at += 1
+                if not (is_digit(peek(s, at)) or (at > 1 and text[at - 2] == c'{')):
+                    stopped = True
+                    break
+            elif what == SOUGHT_POINT:
+                at += 1
+                if peek(s, at) == c'.':
+                    while peek(s, at) == c'.':
+                        at += 1
+                elif not backslash and ends_sentence(s, at):
+                    stopped = True
+                    break
+            elif what == SOUGHT_LINE:
                 # As blank() does; what stands behind the break decides.
                 before = at
                 lines = 0
@@ -1044,55 +1150,38 @@ cdef bint seek(Scan* s) noexcept nogil:
                     break
                 if at < end and MARKS[text[at]]:
                     if KIND_OF[text[at]] == CH_BAR:
-                        stopped = True
                         must = True  # a table; rare
                         at = before
                         break
-                    other = s[0]
+                    other.r = s.r
+                    other.text = text
                     other.at = at
+                    other.end = end
                     if is_mark(&other):
                         stopped = True
                         break
-            elif SEEK[byte] == SOUGHT_BACKSLASH:
+            elif what == SOUGHT_BACKSLASH:
+                operation = True
                 backslash = True
                 at += 1
                 if at < end and (text[at] == c'\\' or KIND_OF[text[at]] == CH_NEWLINE):
                     must = True
-                at += 1
-            elif SEEK[byte] == SOUGHT_READ:
-                must = True
-                at += 1
-            elif SEEK[byte] == SOUGHT_STOP:
-                at += 1
-                stopped = True
-                break
-            elif SEEK[byte] == SOUGHT_COMMA:
-                at += 1
-                if not (is_digit(peek(s, at)) or (at > 1 and text[at - 2] == c'{')):
-                    stopped = True
                     break
+                at += 1
             else:
-                # A point.
-                at += 1
-                if peek(s, at) == c'.':
-                    while peek(s, at) == c'.':
-                        at += 1
-                elif is_digit(peek(s, at)):
-                    at -= 1
-                    if at and GLUES[text[at - 1]]:
-                        must = True
-                    at = number_at(s, at, &number)
-                    if numbers == 0:
-                        first = number
-                    numbers += 1
-                elif not backslash and ends_sentence(s, at):
-                    stopped = True
-                    break
-        if must or numbers > 1 or (backslash and numbers):
-            s.read_until = at if stopped else end
+                must = True
+                break
+            if backslash and numbers:
+                must = True
+                break
+        if not must and numbers > 1:
+            must = operation or has_operation_word(s, begin, at)
+        if must:
+            s.read_until = at + 1
             return True
-        if numbers and first.fits:
-            count_number(s.r, first.num, first.den)
+        for index in range(numbers):
+            if found[index].fits:
+                count_number(s.r, found[index].num, found[index].den)
         if line:
             s.line_at = line
             s.line_named = False
@@ -1100,6 +1189,34 @@ cdef bint seek(Scan* s) noexcept nogil:
             s.line_start = stopped and line == at
         s.at = at
     s.at = end
+    return False
+
+
+cdef bint has_operation_word(const Scan* s, uint32_t at, uint32_t end) noexcept nogil:
+    """Tell whether a word in [at, end) can be an operation or its operand."""
+    cdef const uint8_t* text = s.text
+    cdef uint32_t start, index
+    cdef uint64_t value
+    cdef const WordMeaning* entry
+    while at < end:
+        while at < end and KIND_OF[text[at]] != CH_LETTER:
+            at += 1
+        start = at
+        while at < end and KIND_OF[text[at]] == CH_LETTER:
+            at += 1
+        if (
+            at - start >= 16
+            or not OPERATION_LENGTHS[text[start] & 31] >> (at - start) & 1
+        ):
+            if at - start == 1 and text[start] | 0x20 == c'x':
+                return True
+            continue
+        value = <uint64_t>HASH_START
+        for index in range(start, at):
+            value = hash_step(value, LOWER_OF[text[index]])
+        entry = find_meaning(value)
+        if entry != NULL and MAKES_OPERATION[entry.meaning]:
+            return True
     return False
 
 

@@ -114,12 +114,12 @@ cdef struct Item:
     uint8_t kind
     uint8_t op
     uint8_t seen
-    bint percent
-    bint approximate
-    bint verb
-    bint plain
-    int decimals
-    int zeros
+    uint8_t percent
+    uint8_t approximate
+    uint8_t verb
+    uint8_t plain
+    uint8_t decimals
+    uint8_t zeros
     uint32_t start
     uint32_t end
     int64_t num
@@ -163,14 +163,15 @@ cdef struct Token:
     uint8_t kind
     uint8_t op
     uint8_t meaning
-    bint gap
-    bint single
-    bint times
-    int letters
-    int decimals
-    int zeros
+    uint8_t gap         # blanks or a line's end before it
+    uint8_t single
+    uint8_t times
+    uint8_t letters
+    # Of numbers and signs alone:
+    uint8_t decimals
     uint32_t start
     uint32_t end
+    int zeros
     int64_t num
     int64_t den
     uint64_t name
@@ -202,7 +203,13 @@ cdef struct Reader:
     bint failed
     Counted values
     Counted numbers
-    # One stretch of prose.
+    # The last named equation; its side is below.
+    uint64_t named
+    uint64_t named_rest     # of the name without its factor, 0 for none
+    int64_t named_factor
+    Name* names             # open addressing, at most half full; NULL until there is code
+    int num_names
+    # One stretch of prose; from here on nothing is cleared.
     Token tokens[MAX_STRETCH]
     int num_tokens
     bint has_sign
@@ -213,17 +220,11 @@ cdef struct Reader:
     Side before[MAX_STRETCH]
     Side after[MAX_STRETCH]
     int signs[MAX_STRETCH]
-    # The last named equation.
-    uint64_t named
-    uint64_t named_rest     # of the name without its factor, 0 for none
-    int64_t named_factor
     Side named_side
     Part named_parts[MAX_SIDE + 4]
     # Code.
     Lexeme line[MAX_LINE]
     Name assigned[MAX_LINE]
-    Name names[2 * MAX_NAMES]
-    int num_names
 
 
 # --- what is distinct ------------------------------------------------------------------------
@@ -501,8 +502,13 @@ cdef int take_text(Reader* r, const uint8_t* data, Py_ssize_t length) noexcept n
 # --- the whole text ------------------------------------------------------------------------------
 
 cdef Reader* reader_of(Workspace* workspace) noexcept nogil:
+    cdef Reader* r
     if workspace.reader == NULL:
-        workspace.reader = <Reader*>PyMem_RawCalloc(1, sizeof(Reader))
+        r = <Reader*>PyMem_RawMalloc(sizeof(Reader))
+        if r != NULL:
+            # What a stretch needs is written before it is read, and is most of the memory.
+            memset(r, 0, <char*>r.tokens - <char*>r)
+        workspace.reader = r
     return workspace.reader
 
 
@@ -515,6 +521,7 @@ cdef void workspace_free(Workspace* workspace) noexcept nogil:
     PyMem_RawFree(r.stated)
     PyMem_RawFree(r.values.slots)
     PyMem_RawFree(r.numbers.slots)
+    PyMem_RawFree(r.names)
     PyMem_RawFree(r)
     workspace.reader = NULL
 
@@ -581,7 +588,7 @@ cdef int finish(Reader* r, uint32_t* values, uint32_t* numbers) noexcept nogil:
     counted_clear(&r.values)
     counted_clear(&r.numbers)
     if r.num_names:
-        memset(r.names, 0, sizeof(r.names))
+        memset(r.names, 0, 2 * MAX_NAMES * sizeof(Name))
         r.num_names = 0
     read_text(r)
     values[0] = r.values.size
