@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 # Items (numbers, operators, brackets) on one side of a sign, and brackets inside one another.
 MAX_SIDE: Final = 60
 MAX_DEPTH: Final = 24
-# A stretch without any stop (full stop, comma, blank line) is read in pieces of so many tokens.
-MAX_STRETCH: Final = 512
+# A stretch without any stop (full stop, comma, blank line) is read in pieces of so many tokens
+# that are no words.
+MAX_STRETCH: Final = 256
 # Words after a number that still belong to it: 12 eggs in a full carton.
 MAX_UNIT_WORDS: Final = 6
 # Letters from which on an unknown word that touches its number is a unit: 5apples, but not 5ab.

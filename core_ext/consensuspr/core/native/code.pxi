@@ -101,8 +101,8 @@ cdef inline bint may_be_python(const Reader* r, uint32_t start, uint32_t end) no
     cdef uint32_t at = past_blanks(r, start, end)
     cdef uint32_t first = at
     cdef uint8_t byte
-    if at >= end:
-        return True
+    if at >= end or r.text[at] == c'\r':
+        return False
     byte = r.text[at]
     if not (is_ascii_letter(byte) or byte == c'_'):
         return byte == c'#' or byte == c')' or byte == c']' or byte == c'}'
@@ -1002,9 +1002,10 @@ def _fill():
             else SOUGHT_OPERATION
             if kind in (
                 CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_BULLET, CH_SLASH, CH_CARET, CH_OPEN,
-                CH_BRACKET_OPEN, CH_BRACE_OPEN,
+                CH_BRACKET_OPEN, CH_BRACE_OPEN, CH_CLOSE, CH_BRACKET_CLOSE, CH_BRACE_CLOSE,
+                CH_BAR, CH_BANG, CH_PLUS_MINUS, CH_SYMBOL, CH_ROOT, CH_SUBSCRIPT, CH_DROP,
             )
-            or chr(code) == "%"
+            or code == B_DOTS
             else SOUGHT_STOP
             if kind in (CH_SENTENCE_END, CH_HASH, CH_ARROW, CH_RELATION)
             or (kind == CH_OTHER and code != B_DOTS)

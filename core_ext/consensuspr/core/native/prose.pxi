@@ -141,6 +141,8 @@ cdef struct Scan:
     bint line_named
     bint table_row
     uint32_t read_until     # what stands before has to be read
+    int words               # in a row, at the end of the tokens
+    int others              # tokens that are no words
 
 
 cdef inline uint8_t peek(const Scan* s, uint32_t at) noexcept nogil:
@@ -180,13 +182,20 @@ cdef void stop(Scan* s) noexcept nogil:
     s.gap = True
     s.depth = 0
     s.lost_braces = 0
+    s.words = 0
+    s.others = 0
 
 
 cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
     """Append a token; what a number or a sign has beyond a word is left to the caller."""
     cdef Token* token
-    if s.r.num_tokens >= MAX_STRETCH:
-        stop(s)
+    if kind == T_WORD:
+        s.words += 1
+    else:
+        if s.others >= MAX_STRETCH:
+            stop(s)
+        s.others += 1
+        s.words = 0
     token = &s.r.tokens[s.r.num_tokens]
     s.r.num_tokens += 1
     token.kind = kind
@@ -1073,7 +1082,7 @@ cdef bint seek(Scan* s) noexcept nogil:
     cdef const uint8_t* text = s.text
     cdef uint32_t at = s.at
     cdef uint32_t end = s.end
-    cdef uint32_t line, begin, before
+    cdef uint32_t line, begin, before, special
     cdef int numbers, index, lines
     cdef bint backslash, operation, stopped, must
     cdef uint8_t byte, what
@@ -1091,6 +1100,7 @@ cdef bint seek(Scan* s) noexcept nogil:
             s.line_start = at >= end or KIND_OF[text[at]] == CH_NEWLINE
         # Look at one stretch.
         begin = at
+        special = end
         numbers = 0
         backslash = False
         operation = False
@@ -1103,6 +1113,8 @@ cdef bint seek(Scan* s) noexcept nogil:
                 break
             byte = text[at]
             what = SEEK[byte]
+            if special == end and what != SOUGHT_LINE:
+                special = at
             if what == SOUGHT_DIGIT or (what == SOUGHT_POINT and is_digit(peek(s, at + 1))):
                 if numbers == SOUGHT_NUMBERS or (at and GLUES[text[at - 1]]):
                     must = True
@@ -1178,6 +1190,16 @@ cdef bint seek(Scan* s) noexcept nogil:
             must = operation or has_operation_word(s, begin, at)
         if must:
             s.read_until = at + 1
+            begin = last_words(text, s.at, special if special < at else at)
+            if begin > s.at:
+                if line and line <= begin:
+                    s.line_at = line
+                    s.line_named = False
+                    s.table_row = False
+                    s.line_start = line == begin
+                elif line:
+                    begin = s.at
+                s.at = begin
             return True
         for index in range(numbers):
             if found[index].fits:
@@ -1190,6 +1212,23 @@ cdef bint seek(Scan* s) noexcept nogil:
         s.at = at
     s.at = end
     return False
+
+
+cdef uint32_t last_words(const uint8_t* text, uint32_t begin, uint32_t at) noexcept nogil:
+    """Return where the last few words before ``at`` begin, which is not before ``begin``.
+
+    Of the words at a stretch's beginning only these can mean something to what follows.
+    """
+    cdef int words = 0
+    while at > begin:
+        at -= 1
+        if KIND_OF[text[at]] == CH_NEWLINE:
+            return at + 1
+        if text[at] == c' ' and text[at + 1] != c' ':
+            words += 1
+            if words > LAST_WORDS:
+                return at + 1
+    return begin
 
 
 cdef bint has_operation_word(const Scan* s, uint32_t at, uint32_t end) noexcept nogil:
@@ -1251,6 +1290,16 @@ cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
     )
 
 
+cdef bint pass_words(Scan* s) noexcept nogil:
+    """Pass over words that belong neither to the number before them nor to what follows."""
+    cdef uint32_t at = last_words(s.text, s.at, next_sought(s.text, s.at, s.end, SEEK))
+    if at == s.at:
+        return False
+    s.at = at
+    s.gap = True
+    return True
+
+
 cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     cdef Scan s
     cdef uint8_t byte
@@ -1268,6 +1317,8 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     s.line_named = False
     s.table_row = False
     s.read_until = 0
+    s.words = 0
+    s.others = 0
     r.num_tokens = 0
     r.has_sign = False
     while s.at < end:
@@ -1282,7 +1333,8 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
                 s.at += 1
                 s.gap = True
                 s.line_start = False
-                scan_word(&s)
+                if s.words < MANY_WORDS or not pass_words(&s):
+                    scan_word(&s)
                 continue
             blank(&s)
             continue
@@ -1294,7 +1346,8 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
         if at_line_start and list_mark(&s, kind):
             continue
         if kind == CH_LETTER:
-            scan_word(&s)
+            if s.words < MANY_WORDS or not pass_words(&s):
+                scan_word(&s)
         elif kind == CH_DIGIT or (kind == CH_POINT and is_digit(peek(&s, start + 1))):
             scan_number(&s)
         else:

@@ -67,7 +67,7 @@ from consensuspr.core.patterns import encode
 cdef enum:
     MAX_SIDE = 60
     MAX_DEPTH = 24
-    MAX_STRETCH = 512
+    MAX_STRETCH = 256
     MAX_UNIT_WORDS = 6
     MIN_GLUED = 4
     MAX_REMARK = 12
@@ -79,10 +79,19 @@ cdef enum:
     MAX_NAMED = 64
     MAX_SUBSCRIPT = 12
     MAX_ARGUMENT = 40
-    # Every token can become a fraction, which is five items; a stop before each.
-    MAX_ITEMS = 6 * MAX_STRETCH + 8
+    # Words before a number or a sign that can mean something to it: half of the remaining.
+    LAST_WORDS = MAX_OF_WORDS + 3
+    # Words in a row; the last of these is past what belongs to a number before them.
+    MANY_WORDS = MAX_UNIT_WORDS + 3
+    # Between two tokens that are no words, words beyond these are passed over.
+    MAX_TOKENS = MAX_STRETCH * (1 + MANY_WORDS + LAST_WORDS) + MANY_WORDS + LAST_WORDS
+    # Of tokens that are no words each can become a fraction, which is five items, or a few
+    # of those with a stop before them; a word one or, as "half of", five in place of two.
+    MAX_ITEMS = 6 * MAX_STRETCH + 3 * MAX_TOKENS
     # Every item can be an operation, and is read as a part of at most two runs.
     MAX_PARTS = 2 * MAX_ITEMS
+    # Signs and verbs.
+    MAX_SIGNS = MAX_STRETCH + MAX_TOKENS
 
 # patterns.Channel; a test compares.
 cdef enum:
@@ -210,16 +219,16 @@ cdef struct Reader:
     Name* names             # open addressing, at most half full; NULL until there is code
     int num_names
     # One stretch of prose; from here on nothing is cleared.
-    Token tokens[MAX_STRETCH]
+    Token tokens[MAX_TOKENS]
     int num_tokens
     bint has_sign
     Item items[MAX_ITEMS]
     int num_items
     Part parts[MAX_PARTS]
     int num_parts
-    Side before[MAX_STRETCH]
-    Side after[MAX_STRETCH]
-    int signs[MAX_STRETCH]
+    Side before[MAX_SIGNS]
+    Side after[MAX_SIGNS]
+    int signs[MAX_SIGNS]
     Side named_side
     Part named_parts[MAX_SIDE + 4]
     # Code.

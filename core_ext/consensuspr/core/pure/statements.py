@@ -611,6 +611,7 @@ class _Scanner:
         self.at = start
         self.end = end
         self.tokens: list[_Raw] = []
+        self.others = 0  # tokens that are no words
         self.braces: list[_Brace] = []
         self.lost_braces = 0
         self.gap = True
@@ -660,8 +661,10 @@ class _Scanner:
     # -- tokens --
 
     def _put(self, kind: _Token, start: int, **fields: object) -> None:
-        if len(self.tokens) >= MAX_STRETCH:
-            self._stop()
+        if kind is not _Token.WORD:
+            if self.others >= MAX_STRETCH:
+                self._stop()
+            self.others += 1
         self.tokens.append(_Raw(kind, start, self.at, self.gap, **fields))  # type: ignore[arg-type]
         self.gap = False
 
@@ -672,6 +675,7 @@ class _Scanner:
         ):
             self.reader.equations(_Folder(self.tokens).items)
         self.tokens = []
+        self.others = 0
         self.gap = True
         self.braces = []
         self.lost_braces = 0
@@ -1523,6 +1527,9 @@ def regions(text: str) -> Iterator[tuple[int, int, bool]]:
     prose = start = 0
     while start < len(text):
         end = _line_end(text, start)
+        if not text[start:end].strip(" \r"):
+            start = end + 1
+            continue
         fence = _FENCE.match(text, start, end)
         if fence is not None:
             first = end + 1
