@@ -57,6 +57,8 @@ def test_one_rollout(server: InProcessServer) -> None:
         "extra_logs": {
             "acc": [0.0],
             "ncr": [0.5],
+            "ncr_raw": [0.5],
+            "guard": [1.0],
             "num_nodes": [2.0],
             "num_matched": [1.0],
             "unscorable": [0.0],
@@ -75,6 +77,9 @@ def test_one_rollout(server: InProcessServer) -> None:
         ("?reward=outcome", RewardSpec.outcome(), 0),
         ("?reward=curriculum&epoch=0", RewardSpec.curriculum(1), 0),
         ("?reward=curriculum&epoch=1", RewardSpec.curriculum(1), 1),
+        ("?guard=false", RewardSpec.linear(guard=False), 0),
+        ("?statements=false&reward=max", RewardSpec.maximum(statements=False), 0),
+        ("?final_nodes=false&ncr=plain", RewardSpec.linear(final_nodes=False), 0),
     ],
 )
 def test_many_rollouts_get_the_rewards_of_the_local_client(
@@ -97,7 +102,7 @@ def test_no_rollouts(server: InProcessServer) -> None:
     assert reply.code == 200
     assert reply.body["rewards"] == []
     assert set(reply.body["extra_logs"]) == {
-        "acc", "ncr", "num_nodes", "num_matched", "unscorable",
+        "acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "unscorable",
     }  # fmt: skip
 
 

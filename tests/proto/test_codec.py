@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.guard import GuardBudget
+from consensuspr.scoring.rewards import NcrKind, NcrOptions, RewardKind, RewardSpec
 from consensuspr.scoring.types import (
+    CHANNELS,
     AnswerRule,
     Identity,
     InlineNode,
@@ -53,13 +56,25 @@ any_texts = st.text(st.characters(), max_size=40)
 labels = texts.map(lambda text: text or None)
 units = st.floats(0, 1)
 uint32s = st.integers(0, 2**32 - 1)
-rewards = st.builds(RewardSpec, kind=st.sampled_from(RewardKind), alpha=units, switch_epoch=uint32s)
+rewards = st.builds(
+    RewardSpec,
+    kind=st.sampled_from(RewardKind),
+    alpha=units,
+    switch_epoch=uint32s,
+    guard=st.booleans(),
+    statements=st.booleans(),
+    final_nodes=st.booleans(),
+    ncr=st.sampled_from(NcrKind),
+)
 nodes = st.builds(
     InlineNode,
     expressions=st.lists(texts, max_size=4).map(tuple),
     node_id=texts,
     derived=st.lists(texts, max_size=4).map(tuple),
+    is_final=st.booleans(),
+    weight=st.none() | st.floats(0, 1e6),
 )
+budgets = st.none() | st.builds(GuardBudget, uint32s, uint32s)
 rollouts = st.builds(
     Rollout,
     problem_id=texts,
@@ -69,8 +84,19 @@ rollouts = st.builds(
     nodes=st.none() | st.lists(nodes, max_size=3),
     data_source=labels,
     rollout_id=labels,
-)
+    budget=budgets,
+).map(lambda one: one if one.nodes is not None else replace(one, budget=None))
 spans = st.tuples(uint32s, uint32s)
+
+
+def sound(score: Score) -> Score:
+    """Return a score whose parts say the same of its nodes."""
+    score.matched = tuple(map(bool, score.channel_numbers))
+    if score.ncr is None:
+        score.ncr_raw = score.guard = None
+    return score
+
+
 scores = st.builds(
     Score,
     status=st.sampled_from(Status),
@@ -85,7 +111,10 @@ scores = st.builds(
     message=texts,
     answer=st.none() | texts,
     answer_method=texts,
-)
+    ncr_raw=units,
+    guard=units,
+    channel_numbers=st.binary(max_size=5).map(lambda some: bytes(n % len(CHANNELS) for n in some)),
+).map(sound)
 options = st.builds(
     ScoreOptions,
     reward=rewards,
@@ -165,14 +194,24 @@ def test_what_is_no_list_of_expressions_is_a_node_without_any(node: Any) -> None
     assert back.nodes == [InlineNode(())]
 
 
+# What a client means that does not know guard and statements.
+PAPER: NcrOptions = {"guard": False, "statements": False}
+
+
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (pb.RewardSpec(), RewardSpec.linear(0.5)),
-        (pb.RewardSpec(kind=pb.REWARD_KIND_LINEAR), RewardSpec.linear(0.5)),
-        (pb.RewardSpec(kind=pb.REWARD_KIND_LINEAR, alpha=0.0), RewardSpec.linear(0.0)),
-        (pb.RewardSpec(kind=pb.REWARD_KIND_CURRICULUM), RewardSpec.curriculum(1)),
-        (pb.RewardSpec(kind=pb.REWARD_KIND_CURRICULUM, switch_epoch=0), RewardSpec.curriculum(0)),
+        (pb.RewardSpec(), RewardSpec.linear(0.5, **PAPER)),
+        (pb.RewardSpec(kind=pb.REWARD_KIND_LINEAR), RewardSpec.linear(0.5, **PAPER)),
+        (pb.RewardSpec(kind=pb.REWARD_KIND_LINEAR, alpha=0.0), RewardSpec.linear(0.0, **PAPER)),
+        (pb.RewardSpec(kind=pb.REWARD_KIND_CURRICULUM), RewardSpec.curriculum(1, **PAPER)),
+        (
+            pb.RewardSpec(kind=pb.REWARD_KIND_CURRICULUM, switch_epoch=0),
+            RewardSpec.curriculum(0, **PAPER),
+        ),
+        (pb.RewardSpec(guard=True), RewardSpec.linear(guard=True, statements=False)),
+        (pb.RewardSpec(statements=True), RewardSpec.linear(guard=False, statements=True)),
+        (pb.RewardSpec(final_nodes=False), RewardSpec.linear(final_nodes=False, **PAPER)),
     ],
 )
 def test_an_absent_number_is_the_default_and_never_zero(

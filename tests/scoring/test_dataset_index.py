@@ -205,7 +205,6 @@ SAME_DIGEST: list[tuple[str, Change]] = [
     ("label", change_node(label="other")),
     ("type", change_node(type="value")),
     ("support", change_node(support=99)),
-    ("final", change_node(is_final=True)),
     ("no derived forms and an absent key", drop_derived),
     ("blank ground truth and an absent one", change(3, ground_truth=" ")),
 ]
@@ -224,6 +223,9 @@ OTHER_DIGEST: list[tuple[str, Change]] = [
     ("row removed", lambda rows: rows[1:]),
     ("row added", lambda rows: [*rows, {"problem_id": "new"}]),
     ("answer rule", change(0, answer_rule="boxed")),
+    ("final", change_node(is_final=True)),
+    ("weight", change_node(weight=0.5)),
+    ("budget", change(0, budget={"statements": 12, "numbers": 30})),
 ]
 
 
@@ -250,8 +252,8 @@ def test_the_digest_is_that_of_the_content_in_any_format(tmp_path: Path) -> None
 def test_the_digest_follows_the_documented_recipe(tmp_path: Path) -> None:
     rows = [{"problem_id": 'q"\u00e9\n', "nodes": [{"node_id": "k", "expressions": ["\\pi"]}]}]
     text = (
-        f'["consensuspr dataset",1,"{NORMAL_FORM_VERSION}",null]\n'
-        '["q\\"\u00e9\\n",null,[["k",["\\\\pi"],[]]]]\n'
+        f'["consensuspr dataset",2,"{NORMAL_FORM_VERSION}",null]\n'
+        '["q\\"\u00e9\\n",null,[["k",["\\\\pi"],[],false,null]],null]\n'
     )
     expected = "sha256:" + hashlib.sha256(text.encode()).hexdigest()
     assert load(tmp_path, rows).digest == expected
@@ -326,8 +328,15 @@ def test_the_three_policies_and_their_digests(tmp_path: Path) -> None:
     for policy in ("missing", "stored", "off"):
         index = load(tmp_path, rows, derive=policy)
         entry = entry_of(index, "p")
-        found[index.digest] = entry.matcher.match("24=48/2 and 2*9=18")
+        found[index.digest] = entry.compiled(statements=False).match("24=48/2 and 2*9=18")
     assert list(found.values()) == [[True, True], [False, True], [False, False]]
+
+
+def test_derived_forms_make_no_statements(tmp_path: Path) -> None:
+    nodes = [{"expressions": ["x=y"], "derived": ["48/2=24"]}]
+    entry = entry_of(load(tmp_path, [{"problem_id": "p", "nodes": nodes}]), "p")
+    texts = ("48/2 = 24", "24 = 48 / 2")  # as it is written, and as a statement alone
+    assert [entry.matcher.match(text) for text in texts] == [[True], [False]]
 
 
 def test_policies_that_make_no_difference_have_one_digest(tmp_path: Path) -> None:
@@ -462,13 +471,16 @@ ANY_NODES = st.builds(
     derived=st.none() | st.lists(ANY_TEXTS, max_size=3).map(tuple),
     support=st.none() | st.integers(0, 2**40),
     is_final=st.booleans(),
+    weight=st.none() | st.floats(0, 1e6),
 )
+ANY_BUDGETS = st.none() | st.tuples(st.integers(1, 2**32 - 1), st.integers(1, 2**32 - 1))
 ANY_PROBLEMS = st.builds(
     Problem,
     problem_id=ANY_TEXTS,
     ground_truth=st.none() | ANY_TEXTS,
     nodes=st.lists(ANY_NODES, max_size=4).map(tuple),
     data_source=ANY_TEXTS,
+    budget=ANY_BUDGETS,
 )
 
 
@@ -476,22 +488,29 @@ ANY_PROBLEMS = st.builds(
 def test_a_record_is_three_lines_of_compact_json(problem: Problem) -> None:
     nodes = problem.nodes
     lines: tuple[list[object], ...] = (
-        [problem.ground_truth, problem.data_source, len(nodes)],
+        [problem.ground_truth, problem.data_source, len(nodes), problem.budget],
         [
             problem.problem_id,
             problem.ground_truth,
-            [[node.node_id, node.expressions, node.derived or []] for node in nodes],
+            [
+                [node.node_id, node.expressions, node.derived or [], node.is_final, node.weight]
+                for node in nodes
+            ],
+            problem.budget,
         ],
-        [[node.label, node.type, node.is_final, node.support] for node in nodes],
+        [[node.label, node.type, node.support] for node in nodes],
     )
     expected = [json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines]
     record = pack(problem)
     assert record == "\n".join(expected).encode("utf-8", "surrogatepass")
-    assert read_head(record) == (problem.ground_truth, problem.data_source, len(nodes))
+    assert read_head(record) == tuple(lines[0])
     for node in nodes:
         node.derived = node.derived or ()
     assert read_nodes(record) == nodes
-    assert read_patterns(record) == [[*node.expressions, *(node.derived or ())] for node in nodes]
+    assert read_patterns(record) == (
+        [list(node.expressions) for node in nodes],
+        [list(node.derived or ()) for node in nodes],
+    )
 
 
 @dataclass
@@ -666,7 +685,7 @@ WRONG_BYTES = "is a damaged prepared dataset: its first bytes are wrong; make it
         (
             LOAD,
             lambda whole: whole[:8] + b"\1" + whole[9:],
-            "is a snapshot of layout 1, layout 3 is read; make it anew",
+            "is a snapshot of layout 1, layout 4 is read; make it anew",
         ),
     ],
 )

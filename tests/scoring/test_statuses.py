@@ -238,10 +238,10 @@ def test_an_inline_node_without_any_normal_form_never_matches(scorer: Scorer) ->
 def test_a_scan_that_raises_costs_one_rollout(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fragile(matchers: Sequence[Any], texts: Sequence[Any], threads: int = 0) -> Any:
+    def fragile(matchers: Sequence[Any], texts: Sequence[Any], **how: Any) -> Any:
         if any("POISON" in text for text in texts):
             raise MemoryError("scripted")
-        return match_batch(matchers, texts, threads)
+        return match_batch(matchers, texts, **how)
 
     monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", fragile)
     batch = [

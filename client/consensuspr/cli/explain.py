@@ -31,11 +31,11 @@ from consensuspr.cli.options import (
 from consensuspr.console import make_console, one_line, printable
 from consensuspr.errors import InputError
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
-from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 
 if TYPE_CHECKING:
     from consensuspr.data import Row
-    from consensuspr.scoring import Explanation, NodeExplanation, Score
+    from consensuspr.scoring import Explanation, GuardFigures, NodeExplanation, Score
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
@@ -85,7 +85,10 @@ def explain(
         options = replace(options, dataset=connection.dataset)
         explanation = connection.client.explain_with(rollout_from_row(chosen), options)
     if as_json:
-        print(json.dumps(asdict(explanation)))
+        told = asdict(explanation)
+        del told["score"]["channel_numbers"]
+        told["score"]["channels"] = explanation.score.channels
+        print(json.dumps(told))
         return
     name = chosen.get("rollout_id") or f"row {row}"
     print_explanation(
@@ -216,16 +219,23 @@ def _node_table(nodes: tuple[NodeExplanation, ...], marker: Marker) -> Table:
     table.add_column("")
     table.add_column("What it states", overflow="fold")
     table.add_column("Found as", overflow="fold")
+    table.add_column("By", no_wrap=True)
     missed, hit = ("✗", "✓") if marker.unicode else ("no", "yes")
     for number, node in enumerate(nodes, start=1):
         label = one_line(node.label or (node.expressions[0] if node.expressions else ""), 60)
         table.add_row(
             Text(f" {number} ", style=node_style(number) if node.matched else "dim"),
             Text(hit, style="green") if node.matched else Text(missed, style="red"),
-            Text(label + (" (final answer)" if node.is_final else "")),
+            Text(label + _remarks(node)),
             _found(node),
+            Text(node.channel),
         )
     return table
+
+
+def _remarks(node: NodeExplanation) -> str:
+    remarks = ["final answer"] * node.is_final + ["does not count"] * (not node.counts)
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def _found(node: NodeExplanation) -> Text:
@@ -242,13 +252,32 @@ def _score_lines(score: Score, reward: RewardSpec, explanation: Explanation) -> 
         lines[0].append(f": {printable(score.message)}")
     lines.append(Text.assemble(("Acc    ", "bold"), _value(score.acc, ".0f"), _answer(score)))
     if score.ncr is not None:
-        share = f" = {score.num_matched} of {score.num_nodes} nodes"
-        lines.append(Text.assemble(("NCR    ", "bold"), f"{score.ncr:.3f}{share}"))
+        lines.append(Text.assemble(("NCR    ", "bold"), f"{score.ncr:.3f}{_share(score, reward)}"))
+        if explanation.guard is not None:
+            lines.append(_guard_line(score, explanation.guard))
     if score.tpn is not None:
         lines.append(Text.assemble(("TPN    ", "bold"), f"{score.tpn:,.1f} tokens per node"))
     how = _formula(reward, explanation.identity.epoch)
     lines.append(Text.assemble(("Reward ", "bold"), f"{_value(score.reward, '.3f')} = {how}"))
     return lines
+
+
+def _share(score: Score, reward: RewardSpec) -> str:
+    counted = f"{score.num_matched} of {score.num_nodes} nodes"
+    if reward.ncr == NcrKind.WEIGHTED:
+        counted = f"{_value(score.ncr_raw, '.3f')} of the weights, {counted}"
+    if score.guard in (None, 1.0):
+        return f" = {counted}"
+    return f" = {_value(score.ncr_raw, '.3f')} ({counted}) · {score.guard:.3f} (guard)"
+
+
+def _guard_line(score: Score, figures: GuardFigures) -> Text:
+    told = (
+        f"{_value(score.guard, '.3f')}: {figures.statements:,} values stated of "
+        f"{figures.max_statements:,.4g} allowed, {figures.numbers:,} numbers written of "
+        f"{figures.max_numbers:,.4g}"
+    )
+    return Text.assemble(("Guard  ", "bold"), told)
 
 
 def _value(value: float | None, form: str) -> str:

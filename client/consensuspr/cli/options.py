@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, ByteSize, Field
 
 from consensuspr.console import ColorMode
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided, ScoreOptions
 from consensuspr.settings import Setting, Settings, all_settings, load_settings, settings_template
 
@@ -75,6 +75,16 @@ class HowToScore(Settings):
     switch_epoch: int = Field(
         1, ge=0, description="First epoch in which the curriculum rewards the answer."
     )
+    guard: bool = Field(
+        True, description="Lower NCR where a response states far more than a solution needs."
+    )
+    statements: bool = Field(
+        True, description="A true statement of a node's value reaches it, not its text alone."
+    )
+    final_nodes: bool = Field(True, description="Count nodes that state the final answer.")
+    ncr: NcrKind = Field(
+        NcrKind.PLAIN, description="Each node counts the same, or by the dataset's weights."
+    )
     answer_rule: AnswerRule | None = Field(
         None,
         description="How the final answer is found; where not set, the dataset's own, else auto.",
@@ -97,7 +107,15 @@ class HowToScore(Settings):
             InputError: alpha is outside [0, 1], or an epoch does not fit the protocol.
         """
         try:
-            reward = RewardSpec(self.reward, alpha=self.alpha, switch_epoch=self.switch_epoch)
+            reward = RewardSpec(
+                self.reward,
+                alpha=self.alpha,
+                switch_epoch=self.switch_epoch,
+                guard=self.guard,
+                statements=self.statements,
+                final_nodes=self.final_nodes,
+                ncr=self.ncr,
+            )
         except ValueError as error:
             raise InputError(str(error)) from None
         return ScoreOptions.checked(
@@ -115,6 +133,8 @@ REWARD_OPTIONS: Mapping[str, str | None] = {
     "alpha": None,
     "epoch": None,
     "switch_epoch": None,
+    "guard": None,
+    "statements": None,
 }
 
 _ConfigFile: TypeAlias = Annotated[

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from consensuspr.client.local import LocalClient
     from consensuspr.client.retries import RetryPolicy
     from consensuspr.client.sync import RewardClient
-    from consensuspr.scoring.rewards import RewardKind, RewardSpec
+    from consensuspr.scoring.guard import GuardBudget
+    from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
     from consensuspr.scoring.types import (
         AnswerRule,
         Identity,
@@ -40,9 +41,11 @@ __all__ = [
     "AnswerRule",
     "AsyncRewardClient",
     "DatasetInfo",
+    "GuardBudget",
     "Identity",
     "InlineNode",
     "LocalClient",
+    "NcrKind",
     "OnUndecided",
     "RetryPolicy",
     "RewardClient",
@@ -63,7 +66,8 @@ __getattr__, __dir__ = lazy_names(
         ".local": "LocalClient",
         ".retries": "RetryPolicy",
         ".sync": "RewardClient",
-        "consensuspr.scoring.rewards": "RewardKind RewardSpec",
+        "consensuspr.scoring.guard": "GuardBudget",
+        "consensuspr.scoring.rewards": "NcrKind RewardKind RewardSpec",
         "consensuspr.scoring.types": "AnswerRule Identity InlineNode OnUndecided"
         " Rollout Score Status",
         "consensuspr.wire.server_info": "DatasetInfo ServerInfo",

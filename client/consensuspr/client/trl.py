@@ -99,7 +99,7 @@ def consensus_reward(
             for metric, value in _means(scored).items():
                 log_metric(f"{METRICS}/{metric}", value)
         if log_extra is not None:
-            for column in ("acc", "ncr", "status"):
+            for column in ("acc", "ncr", "ncr_raw", "guard", "status"):
                 log_extra(column, [_value(one, column) for one in scored])
         return [None if isinstance(one, UnscorableSample) else one.reward for one in scored]
 
@@ -181,7 +181,7 @@ def epoch_in(state: Any, clock: EpochClock) -> int:
 def _means(scored: Sequence[ScoredSample | UnscorableSample]) -> dict[str, float]:
     """Return the means over the completions that have the value, and the share without reward."""
     means = {}
-    for name in ("acc", "ncr", "tpn"):
+    for name in ("acc", "ncr", "ncr_raw", "guard", "tpn"):
         values = [value for one in scored if (value := _value(one, name)) is not None]
         if values:
             means[name] = math.fsum(values) / len(values)
@@ -307,7 +307,11 @@ def _parts(message: Mapping[str, Any]) -> Iterator[str]:
 def _info(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what names the problem, columns before what ``extra_info`` says."""
     info = row.get("extra_info")
-    own = {name: row[name] for name in ("problem_id", "index", "split", "nodes") if name in row}
+    own = {
+        name: row[name]
+        for name in ("problem_id", "index", "split", "nodes", "budget")
+        if name in row
+    }
     return {**info, **own} if isinstance(info, Mapping) else own
 
 

@@ -227,6 +227,11 @@ def _of_options(request: Request, alpha: float | None) -> list[str]:
                 f" {request.reward}"
             )
         given.append(f"{SOURCE}.{option}={value}")
+    for option, wanted in (("guard", request.guard), ("statements", request.statements)):
+        if wanted is not None:
+            # With a plus: no recipe names it.
+            given.append(f"+{SOURCE}.{option}={wanted}")
+            name += f"-{option}" if wanted else f"-no-{option}"
     if alpha is not None:
         name += f"-alpha{alpha}"
     return [*given, f"trainer.experiment_name={name}"]

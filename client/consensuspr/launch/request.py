@@ -49,6 +49,13 @@ class Request(Settings):
     switch_epoch: int | None = Field(
         None, ge=0, description="First epoch of the curriculum's second stage; where not set, 1."
     )
+    guard: bool | None = Field(
+        None,
+        description="Lower NCR where a response states far more than needed; where not set, on.",
+    )
+    statements: bool | None = Field(
+        None, description="True statements reach nodes too; where not set, on."
+    )
     recipe: tuple[Path, ...] = Field(
         (), description="File of more overrides, one a line; may be repeated."
     )

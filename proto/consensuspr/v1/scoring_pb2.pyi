@@ -165,10 +165,64 @@ REWARD_KIND_OUTCOME: RewardKind.ValueType  # 4
 """acc, the baseline"""
 global___RewardKind = RewardKind
 
+class _NcrKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _NcrKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_NcrKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    NCR_KIND_UNSPECIFIED: _NcrKind.ValueType  # 0
+    """PLAIN"""
+    NCR_KIND_PLAIN: _NcrKind.ValueType  # 1
+    """each node the same, equation 1 of the paper"""
+    NCR_KIND_WEIGHTED: _NcrKind.ValueType  # 2
+    """each its weight; refused where the dataset has none"""
+
+class NcrKind(_NcrKind, metaclass=_NcrKindEnumTypeWrapper):
+    """What a node adds to ncr."""
+
+NCR_KIND_UNSPECIFIED: NcrKind.ValueType  # 0
+"""PLAIN"""
+NCR_KIND_PLAIN: NcrKind.ValueType  # 1
+"""each node the same, equation 1 of the paper"""
+NCR_KIND_WEIGHTED: NcrKind.ValueType  # 2
+"""each its weight; refused where the dataset has none"""
+global___NcrKind = NcrKind
+
+class _Channel:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ChannelEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Channel.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CHANNEL_UNSPECIFIED: _Channel.ValueType  # 0
+    """not at all"""
+    CHANNEL_PATTERN: _Channel.ValueType  # 1
+    """an expression of it, or an equal form, occurs"""
+    CHANNEL_STATEMENT: _Channel.ValueType  # 2
+    """a true statement has its value and its operands"""
+    CHANNEL_CODE: _Channel.ValueType  # 3
+    """one in program code"""
+
+class Channel(_Channel, metaclass=_ChannelEnumTypeWrapper):
+    """How a node was reached."""
+
+CHANNEL_UNSPECIFIED: Channel.ValueType  # 0
+"""not at all"""
+CHANNEL_PATTERN: Channel.ValueType  # 1
+"""an expression of it, or an equal form, occurs"""
+CHANNEL_STATEMENT: Channel.ValueType  # 2
+"""a true statement has its value and its operands"""
+CHANNEL_CODE: Channel.ValueType  # 3
+"""one in program code"""
+global___Channel = Channel
+
 @typing.final
 class RewardSpec(google.protobuf.message.Message):
-    """How acc and ncr become one reward. Both numbers have presence: an absent one is the
-    default below, never a 0 that would turn the outcome off without a word.
+    """How acc and ncr become one reward. What is a number or a bool has presence: an absent one is
+    what the comment says, never a 0 that would turn the outcome off without a word. guard and
+    statements are off where absent: so the requests of clients that do not know them score as
+    they always did, by the paper's own ncr. Clients that know them always send them.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -176,39 +230,89 @@ class RewardSpec(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     ALPHA_FIELD_NUMBER: builtins.int
     SWITCH_EPOCH_FIELD_NUMBER: builtins.int
+    GUARD_FIELD_NUMBER: builtins.int
+    STATEMENTS_FIELD_NUMBER: builtins.int
+    FINAL_NODES_FIELD_NUMBER: builtins.int
+    NCR_FIELD_NUMBER: builtins.int
     kind: global___RewardKind.ValueType
     """the formula"""
     alpha: builtins.float
     """weight of acc in [0, 1], 0.5 where absent; LINEAR only"""
     switch_epoch: builtins.int
     """first outcome epoch, from 0, 1 where absent; CURRICULUM only"""
+    guard: builtins.bool
+    """ncr falls where a response states too much; false where absent"""
+    statements: builtins.bool
+    """true statements reach nodes too; false where absent"""
+    final_nodes: builtins.bool
+    """nodes that state the final answer count; true where absent"""
+    ncr: global___NcrKind.ValueType
+    """what a node adds to ncr"""
     def __init__(
         self,
         *,
         kind: global___RewardKind.ValueType = ...,
         alpha: builtins.float | None = ...,
         switch_epoch: builtins.int | None = ...,
+        guard: builtins.bool | None = ...,
+        statements: builtins.bool | None = ...,
+        final_nodes: builtins.bool | None = ...,
+        ncr: global___NcrKind.ValueType = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_alpha", b"_alpha", "_switch_epoch", b"_switch_epoch", "alpha", b"alpha", "switch_epoch", b"switch_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_alpha", b"_alpha", "_switch_epoch", b"_switch_epoch", "alpha", b"alpha", "kind", b"kind", "switch_epoch", b"switch_epoch"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "kind", b"kind", "ncr", b"ncr", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_alpha", b"_alpha"]) -> typing.Literal["alpha"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_final_nodes", b"_final_nodes"]) -> typing.Literal["final_nodes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_guard", b"_guard"]) -> typing.Literal["guard"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_statements", b"_statements"]) -> typing.Literal["statements"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_switch_epoch", b"_switch_epoch"]) -> typing.Literal["switch_epoch"] | None: ...
 
 global___RewardSpec = RewardSpec
 
 @typing.final
+class GuardBudget(google.protobuf.message.Message):
+    """What a response may state before the guard lowers its ncr."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATEMENTS_FIELD_NUMBER: builtins.int
+    NUMBERS_FIELD_NUMBER: builtins.int
+    statements: builtins.int
+    """distinct values, 1 or more"""
+    numbers: builtins.int
+    """distinct numbers, 1 or more"""
+    def __init__(
+        self,
+        *,
+        statements: builtins.int = ...,
+        numbers: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["numbers", b"numbers", "statements", b"statements"]) -> None: ...
+
+global___GuardBudget = GuardBudget
+
+@typing.final
 class InlineNode(google.protobuf.message.Message):
-    """One consensus node sent with a rollout. Patterns only: nothing is derived from them."""
+    """One consensus node sent with a rollout. No equal forms are derived from it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_ID_FIELD_NUMBER: builtins.int
     EXPRESSIONS_FIELD_NUMBER: builtins.int
     DERIVED_FIELD_NUMBER: builtins.int
+    IS_FINAL_FIELD_NUMBER: builtins.int
+    WEIGHT_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """name in explanations; may be empty"""
+    is_final: builtins.bool
+    """whether the node states the final answer"""
+    weight: builtins.float
+    """what it adds to a weighted ncr, 0 or more"""
     @property
     def expressions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """as written; the node is matched by any of them"""
@@ -223,8 +327,12 @@ class InlineNode(google.protobuf.message.Message):
         node_id: builtins.str = ...,
         expressions: collections.abc.Iterable[builtins.str] | None = ...,
         derived: collections.abc.Iterable[builtins.str] | None = ...,
+        is_final: builtins.bool = ...,
+        weight: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["derived", b"derived", "expressions", b"expressions", "node_id", b"node_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_weight", b"_weight", "weight", b"weight"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_weight", b"_weight", "derived", b"derived", "expressions", b"expressions", "is_final", b"is_final", "node_id", b"node_id", "weight", b"weight"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_weight", b"_weight"]) -> typing.Literal["weight"] | None: ...
 
 global___InlineNode = InlineNode
 
@@ -235,16 +343,23 @@ class InlineNodes(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODES_FIELD_NUMBER: builtins.int
+    BUDGET_FIELD_NUMBER: builtins.int
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___InlineNode]:
         """in order"""
+
+    @property
+    def budget(self) -> global___GuardBudget:
+        """of the guard; where absent, it follows from nodes and length"""
 
     def __init__(
         self,
         *,
         nodes: collections.abc.Iterable[global___InlineNode] | None = ...,
+        budget: global___GuardBudget | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["budget", b"budget"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["budget", b"budget", "nodes", b"nodes"]) -> None: ...
 
 global___InlineNodes = InlineNodes
 
@@ -407,18 +522,21 @@ class RolloutScore(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     ANSWER_METHOD_FIELD_NUMBER: builtins.int
     ANSWER_FIELD_NUMBER: builtins.int
+    NCR_RAW_FIELD_NUMBER: builtins.int
+    GUARD_FIELD_NUMBER: builtins.int
+    CHANNELS_FIELD_NUMBER: builtins.int
     status: global___Status.ValueType
     """read it before any number"""
     acc: builtins.float
     """0 or 1; absent where unknown"""
     ncr: builtins.float
-    """[0, 1], equation 1; absent where there are no nodes"""
+    """[0, 1], guarded, what the reward uses; absent where there are no nodes"""
     reward: builtins.float
     """[0, 1]; absent where the status says so"""
     tpn: builtins.float
     """tokens per matched node, equation 2; absent without tokens or matches"""
     num_nodes: builtins.int
-    """nodes of the problem, 0 where unknown"""
+    """nodes of the problem that count, 0 where unknown"""
     num_matched: builtins.int
     """of which found in the response"""
     message: builtins.str
@@ -427,6 +545,12 @@ class RolloutScore(google.protobuf.message.Message):
     """how acc was decided: canonical, rational, symbolic, ..."""
     answer: builtins.str
     """the answer taken from the response"""
+    ncr_raw: builtins.float
+    """ncr before the guard, equation 1; where absent, equal to ncr"""
+    guard: builtins.float
+    """what ncr_raw was multiplied by; 1 where absent"""
+    channels: builtins.bytes
+    """one byte per node, a number of Channel; where absent, PATTERN"""
     @property
     def matched(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bool]:
         """one per node, in node order"""
@@ -450,15 +574,22 @@ class RolloutScore(google.protobuf.message.Message):
         message: builtins.str = ...,
         answer_method: builtins.str = ...,
         answer: builtins.str | None = ...,
+        ncr_raw: builtins.float | None = ...,
+        guard: builtins.float | None = ...,
+        channels: builtins.bytes = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_acc", b"_acc", "_answer", b"_answer", "_ncr", b"_ncr", "_reward", b"_reward", "_tpn", b"_tpn", "acc", b"acc", "answer", b"answer", "ncr", b"ncr", "reward", b"reward", "tpn", b"tpn"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_acc", b"_acc", "_answer", b"_answer", "_ncr", b"_ncr", "_reward", b"_reward", "_tpn", b"_tpn", "acc", b"acc", "answer", b"answer", "answer_method", b"answer_method", "matched", b"matched", "message", b"message", "ncr", b"ncr", "num_matched", b"num_matched", "num_nodes", b"num_nodes", "reward", b"reward", "spans", b"spans", "status", b"status", "tpn", b"tpn"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_acc", b"_acc", "_answer", b"_answer", "_guard", b"_guard", "_ncr", b"_ncr", "_ncr_raw", b"_ncr_raw", "_reward", b"_reward", "_tpn", b"_tpn", "acc", b"acc", "answer", b"answer", "guard", b"guard", "ncr", b"ncr", "ncr_raw", b"ncr_raw", "reward", b"reward", "tpn", b"tpn"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_acc", b"_acc", "_answer", b"_answer", "_guard", b"_guard", "_ncr", b"_ncr", "_ncr_raw", b"_ncr_raw", "_reward", b"_reward", "_tpn", b"_tpn", "acc", b"acc", "answer", b"answer", "answer_method", b"answer_method", "channels", b"channels", "guard", b"guard", "matched", b"matched", "message", b"message", "ncr", b"ncr", "ncr_raw", b"ncr_raw", "num_matched", b"num_matched", "num_nodes", b"num_nodes", "reward", b"reward", "spans", b"spans", "status", b"status", "tpn", b"tpn"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_acc", b"_acc"]) -> typing.Literal["acc"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_answer", b"_answer"]) -> typing.Literal["answer"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_guard", b"_guard"]) -> typing.Literal["guard"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_ncr", b"_ncr"]) -> typing.Literal["ncr"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ncr_raw", b"_ncr_raw"]) -> typing.Literal["ncr_raw"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
     @typing.overload
@@ -598,6 +729,8 @@ class NodeExplanation(google.protobuf.message.Message):
     SPAN_FIELD_NUMBER: builtins.int
     EXPRESSION_FIELD_NUMBER: builtins.int
     EXPRESSIONS_FIELD_NUMBER: builtins.int
+    CHANNEL_FIELD_NUMBER: builtins.int
+    LEFT_OUT_FIELD_NUMBER: builtins.int
     node_id: builtins.str
     """as in the dataset or the request"""
     label: builtins.str
@@ -608,6 +741,10 @@ class NodeExplanation(google.protobuf.message.Message):
     """whether the node states the final answer"""
     expression: builtins.str
     """the expression, stored or derived, that was found"""
+    channel: global___Channel.ValueType
+    """how it was found"""
+    left_out: builtins.bool
+    """whether the node is no part of ncr"""
     @property
     def span(self) -> global___Span:
         """absent where not matched"""
@@ -626,11 +763,45 @@ class NodeExplanation(google.protobuf.message.Message):
         span: global___Span | None = ...,
         expression: builtins.str = ...,
         expressions: collections.abc.Iterable[builtins.str] | None = ...,
+        channel: global___Channel.ValueType = ...,
+        left_out: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["span", b"span"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expression", b"expression", "expressions", b"expressions", "is_final", b"is_final", "label", b"label", "matched", b"matched", "node_id", b"node_id", "span", b"span"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["channel", b"channel", "expression", b"expression", "expressions", b"expressions", "is_final", b"is_final", "label", b"label", "left_out", b"left_out", "matched", b"matched", "node_id", b"node_id", "span", b"span"]) -> None: ...
 
 global___NodeExplanation = NodeExplanation
+
+@typing.final
+class GuardFigures(google.protobuf.message.Message):
+    """The guard's arithmetic for one response: ncr times min(1, max_statements / statements) and
+    times min(1, max_numbers / numbers).
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATEMENTS_FIELD_NUMBER: builtins.int
+    MAX_STATEMENTS_FIELD_NUMBER: builtins.int
+    NUMBERS_FIELD_NUMBER: builtins.int
+    MAX_NUMBERS_FIELD_NUMBER: builtins.int
+    statements: builtins.int
+    """distinct values that the response states"""
+    max_statements: builtins.float
+    """its budget of them"""
+    numbers: builtins.int
+    """distinct numbers that it writes"""
+    max_numbers: builtins.float
+    """its budget of them"""
+    def __init__(
+        self,
+        *,
+        statements: builtins.int = ...,
+        max_statements: builtins.float = ...,
+        numbers: builtins.int = ...,
+        max_numbers: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["max_numbers", b"max_numbers", "max_statements", b"max_statements", "numbers", b"numbers", "statements", b"statements"]) -> None: ...
+
+global___GuardFigures = GuardFigures
 
 @typing.final
 class ExplainResponse(google.protobuf.message.Message):
@@ -640,6 +811,7 @@ class ExplainResponse(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     NORMAL_FORM_FIELD_NUMBER: builtins.int
     IDENTITY_FIELD_NUMBER: builtins.int
+    GUARD_FIELD_NUMBER: builtins.int
     normal_form: builtins.str
     """of the response, as matched"""
     @property
@@ -654,6 +826,10 @@ class ExplainResponse(google.protobuf.message.Message):
     def identity(self) -> global___Identity:
         """under which it was computed"""
 
+    @property
+    def guard(self) -> global___GuardFigures:
+        """absent where there is no ncr or no guard"""
+
     def __init__(
         self,
         *,
@@ -661,9 +837,10 @@ class ExplainResponse(google.protobuf.message.Message):
         nodes: collections.abc.Iterable[global___NodeExplanation] | None = ...,
         normal_form: builtins.str = ...,
         identity: global___Identity | None = ...,
+        guard: global___GuardFigures | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["identity", b"identity", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["identity", b"identity", "nodes", b"nodes", "normal_form", b"normal_form", "score", b"score"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["guard", b"guard", "identity", b"identity", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["guard", b"guard", "identity", b"identity", "nodes", b"nodes", "normal_form", b"normal_form", "score", b"score"]) -> None: ...
 
 global___ExplainResponse = ExplainResponse
 

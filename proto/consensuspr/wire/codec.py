@@ -16,13 +16,16 @@ default would score by a rule that nobody asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.guard import GuardBudget, GuardFigures
+from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import (
+    CHANNELS,
     MAX_UINT32,
     AnswerRule,
     Explanation,
@@ -155,6 +158,8 @@ _ANSWER_RULES = _Enumeration("answer_rule", AnswerRule, pb.AnswerRule, "ANSWER_R
 _ON_UNDECIDED = _Enumeration("on_undecided", OnUndecided, pb.OnUndecided, "ON_UNDECIDED")
 _REWARD_KINDS = _Enumeration("reward.kind", RewardKind, pb.RewardKind, "REWARD_KIND")
 
+_NCR_KINDS = _Enumeration("reward.ncr", NcrKind, pb.NcrKind, "NCR_KIND")
+
 decode_status = _STATUSES.member
 
 
@@ -164,14 +169,21 @@ def encode_reward(reward: RewardSpec) -> pb.RewardSpec:
         kind=_REWARD_KINDS.number_of[reward.kind],
         alpha=reward.alpha,
         switch_epoch=reward.switch_epoch,
+        guard=reward.guard,
+        statements=reward.statements,
+        final_nodes=reward.final_nodes,
+        ncr=_NCR_KINDS.number_of[NcrKind(reward.ncr)],
     )
 
 
 def decode_reward(message: pb.RewardSpec) -> RewardSpec:
-    """Return the reward of a message; an absent number is the default, never 0.
+    """Return the reward of a message.
+
+    An absent number is the default, never 0.  Absent guard and statements are off, the paper's own
+    NCR: the peer does not know them, and means what it meant before there were any.
 
     Raises:
-        InputError: the kind is unknown or alpha is outside [0, 1].
+        InputError: a kind is unknown or alpha is outside [0, 1].
     """
     kind = _REWARD_KINDS.member_or(message.kind, RewardKind.LINEAR)
     alpha = message.alpha if message.HasField("alpha") else DEFAULT_REWARD.alpha
@@ -179,7 +191,15 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
         message.switch_epoch if message.HasField("switch_epoch") else DEFAULT_REWARD.switch_epoch
     )
     try:
-        return RewardSpec(kind, alpha=alpha, switch_epoch=switch)
+        return RewardSpec(
+            kind,
+            alpha=alpha,
+            switch_epoch=switch,
+            guard=message.guard,
+            statements=message.statements,
+            final_nodes=message.final_nodes if message.HasField("final_nodes") else True,
+            ncr=_NCR_KINDS.member_or(message.ncr, NcrKind.PLAIN),
+        )
     except ValueError as error:
         raise InputError(f"reward: {error}") from None
 
@@ -240,6 +260,7 @@ def decode_rollout(message: pb.Rollout) -> Rollout:
         _decode_nodes(message.nodes) if has("nodes") else None,
         message.data_source or None,
         message.rollout_id or None,
+        _decode_budget(message.nodes) if has("nodes") else None,
     )
 
 
@@ -297,14 +318,14 @@ def _fill_rollout(
         ground_truth=None if rollout.ground_truth is None else clean(rollout.ground_truth),
         # A count that is none makes no TPN; on the wire it would be an error of the batch.
         num_tokens=tokens if tokens is not None and 0 < tokens <= MAX_UINT32 else None,
-        nodes=None if rollout.nodes is None else _nodes_message(rollout.nodes, clean),
+        nodes=None if rollout.nodes is None else _nodes_message(rollout, rollout.nodes, clean),
         data_source=clean(rollout.data_source or ""),
         rollout_id=clean(rollout.rollout_id or ""),
     )
 
 
 def _nodes_message(
-    nodes: Sequence[InlineNode | Sequence[str]], clean: Callable[[str], str]
+    rollout: Rollout, nodes: Sequence[InlineNode | Sequence[str]], clean: Callable[[str], str]
 ) -> pb.InlineNodes:
     whole = (
         node if isinstance(node, InlineNode) else InlineNode(expressions=node) for node in nodes
@@ -315,10 +336,42 @@ def _nodes_message(
                 node_id=clean(node.node_id),
                 expressions=map(clean, _expressions(node)),
                 derived=map(clean, node.derived),
+                is_final=node.is_final,
+                weight=_weight(node.weight),
             )
             for node in whole
-        )
+        ),
+        budget=_budget_message(rollout.budget),
     )
+
+
+def _weight(weight: object) -> float | None:
+    """Return a weight as it is sent: what is no number is refused wherever it is scored."""
+    if weight is None:
+        return None
+    try:
+        return float(weight) if type(weight) in (int, float) else math.nan  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf
+
+
+def _budget_message(budget: GuardBudget | None) -> pb.GuardBudget | None:
+    """Return the message of a budget; one that the protocol cannot carry is refused as 0."""
+    if budget is None:
+        return None
+    return pb.GuardBudget(
+        statements=_countable(budget.statements), numbers=_countable(budget.numbers)
+    )
+
+
+def _countable(number: object) -> int:
+    return number if type(number) is int and 0 <= number <= MAX_UINT32 else 0
+
+
+def _decode_budget(message: pb.InlineNodes) -> GuardBudget | None:
+    if not message.HasField("budget"):
+        return None
+    return GuardBudget(message.budget.statements, message.budget.numbers)
 
 
 def _expressions(node: InlineNode) -> Sequence[str]:
@@ -340,7 +393,11 @@ def _expressions(node: InlineNode) -> Sequence[str]:
 def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
     return [
         InlineNode(
-            expressions=tuple(node.expressions), node_id=node.node_id, derived=tuple(node.derived)
+            expressions=tuple(node.expressions),
+            node_id=node.node_id,
+            derived=tuple(node.derived),
+            is_final=node.is_final,
+            weight=node.weight if node.HasField("weight") else None,
         )
         for node in message.nodes
     ]
@@ -363,7 +420,21 @@ def encode_score(
         message=valid_text(score.message),
         answer_method=score.answer_method,
         answer=None if score.answer is None else valid_text(score.answer),
+        ncr_raw=None if score.ncr_raw == score.ncr else score.ncr_raw,
+        guard=None if score.guard == 1.0 else score.guard,
+        channels=_channels_to_send(score.channel_numbers),
     )
+
+
+_PATTERN = CHANNELS.index("pattern")
+_CHANNELS = {name: pb.Channel.Value(f"CHANNEL_{name.upper()}") for name in CHANNELS if name}
+_CHANNELS[""] = pb.CHANNEL_UNSPECIFIED
+_KNOWN_CHANNELS = bytes(n if n < len(CHANNELS) else _PATTERN for n in range(256))
+
+
+def _channels_to_send(numbers: bytes) -> bytes:
+    """Return the channels, none where all that is matched is by patterns."""
+    return numbers if numbers and max(numbers) > _PATTERN else b""
 
 
 def decode_score(message: pb.RolloutScore) -> Score:
@@ -374,12 +445,13 @@ def decode_score(message: pb.RolloutScore) -> Score:
     """
     has = message.HasField
     spans = message.spans
+    ncr = message.ncr if has("ncr") else None
     # In the order of the fields: by name takes half as long again, thousands of times a batch.
     return Score(
         decode_status(message.status),
         message.reward if has("reward") else None,
         message.acc if has("acc") else None,
-        message.ncr if has("ncr") else None,
+        ncr,
         message.num_nodes,
         message.num_matched,
         tuple(message.matched),
@@ -389,6 +461,10 @@ def decode_score(message: pb.RolloutScore) -> Score:
         message.message,
         message.answer if has("answer") else None,
         message.answer_method,
+        message.ncr_raw if has("ncr_raw") else ncr,
+        None if ncr is None else message.guard if has("guard") else 1.0,
+        # A newer peer may know more channels, which count as patterns here.
+        message.channels.translate(_KNOWN_CHANNELS) or bytes(message.matched),
     )
 
 
@@ -440,6 +516,22 @@ def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
         nodes=map(_encode_node_explanation, explanation.nodes),
         normal_form=valid_text(explanation.normal_form),
         identity=encode_identity(explanation.identity),
+        guard=None if explanation.guard is None else _encode_guard(explanation.guard),
+    )
+
+
+def _encode_guard(figures: GuardFigures) -> pb.GuardFigures:
+    return pb.GuardFigures(
+        statements=figures.statements,
+        max_statements=figures.max_statements,
+        numbers=figures.numbers,
+        max_numbers=figures.max_numbers,
+    )
+
+
+def _decode_guard(message: pb.GuardFigures) -> GuardFigures:
+    return GuardFigures(
+        message.statements, message.max_statements, message.numbers, message.max_numbers
     )
 
 
@@ -460,12 +552,22 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
                 span=_decode_span(node),
                 expression=node.expression,
                 expressions=tuple(node.expressions),
+                channel=_channel(node),
+                counts=not node.left_out,
             )
             for node in message.nodes
         ),
         normal_form=message.normal_form,
         identity=decode_identity(message.identity),
+        guard=_decode_guard(message.guard) if message.HasField("guard") else None,
     )
+
+
+def _channel(node: pb.NodeExplanation) -> str:
+    """Return how a node was found, as an older server says it too."""
+    if not node.matched:
+        return ""
+    return CHANNELS[node.channel] if 0 < node.channel < len(CHANNELS) else "pattern"
 
 
 def _encode_node_explanation(node: NodeExplanation) -> pb.NodeExplanation:
@@ -477,6 +579,8 @@ def _encode_node_explanation(node: NodeExplanation) -> pb.NodeExplanation:
         span=_encode_span(node.span),
         expression=valid_text(node.expression),
         expressions=map(valid_text, node.expressions),
+        channel=_CHANNELS[node.channel],
+        left_out=not node.counts,
     )
 
 

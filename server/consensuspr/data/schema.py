@@ -32,14 +32,17 @@ MAX_NODES = 1024
 MAX_EXPRESSIONS = 4096  # of one node, as written or derived
 MAX_EXPRESSION_CHARS = 65_536
 MAX_ID_CHARS = 1024
+MAX_WEIGHT = 1e6  # the sum over all nodes stays finite
+MAX_BUDGET = (1 << 32) - 1  # what the protocol can say of a number
 
 _PROBLEM_KEYS = frozenset(
     ("problem_id", "data_source", "problem", "ground_truth", "nodes", "split", "metadata",
-     "answer_rule")
+     "answer_rule", "budget")
 )  # fmt: skip
 _NODE_KEYS = frozenset(
-    ("node_id", "label", "type", "expressions", "derived", "support", "is_final")
+    ("node_id", "label", "type", "expressions", "derived", "support", "is_final", "weight")
 )
+_BUDGET_KEYS = ("statements", "numbers")
 _ROLLOUT_NAMES = ("rollout_id", "data_source", "model")
 _ROLLOUT_TEXTS = ("problem", "ground_truth")
 
@@ -57,6 +60,7 @@ class Node:
             such key (they may then be made at load time), empty where it has none to offer.
         support: rollouts that reached the node, None where unknown.
         is_final: the node states the final answer.
+        weight: what the node adds to a weighted NCR, 0 or more; None where unknown.
         extra: all other keys of the row.
     """
 
@@ -67,6 +71,7 @@ class Node:
     derived: tuple[str, ...] | None = None
     support: int | None = None
     is_final: bool = False
+    weight: float | None = None
     extra: Row = field(default_factory=dict)
 
 
@@ -82,6 +87,8 @@ class Problem:
         problem: the text of the problem.
         split: one of :data:`SPLITS`, None where unknown.
         answer_rule: one of :data:`ANSWER_RULES`, None where the dataset names none.
+        budget: distinct values and numbers that a response may hold before the guard lowers its
+            NCR; None where that follows from nodes and length.
         metadata: free keys such as ``level`` and ``subject``.
         extra: all other keys of the row.
     """
@@ -93,6 +100,7 @@ class Problem:
     problem: str = ""
     split: str | None = None
     answer_rule: str | None = None
+    budget: tuple[int, int] | None = None
     metadata: Row = field(default_factory=dict)
     extra: Row = field(default_factory=dict)
 
@@ -110,6 +118,8 @@ def problem_to_row(problem: Problem) -> Row:
     }
     if problem.answer_rule is not None:
         row["answer_rule"] = problem.answer_rule
+    if problem.budget is not None:
+        row["budget"] = dict(zip(_BUDGET_KEYS, problem.budget, strict=True))
     return row | problem.extra
 
 
@@ -125,6 +135,8 @@ def _node_to_row(node: Node) -> Row:
     if node.support is not None:
         row["support"] = node.support
     row["is_final"] = node.is_final
+    if node.weight is not None:
+        row["weight"] = node.weight
     return row | node.extra
 
 
@@ -206,6 +218,7 @@ def _problem(row: Row) -> Problem:
         problem=_text(row, "problem") or "",
         split=_choice(row, "split", SPLITS),
         answer_rule=_choice(row, "answer_rule", ANSWER_RULES),
+        budget=None if row.get("budget") is None else _budget(row["budget"]),
         metadata=_mapping(row, "metadata"),
         extra=_others(row, _PROBLEM_KEYS),
     )
@@ -217,6 +230,7 @@ def _node(raw: object, position: int) -> Node:
     expressions, derived, kind = raw.get("expressions"), raw.get("derived"), raw.get("type")
     node_id, label = raw.get("node_id"), raw.get("label")
     support, is_final = raw.get("support"), raw.get("is_final")
+    weight = raw.get("weight")
     # Almost every node is sound, which is cheap to see; what exactly is wrong costs more.
     if not (
         _are_texts(expressions)
@@ -227,6 +241,7 @@ def _node(raw: object, position: int) -> Node:
         and (is_final is None or type(is_final) is bool)
         and (node_id is None or type(node_id) is str)
         and (label is None or type(label) is str)
+        and (weight is None or is_weight(weight))
     ):
         _refuse_node(raw, position)
     return Node(
@@ -237,8 +252,33 @@ def _node(raw: object, position: int) -> Node:
         None if derived is None else tuple(derived),
         support,
         is_final or False,
+        None if weight is None else float(weight),
         _others(raw, _NODE_KEYS),
     )
+
+
+def _budget(given: object) -> tuple[int, int]:
+    if type(given) is not dict:
+        _wrong("budget", "an object with statements and numbers", given)
+    for key in given:
+        if key not in _BUDGET_KEYS:
+            _refuse(f"budget has statements and numbers, not {_shown(key)}")
+    statements, numbers = (_allowance(given.get(key), key) for key in _BUDGET_KEYS)
+    return statements, numbers
+
+
+def _allowance(value: object, key: str) -> int:
+    # A Parquet writer makes whole floats of numbers where another row has none.
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not 1 <= value <= MAX_BUDGET:
+        _wrong(f"budget.{key}", f"a whole number from 1 to {MAX_BUDGET}", value)
+    return value
+
+
+def is_weight(value: object) -> TypeGuard[float]:
+    """Say whether a value may be the weight of a node."""
+    return type(value) in (int, float) and 0 <= value <= MAX_WEIGHT  # type: ignore[operator]
 
 
 def _are_texts(values: Any) -> TypeGuard[list[str]]:
@@ -269,6 +309,9 @@ def _refuse_node(raw: Row, position: int) -> NoReturn:
     _text(raw, "node_id", where)
     _check_texts(expressions, f"{where}expressions")
     _text(raw, "label", where)
+    weight = raw.get("weight")
+    if weight is not None and not is_weight(weight):
+        _wrong(f"{where}weight", f"a number from 0 to {MAX_WEIGHT:g}", weight)
     _check_texts(raw["derived"], f"{where}derived")
     raise AssertionError(f"{where[:-1]} is sound")
 

@@ -34,7 +34,7 @@ import grpc
 from consensuspr.errors import InputError
 from consensuspr.http.json_body import Bounds, members, text, value
 from consensuspr.http.problems import Namer, ProblemLabel, read_label
-from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import (
     MAX_UINT32,
     AnswerRule,
@@ -98,16 +98,25 @@ def _epoch(name: str, given: str) -> int:
     return int(given)
 
 
+def _truth(name: str, given: str) -> bool:
+    return _one_of(("true", "false"), name, given) == "true"
+
+
 _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
     "reward": partial(_one_of, tuple(RewardKind)),
     "alpha": _number,
     "switch_epoch": _epoch,
     "epoch": _epoch,
+    "guard": _truth,
+    "statements": _truth,
+    "final_nodes": _truth,
+    "ncr": partial(_one_of, tuple(NcrKind)),
     "dataset": lambda name, given: given or None,
     "answer_rule": partial(_one_of, tuple(AnswerRule)),
     "on_undecided": partial(_one_of, tuple(OnUndecided)),
     "on_unscorable": _number,
 }
+_OF_THE_REWARD = ("alpha", "switch_epoch", "guard", "statements", "final_nodes", "ncr")
 # Of which only one reward makes use.
 _BELONGS_TO = {
     "alpha": RewardKind.LINEAR,
@@ -142,7 +151,7 @@ def read_settings(
             "reward=curriculum needs epoch=N in the URL: the request does not tell how far"
             " training is, and the epoch is never guessed"
         )
-    formula = {name: given[name] for name in ("alpha", "switch_epoch") if name in given}
+    formula = {name: given[name] for name in _OF_THE_REWARD if name in given}
     scoring = ("epoch", "dataset", "answer_rule", "on_undecided")
     return RequestSettings(
         ScoreOptions(
@@ -222,6 +231,7 @@ class Batches:
             response=encode_response(without_special_tokens(response)),
             ground_truth=label.ground_truth,
             nodes=label.nodes,
+            budget=label.budget,
             data_source=label.data_source,
         )
         return Item(rollout, naming.reason)
@@ -470,7 +480,10 @@ class Dialect:
         return list(zip(prompts, responses, labels, strict=True))
 
 
-_FIGURES = ("acc", "ncr", "num_nodes", "num_matched")
+# With what a curve shows where one is unknown; of the guard, that it lowered nothing.
+_FIGURES = {
+    "acc": 0.0, "ncr": 0.0, "ncr_raw": 0.0, "guard": 1.0, "num_nodes": 0.0, "num_matched": 0.0,
+}  # fmt: skip
 
 
 def _openrlhf_reply(
@@ -484,7 +497,8 @@ def _openrlhf_reply(
     # A curve takes numbers only: what is unknown is 0 there, and known by num_nodes, unscorable
     # and the status.
     logs = {
-        name: [float(outcome.figure(name, 0.0) or 0.0) for outcome in outcomes] for name in _FIGURES
+        name: [float(outcome.figure(name, unknown) or 0.0) for outcome in outcomes]
+        for name, unknown in _FIGURES.items()
     }
     return {
         "rewards": rewards,

@@ -43,14 +43,15 @@ from consensuspr.core import normalize
 from consensuspr.errors import InputError
 from consensuspr.http.json_body import Bounds, value
 from consensuspr.scoring import DatasetIndex
+from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import InlineNode
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 Nodes: TypeAlias = list[InlineNode | Sequence[str]]
 
-_KEYS = ("problem_id", "ground_truth", "data_source", "nodes")
-_NODE_KEYS = {"node_id", "expressions", "derived"}
+_KEYS = ("problem_id", "ground_truth", "data_source", "nodes", "budget")
+_NODE_KEYS = {"node_id", "expressions", "derived", "is_final", "weight"}
 # As many ids as a message names.
 _NAMED_AT_MOST = 3
 
@@ -75,6 +76,7 @@ class ProblemLabel:
     ground_truth: str | None = None
     data_source: str | None = None
     nodes: Nodes | None = None
+    budget: GuardBudget | None = None
 
 
 def read_label(body: bytes, bounds: Bounds | None, name: str) -> ProblemLabel:
@@ -124,7 +126,15 @@ def _from_object(label: Mapping[str, Any], name: str) -> ProblemLabel:
         ground_truth=texts.get("ground_truth"),
         data_source=texts.get("data_source"),
         nodes=None if nodes is None else _nodes(nodes, name),
+        budget=None if label.get("budget") is None else _budget(label["budget"], name),
     )
+
+
+def _budget(given: object, name: str) -> GuardBudget:
+    """Read the guard's budget; what its numbers are is checked, and told, by the scorer."""
+    if not isinstance(given, dict) or given.keys() != {"statements", "numbers"}:
+        raise InputError(f"budget in {name} must be an object of statements and numbers")
+    return GuardBudget(**given)
 
 
 def _nodes(nodes: object, name: str) -> Nodes:
@@ -149,6 +159,8 @@ def _node(node: object, name: str) -> InlineNode | Sequence[str]:
         expressions=node.get("expressions", ()),
         node_id=str(node.get("node_id") or ""),
         derived=derived,
+        is_final=node.get("is_final") is True,
+        weight=node.get("weight"),
     )
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         MatcherCache,
     )
     from consensuspr.scoring.derive import derive_dataset
+    from consensuspr.scoring.guard import GuardBudget, GuardFigures
     from consensuspr.scoring.rewards import (
+        NcrKind,
         RewardKind,
         RewardSpec,
         curriculum,
@@ -56,7 +58,8 @@ _NAMES_OF = {
     "answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
     "dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
     "derive": "derive_dataset",
-    "rewards": "RewardKind RewardSpec curriculum linear maximum outcome",
+    "guard": "GuardBudget GuardFigures",
+    "rewards": "NcrKind RewardKind RewardSpec curriculum linear maximum outcome",
     "scorer": "Scorer",
     "types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
     " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",
@@ -71,11 +74,14 @@ __all__ = [
     "DatasetIndex",
     "Entry",
     "Explanation",
+    "GuardBudget",
+    "GuardFigures",
     "Identity",
     "IndexInfo",
     "InlineNode",
     "Limits",
     "MatcherCache",
+    "NcrKind",
     "NodeExplanation",
     "OnUndecided",
     "RewardKind",
@@ -102,7 +108,8 @@ __getattr__, __dir__ = lazy_names(
         ".answers": "ANSWER_VERSION AnswerStatus AnswerVerifier Verdict verify_answer",
         ".dataset_index": "CacheStats DatasetIndex Entry IndexInfo MatcherCache",
         ".derive": "derive_dataset",
-        ".rewards": "RewardKind RewardSpec curriculum linear maximum outcome",
+        ".guard": "GuardBudget GuardFigures",
+        ".rewards": "NcrKind RewardKind RewardSpec curriculum linear maximum outcome",
         ".scorer": "Scorer",
         ".types": "SCORED_TYPES AnswerRule Explanation Identity InlineNode Limits NodeExplanation"
         " OnUndecided Rollout Score ScoreOptions Status rollout_from_row scored_row",

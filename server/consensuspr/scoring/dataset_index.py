@@ -9,13 +9,14 @@ refused is described in ``docs/datasets.md``.
 
 **A record** is three lines of compact JSON (which never holds a raw line break):
 
-1. ``[ground_truth, data_source, num_nodes]``, read at every look-up;
-2. ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …]], …]]``, the
-   scoring line: all that decides a score, and what the digest is taken over;
-3. ``[[label, type, is_final, support], …]``, for people.
+1. ``[ground_truth, data_source, num_nodes, budget]``, read at every look-up;
+2. ``[problem_id, ground_truth, [[node_id, [expression, …], [derived, …], is_final, weight], …],
+   budget]``, the scoring line: all that decides a score, and what the digest is taken over; the
+   budget is ``[statements, numbers]``, and it and a weight null where there is none;
+3. ``[[label, type, support], …]``, for people.
 
-JSON because its C encoder and decoder pack a problem in some 10 µs, and because arrays of
-strings leave no freedom (no key order, no numbers): equal content gives equal bytes.
+JSON because its C encoder and decoder pack a problem in some 10 µs, and because such arrays leave
+no freedom (no key order, one way to write a number): equal content gives equal bytes.
 
 **The block** is the same whether it was built in memory or is mapped from a file::
 
@@ -72,10 +73,11 @@ from consensuspr.data.readers import PREPARED_MAGIC, PREPARED_SUFFIX
 from consensuspr.data.writers import discard, on_disk
 from consensuspr.errors import DataError, InputError
 from consensuspr.scoring.derive import DeriveReport, derive_missing, forget_derived
+from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import AnswerRule
 
-LAYOUT_VERSION = 3
-DIGEST_VERSION = 1
+LAYOUT_VERSION = 4
+DIGEST_VERSION = 2
 
 # Records of more bytes than this are put together on disk: those of 5,577 problems take less
 # than 10 MB, those of a million more than 1 GB.
@@ -112,7 +114,9 @@ _log = logging.getLogger(__name__)
 class Entry:
     """One problem of an index; cheap to make, reads its parts when they are asked for."""
 
-    __slots__ = ("_index", "_position", "data_source", "ground_truth", "num_nodes", "problem_id")
+    __slots__ = (
+        "_index", "_position", "budget", "data_source", "ground_truth", "num_nodes", "problem_id",
+    )  # fmt: skip
 
     def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
         """Made by :meth:`DatasetIndex.entry`."""
@@ -120,7 +124,8 @@ class Entry:
         self.ground_truth: str | None
         self.data_source: str
         self.num_nodes: int
-        self.ground_truth, self.data_source, self.num_nodes = read_head(
+        self.budget: GuardBudget | None
+        self.ground_truth, self.data_source, self.num_nodes, self.budget = read_head(
             index.image.record(position)
         )
         self._index = index
@@ -134,11 +139,17 @@ class Entry:
     @property
     def matcher(self) -> Matcher:
         """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
-        key = (self._index.digest, self._position)
-        return self._index.cache.get(key, self._compile)
+        return self.compiled()
 
-    def _compile(self) -> Matcher:
-        return Matcher(read_patterns(self._index.image.record(self._position)))
+    def compiled(self, statements: bool = True) -> Matcher:
+        """Return the matcher of the nodes, with or without the statement channel."""
+
+        def compile_matcher() -> Matcher:
+            expressions, derived = read_patterns(self._index.image.record(self._position))
+            return Matcher(expressions, statements=statements, derived=derived)
+
+        key = (self._index.digest, self._position, statements)
+        return self._index.cache.get(key, compile_matcher)
 
 
 class DatasetIndex:
@@ -439,6 +450,7 @@ class IndexInfo:
             matched by almost any response.
         num_unmatchable_nodes: nodes of which every expression is empty; NCR 1 is out of
             reach for their problems.
+        num_weighted: problems that have a weight for each node.
         num_skipped: bad rows that were passed over.
     """
 
@@ -451,6 +463,7 @@ class IndexInfo:
     num_empty_expressions: int = 0
     num_single_digit_expressions: int = 0
     num_unmatchable_nodes: int = 0
+    num_weighted: int = 0
     num_skipped: int = 0
 
 
@@ -510,6 +523,7 @@ class _Builder:
         info.num_nodes += len(nodes)
         info.num_without_nodes += not nodes
         info.num_without_ground_truth += problem.ground_truth is None
+        info.num_weighted += bool(nodes) and all(node.weight is not None for node in nodes)
         for node in nodes:
             info.num_expressions += len(node.expressions)
             info.num_derived += len(node.derived or ())
@@ -579,24 +593,29 @@ def pack(problem: Problem) -> bytes:
     """Return the record of a problem; a node's missing derived forms count as none."""
     nodes = problem.nodes
     truth = "null" if problem.ground_truth is None else _string(problem.ground_truth)
+    budget = "null"
+    if problem.budget is not None:
+        budget = "[{},{}]".format(*problem.budget)
     # Put together by hand: an encoder of JSON would be made anew for each line, and be asked
     # about every value of which kind it is.
     scoring = ",".join(
         [
-            f"[{_string(node.node_id)},{_strings(node.expressions)},{_strings(node.derived or ())}]"
+            f"[{_string(node.node_id)},{_strings(node.expressions)},{_strings(node.derived or ())},"
+            f"{'true' if node.is_final else 'false'},"
+            f"{'null' if node.weight is None else float.__repr__(node.weight)}]"
             for node in nodes
         ]
     )
     display = ",".join(
         [
-            f"[{_string(node.label)},{_string(node.type)},{'true' if node.is_final else 'false'},"
+            f"[{_string(node.label)},{_string(node.type)},"
             f"{'null' if node.support is None else node.support}]"
             for node in nodes
         ]
     )
     text = (
-        f"[{truth},{_string(problem.data_source)},{len(nodes)}]\n"
-        f"[{_string(problem.problem_id)},{truth},[{scoring}]]\n[{display}]"
+        f"[{truth},{_string(problem.data_source)},{len(nodes)},{budget}]\n"
+        f"[{_string(problem.problem_id)},{truth},[{scoring}],{budget}]\n[{display}]"
     )
     return text.encode("utf-8", "surrogatepass")
 
@@ -605,10 +624,10 @@ def _strings(texts: Iterable[str]) -> str:
     return f"[{','.join(map(_string, texts))}]"
 
 
-def read_head(record: bytes) -> tuple[str | None, str, int]:
-    """Return ground truth, data source and number of nodes, the first line of a record."""
-    truth, data_source, num_nodes = json.loads(record[: record.index(b"\n")])
-    return truth, data_source, num_nodes
+def read_head(record: bytes) -> tuple[str | None, str, int, GuardBudget | None]:
+    """Return ground truth, data source, number of nodes and budget, a record's first line."""
+    truth, data_source, num_nodes, budget = json.loads(record[: record.index(b"\n")])
+    return truth, data_source, num_nodes, None if budget is None else GuardBudget(*budget)
 
 
 def scoring_line(record: bytes) -> bytes:
@@ -616,10 +635,10 @@ def scoring_line(record: bytes) -> bytes:
     return record.split(b"\n", 2)[1]
 
 
-def read_patterns(record: bytes) -> list[list[str]]:
-    """Return for each node what it is matched by: expressions, then derived forms."""
+def read_patterns(record: bytes) -> tuple[list[list[str]], list[list[str]]]:
+    """Return for each node its expressions, and for each its derived forms."""
     nodes = json.loads(scoring_line(record))[2]
-    return [expressions + derived for _, expressions, derived in nodes]
+    return [node[1] for node in nodes], [node[2] for node in nodes]
 
 
 def read_nodes(record: bytes) -> tuple[Node, ...]:
@@ -634,8 +653,9 @@ def read_nodes(record: bytes) -> tuple[Node, ...]:
             derived=tuple(derived),
             support=support,
             is_final=is_final,
+            weight=weight,
         )
-        for (node_id, expressions, derived), (label, kind, is_final, support) in zip(
+        for (node_id, expressions, derived, is_final, weight), (label, kind, support) in zip(
             json.loads(scoring)[2], json.loads(display), strict=True
         )
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,22 @@ class RewardKind(StrEnum):
     MAX = "max"
     CURRICULUM = "curriculum"
     OUTCOME = "outcome"
+
+
+class NcrKind(StrEnum):
+    """What a node adds to NCR."""
+
+    PLAIN = "plain"  # each the same, as in equation 1
+    WEIGHTED = "weighted"  # each the weight that the dataset stores
+
+
+class NcrOptions(TypedDict, total=False):
+    """How NCR is counted, for every kind of reward; see :class:`RewardSpec`."""
+
+    guard: bool
+    statements: bool
+    final_nodes: bool
+    ncr: NcrKind | str
 
 
 def outcome(acc: Values) -> Rewards:
@@ -75,44 +91,72 @@ def curriculum(acc: Values, ncr: Values, epoch: int, switch_epoch: int = 1) -> R
 
 @dataclass(frozen=True, slots=True)
 class RewardSpec:
-    """Which reward to compute; build it with one of the named constructors.
+    """Which reward to compute, and of which NCR; build it with one of the named constructors.
+
+    ``guard=False`` and ``statements=False`` together are the paper's own NCR (equation 1); the
+    defaults deviate from it (``docs/rewards.md``).
+
+    Attributes:
+        kind: how Acc and NCR are combined.
+        alpha: weight of Acc in the linear reward.
+        switch_epoch: first epoch in which the curriculum rewards Acc.
+        guard: NCR falls where a response states far more than a solution needs
+            (:mod:`consensuspr.scoring.guard`).
+        statements: a node is reached by a true statement of its value too, not by its
+            expressions alone.
+        final_nodes: whether nodes that state the final answer count.
+        ncr: what a node adds.
 
     Raises:
-        InputError: the kind is unknown, alpha is not in [0, 1] or switch_epoch is negative.
+        InputError: the kind is unknown, alpha is not in [0, 1], switch_epoch is negative, or what
+            is to be true or false is neither.
     """
 
     kind: RewardKind
     alpha: float = 0.5
     switch_epoch: int = 1
+    guard: bool = True
+    statements: bool = True
+    final_nodes: bool = True
+    ncr: NcrKind | str = NcrKind.PLAIN
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "kind", RewardKind(self.kind))
-        except ValueError:
-            known = ", ".join(RewardKind)
-            raise InputError(f"the reward must be one of {known}, got {self.kind!r}") from None
+        for name, kinds, subject in (
+            ("kind", RewardKind, "the reward"), ("ncr", NcrKind, "ncr"),
+        ):  # fmt: skip
+            given = getattr(self, name)
+            try:
+                object.__setattr__(self, name, kinds(given))
+            except ValueError:
+                known = ", ".join(kinds)
+                raise InputError(f"{subject} must be one of {known}, got {given!r}") from None
         _check_alpha(self.alpha)
         _check_epoch("switch_epoch", self.switch_epoch)
+        for name in ("guard", "statements", "final_nodes"):
+            given = getattr(self, name)
+            if not isinstance(given, (bool, np.bool_)):
+                raise InputError(f"{name} must be True or False, got {given!r}")
+            object.__setattr__(self, name, bool(given))
 
     @classmethod
-    def linear(cls, alpha: float = 0.5) -> RewardSpec:
+    def linear(cls, alpha: float = 0.5, **counted: Unpack[NcrOptions]) -> RewardSpec:
         """Weigh the outcome with ``alpha`` and the process with ``1 - alpha``."""
-        return cls(RewardKind.LINEAR, alpha=alpha)
+        return cls(RewardKind.LINEAR, alpha=alpha, **counted)
 
     @classmethod
-    def maximum(cls) -> RewardSpec:
+    def maximum(cls, **counted: Unpack[NcrOptions]) -> RewardSpec:
         """Take the larger of Acc and NCR."""
-        return cls(RewardKind.MAX)
+        return cls(RewardKind.MAX, **counted)
 
     @classmethod
-    def curriculum(cls, switch_epoch: int = 1) -> RewardSpec:
+    def curriculum(cls, switch_epoch: int = 1, **counted: Unpack[NcrOptions]) -> RewardSpec:
         """Reward the process before ``switch_epoch``, the outcome from it on."""
-        return cls(RewardKind.CURRICULUM, switch_epoch=switch_epoch)
+        return cls(RewardKind.CURRICULUM, switch_epoch=switch_epoch, **counted)
 
     @classmethod
-    def outcome(cls) -> RewardSpec:
+    def outcome(cls, **counted: Unpack[NcrOptions]) -> RewardSpec:
         """Reward the final answer alone."""
-        return cls(RewardKind.OUTCOME)
+        return cls(RewardKind.OUTCOME, **counted)
 
     def compute(self, acc: Values, ncr: Values, epoch: int = 0) -> Rewards:
         """Return the (n,) rewards; NaN where a value that the formula needs is NaN."""

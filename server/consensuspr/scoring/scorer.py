@@ -37,10 +37,16 @@ again, here and nowhere else, for as long as the caller's deadline allows.
 
 **Matching** goes in portions, for two bounds: a portion holds about a megabyte of text for each
 thread (so that a deadline is looked at every few milliseconds), and the matchers in use at
-once stay below a fixed size, however large those are that a request brings along.  Nodes that
-arrive with a rollout are patterns only: nothing is derived from them, since deriving has no
-place on the path of a request.  The same nodes sent again, as for all rollouts of a group, hit
+once stay below a fixed size, however large those are that a request brings along.  From nodes
+that arrive with a rollout nothing is derived, since deriving has no place on the path of a
+request.  The same nodes sent again, as for all rollouts of a group, hit
 the cache by their content.
+
+**NCR** is the share of nodes that were reached (equation 1 of the paper), times the guard's factor
+(:mod:`consensuspr.scoring.guard`).  What decides it is part of the reward: ``guard``,
+``statements`` (a true statement reaches a node, not its expressions alone), ``final_nodes`` and
+``ncr=weighted``.  The last counts weights in the place of nodes; a problem of which a node has
+none, or all have 0, counts nodes.  The defaults deviate from the paper by guard and statements.
 
 Not covered here: limits on the size of a batch, concurrency and queues, which belong to
 the server.
@@ -55,19 +61,27 @@ import math
 import operator
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from itertools import chain
+from typing import NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from consensuspr.core import NORMAL_FORM_VERSION, Matcher, match_batch, normalize
 from consensuspr.data import Node
+from consensuspr.data.schema import MAX_WEIGHT, is_weight
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
+from consensuspr.scoring import guard
 from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier, Verdict
 from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
+from consensuspr.scoring.guard import Floats, GuardBudget, GuardFigures
+from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import (
+    CHANNELS,
     DEFAULT_LIMITS,
+    MAX_UINT32,
     AnswerRule,
     Explanation,
     Identity,
@@ -154,11 +168,20 @@ class Scorer:
 
         Raises:
             UnknownDataset: there is no dataset of that name.
-            InvalidRequest: no dataset is named and there are several.
+            InvalidRequest: no dataset is named and there are several, or weights are asked for
+                that the dataset has not.
             InputError: a field of a rollout has a wrong type.
             DeadlineExceeded: the deadline passed; no score is kept.
         """
+        batch, identity = self._checked(rollouts, options, deadline)
+        return _combine(batch, options), identity
+
+    def _checked(
+        self, rollouts: Sequence[Rollout], options: ScoreOptions, deadline: float | None
+    ) -> tuple[_Batch, Identity]:
+        """Return a batch that is matched and whose answers are checked."""
         name, index = self.dataset(options.dataset)
+        _check_weights(rollouts, options.reward, name, index)
         identity = Identity(
             dataset=name,
             dataset_digest=index.digest,
@@ -170,9 +193,9 @@ class Scorer:
             server_version=VERSION,
         )
         batch = _Batch(rollouts, self.limits, deadline)
-        _match_nodes(batch, index, self._threads, include_spans=options.include_spans)
+        _match_nodes(batch, index, self._threads, options)
         _check_answers(batch, self._verifier, identity.answer_rule)
-        return _combine(batch, options), identity
+        return batch, identity
 
     def explain(
         self,
@@ -184,9 +207,15 @@ class Scorer:
 
         Arguments and errors are those of :meth:`score`; the score always has spans.
         """
-        [score], identity = self.score([rollout], replace(options, include_spans=True), deadline)
-        index = self.datasets[identity.dataset]
-        return _explain_nodes(rollout, score, identity, index, self.limits)
+        options = replace(options, include_spans=True)
+        batch, identity = self._checked([rollout], options, deadline)
+        [score] = _combine(batch, options)
+        explanation = _explain_nodes(
+            rollout, score, identity, self.datasets[identity.dataset], self.limits
+        )
+        if score.ncr is not None and options.reward.guard:
+            explanation.guard = _guard_figures(batch)
+        return explanation
 
     def dataset(self, name: str | None) -> tuple[str, DatasetIndex]:
         """Return the dataset that a request means, with its name.
@@ -220,7 +249,11 @@ class _Batch:
         messages: one sentence where the status is not OK.
         tokens: checked token counts, None where not given.
         truths: the ground truth that applies, None where unknown or not to be checked.
-        num_nodes, num_matched, matched, spans: of the nodes, where they were matched.
+        num_nodes, num_matched: (n,) int64, of the nodes that count.
+        shares: (n,) float64, NCR where not every node adds the same; else NaN.
+        channels, spans: of all nodes of the problem, where they were matched.
+        num_values, num_numbers: (n,) int64, what the guard counts.
+        budgets: (n, 2) float64, what the guard allows of them; 0 for the default.
         verdicts: of the answers that were checked.
     """
 
@@ -234,9 +267,13 @@ class _Batch:
         self.status = [Status.OK] * count
         self.messages = [""] * count
         self.truths: list[str | None] = [None] * count
-        self.num_nodes = [0] * count
-        self.num_matched = [0] * count
-        self.matched: list[tuple[bool, ...]] = [()] * count
+        self.num_nodes = np.zeros(count, dtype=np.int64)
+        self.num_matched = np.zeros(count, dtype=np.int64)
+        self.shares = np.full(count, math.nan)
+        self.num_values = np.zeros(count, dtype=np.int64)
+        self.num_numbers = np.zeros(count, dtype=np.int64)
+        self.budgets = np.zeros((count, 2))
+        self.channels = [b""] * count
         self.spans: list[tuple[tuple[int, int] | None, ...] | None] = [None] * count
         self.verdicts: list[Verdict | None] = [None] * count
         self._defects = 0
@@ -292,13 +329,63 @@ def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
     raise InputError(f"rollouts[{at}].{field} must be {wanted}, got {type(got).__name__}")
 
 
-def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, *, include_spans: bool) -> None:
+def _check_weights(
+    rollouts: Sequence[Rollout], reward: RewardSpec, name: str, index: DatasetIndex
+) -> None:
+    if (
+        reward.ncr == NcrKind.WEIGHTED
+        and not index.info.num_weighted
+        and any(rollout.nodes is None for rollout in rollouts)
+    ):
+        raise InvalidRequest(
+            f"dataset {name!r} has no problem with a weight for each node, which ncr='weighted' "
+            "needs"
+        )
+
+
+class _Nodes(NamedTuple):
+    """What a rollout is matched with.
+
+    Attributes:
+        matcher: of all nodes of the problem, of which there are k.
+        budget: of the guard; None for the default.
+        counted: (k,) bool, the nodes that count; None for all, each the same.
+        weights: (k,) float64, what they add to NCR, 0 where they do not count; None likewise.
+    """
+
+    matcher: Matcher
+    budget: GuardBudget | None
+    counted: npt.NDArray[np.bool_] | None = None
+    weights: npt.NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        matcher: Matcher,
+        budget: GuardBudget | None,
+        nodes: Callable[[], Sequence[Node]],
+        reward: RewardSpec,
+    ) -> _Nodes:
+        """Return what a reward makes of nodes, which are read only where it asks for them."""
+        weighted = reward.ncr == NcrKind.WEIGHTED
+        if reward.final_nodes and not weighted:
+            return cls(matcher, budget)
+        read = nodes()
+        counted = np.array([reward.final_nodes or not node.is_final for node in read])
+        plain = counted.astype(np.float64)
+        stored = [node.weight for node in read if node.weight is not None]
+        if weighted and len(stored) == len(read) and (plain * stored).any():
+            return cls(matcher, budget, counted, plain * stored)
+        return cls(matcher, budget, counted, plain)
+
+
+def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions) -> None:
     """Match every rollout that has nodes; sets status, ground truth and node columns."""
     batch.check_deadline("the node matching")
-    work = _Matching(batch, index, threads, include_spans)
+    work = _Matching(batch, index, threads, options)
     for at, rollout in enumerate(batch.rollouts):
         try:
-            matcher = work.matcher_for(at, rollout)
+            nodes = work.nodes_for(at, rollout)
         except _InvalidNodesError as fault:
             batch.fail(at, Status.INVALID_NODES, str(fault))
         except DeadlineExceeded:
@@ -306,8 +393,8 @@ def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, *, include_sp
         except Exception:
             batch.defect(at, "compiling the nodes")
         else:
-            if matcher is not None:
-                work.add(at, matcher, rollout.response)
+            if nodes is not None:
+                work.add(at, nodes, rollout.response)
     work.flush()
 
 
@@ -315,21 +402,22 @@ class _Matching:
     """The portion being collected, and what was looked up so far."""
 
     def __init__(
-        self, batch: _Batch, index: DatasetIndex, threads: int, include_spans: bool
+        self, batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions
     ) -> None:
         self._batch = batch
         self._index = index
         self._threads = threads
-        self._include_spans = include_spans
+        self._reward = options.reward
+        self._include_spans = options.include_spans
         counted = min(threads or os.cpu_count() or 1, MAX_THREADS_COUNTED)
         self._portion_bytes = PORTION_BYTES * counted
         self._entries: dict[str, Entry | None] = {}
-        self._matchers: dict[str, Matcher] = {}
+        self._nodes: dict[str, _Nodes] = {}
         self._held_bytes = 0
         self._start_portion()
 
-    def matcher_for(self, at: int, rollout: Rollout) -> Matcher | None:
-        """Return the matcher of one rollout, None where its status says why not."""
+    def nodes_for(self, at: int, rollout: Rollout) -> _Nodes | None:
+        """Return the nodes of one rollout, None where its status says why not."""
         batch = self._batch
         size = exceeds(rollout.response, batch.limits.max_response_bytes)
         if size is not None:
@@ -346,18 +434,24 @@ class _Matching:
         if not truth or truth.isspace():
             truth = None if entry is None else entry.ground_truth
         batch.truths[at] = truth
-        matcher = self._compiled(rollout, entry)
-        if matcher is None:
+        nodes = self._compiled(rollout, entry)
+        if nodes is None:
             self._without_nodes(at, rollout, entry)
+        elif nodes.counted is not None and not nodes.counted.any():
+            message = (
+                f"problem {_shown(problem_id)} has no nodes but final ones, which do not count"
+            )
+            batch.fail(at, Status.NO_NODES, message)
+            return None
         elif truth is None:
             message = f"problem {_shown(problem_id)} has no ground truth"
             batch.fail(at, Status.NO_GROUND_TRUTH, message)
-        return matcher
+        return nodes
 
-    def add(self, at: int, matcher: Matcher, text: str | bytes) -> None:
+    def add(self, at: int, nodes: _Nodes, text: str | bytes) -> None:
         """Take a rollout into the portion, and match the portion when it is full."""
         self._positions.append(at)
-        self._portion_matchers.append(matcher)
+        self._portion_nodes.append(nodes)
         self._texts.append(text)
         self._text_bytes += len(text)
         if self._text_bytes >= self._portion_bytes or self._held_bytes >= MATCHER_BYTES:
@@ -369,32 +463,39 @@ class _Matching:
             self._batch.check_deadline("the node matching")
             self._match_portion()
         if self._held_bytes >= MATCHER_BYTES:
-            self._matchers.clear()
+            self._nodes.clear()
             self._held_bytes = 0
         self._start_portion()
 
     def _start_portion(self) -> None:
         self._positions: list[int] = []
-        self._portion_matchers: list[Matcher] = []
+        self._portion_nodes: list[_Nodes] = []
         self._texts: list[str | bytes] = []
         self._text_bytes = 0
 
-    def _compiled(self, rollout: Rollout, entry: Entry | None) -> Matcher | None:
-        """Return the matcher of the nodes that apply, None where there are none."""
-        if rollout.nodes is not None:
-            if not len(rollout.nodes):
+    def _compiled(self, rollout: Rollout, entry: Entry | None) -> _Nodes | None:
+        """Return the nodes that apply, None where there are none."""
+        reward, given = self._reward, rollout.nodes
+        if given is not None:
+            if not len(given):
                 return None
-            matcher = _compile_inline(rollout.nodes, self._batch.limits, self._index.cache)
+            _check_budget(rollout.budget)
+            matcher = _compile_inline(
+                given, self._batch.limits, self._index.cache, reward.statements
+            )
+            nodes = _Nodes.of(matcher, rollout.budget, lambda: _inline_as_nodes(given), reward)
         elif entry is None or not entry.num_nodes:
             return None
-        elif rollout.problem_id in self._matchers:
-            return self._matchers[rollout.problem_id]
+        elif rollout.problem_id in self._nodes:
+            return self._nodes[rollout.problem_id]
         else:
-            matcher = self._matchers[rollout.problem_id] = entry.matcher
+            matcher = entry.compiled(reward.statements)
+            nodes = _Nodes.of(matcher, entry.budget, lambda: entry.nodes, reward)
+            self._nodes[rollout.problem_id] = nodes
         self._held_bytes += matcher.nbytes
         # Compiling takes up to a millisecond.
         self._batch.check_deadline("the node matching")
-        return matcher
+        return nodes
 
     def _without_nodes(self, at: int, rollout: Rollout, entry: Entry | None) -> None:
         shown, status = _shown(rollout.problem_id), Status.NO_NODES
@@ -411,29 +512,37 @@ class _Matching:
 
     def _match_portion(self) -> None:
         try:
-            self._match(self._positions, self._portion_matchers, self._texts)
+            self._match(self._positions, self._portion_nodes, self._texts)
         except Exception:
             # One of them is to blame: find it, and spare the others.
-            for at, matcher, text in zip(
-                self._positions, self._portion_matchers, self._texts, strict=True
+            for at, nodes, text in zip(
+                self._positions, self._portion_nodes, self._texts, strict=True
             ):
                 self._batch.check_deadline("the node matching")
                 try:
-                    self._match([at], [matcher], [text])
+                    self._match([at], [nodes], [text])
                 except Exception:
                     self._batch.defect(at, "matching")
 
-    def _match(
-        self, positions: list[int], matchers: list[Matcher], texts: list[str | bytes]
-    ) -> None:
+    def _match(self, positions: list[int], nodes: list[_Nodes], texts: list[str | bytes]) -> None:
         batch = self._batch
-        result = match_batch(matchers, texts, threads=self._threads)
-        counts = result.num_matched.tolist()
-        for row, at in enumerate(positions):
-            matched = tuple(result.matched(row).tolist())
-            batch.matched[at] = matched
-            batch.num_nodes[at] = len(matched)
-            batch.num_matched[at] = counts[row]
+        matchers = [one.matcher for one in nodes]
+        result = match_batch(matchers, texts, threads=self._threads, counts=self._reward.guard)
+        batch.num_matched[positions] = result.num_matched
+        if result.num_values is not None and result.num_numbers is not None:
+            batch.num_values[positions] = result.num_values
+            batch.num_numbers[positions] = result.num_numbers
+        batch.num_nodes[positions] = [matcher.num_nodes for matcher in matchers]
+        for row, (at, one) in enumerate(zip(positions, nodes, strict=True)):
+            channels = result.channels(row)
+            batch.channels[at] = channels.tobytes()
+            if one.budget is not None:
+                batch.budgets[at] = one.budget
+            if one.counted is not None and one.weights is not None:
+                hit = channels != 0
+                batch.num_nodes[at] = one.counted.sum()
+                batch.num_matched[at] = (hit & one.counted).sum()
+                batch.shares[at] = one.weights[hit].sum() / one.weights.sum()
             if self._include_spans:
                 batch.spans[at] = tuple(matchers[row].spans(texts[row]))
 
@@ -451,16 +560,37 @@ class _InvalidNodesError(Exception):
 
 
 def _compile_inline(
-    nodes: Sequence[InlineNode | Sequence[str]], limits: Limits, cache: MatcherCache
+    nodes: Sequence[InlineNode | Sequence[str]],
+    limits: Limits,
+    cache: MatcherCache,
+    statements: bool,
 ) -> Matcher:
     """Return the matcher of inline nodes, or raise _InvalidNodesError."""
-    patterns = _patterns(nodes, limits)
+    texts = _inline_texts(nodes, limits)
     # ASCII on purpose: no expression is longer in UTF-8 than in escaped JSON.
-    content = json.dumps(patterns, separators=(",", ":")).encode("ascii")
+    content = json.dumps(texts, separators=(",", ":")).encode("ascii")
     if len(content) > min(limits.max_expression_bytes, limits.max_inline_bytes):
-        _check_sizes(patterns, limits)
-    key = hashlib.blake2b(content, digest_size=16).digest()
-    return cache.get(key, lambda: Matcher(patterns))
+        _check_sizes([written + derived for written, derived in texts], limits)
+    key = hashlib.blake2b(content, digest_size=16).digest(), statements
+
+    def compile_matcher() -> Matcher:
+        expressions, derived = zip(*texts, strict=True)
+        return Matcher(expressions, statements=statements, derived=derived)
+
+    return cache.get(key, compile_matcher)
+
+
+def _check_budget(budget: object) -> None:
+    """Raise _InvalidNodesError unless it is none, or a sound budget."""
+    if budget is None:
+        return
+    if not isinstance(budget, GuardBudget):
+        raise _InvalidNodesError(f"the budget is a {type(budget).__name__}, not a GuardBudget")
+    for name, value in budget._asdict().items():
+        if type(value) is not int or not 1 <= value <= MAX_UINT32:
+            raise _InvalidNodesError(
+                f"the budget's {name} must be a whole number from 1 to {MAX_UINT32}, got {value!r}"
+            )
 
 
 def _inline_as_nodes(nodes: Sequence[InlineNode | Sequence[str]]) -> tuple[Node, ...]:
@@ -470,12 +600,16 @@ def _inline_as_nodes(nodes: Sequence[InlineNode | Sequence[str]]) -> tuple[Node,
             node_id=getattr(node, "node_id", "") or f"n{position}",
             expressions=tuple(node.expressions if isinstance(node, InlineNode) else node),
             derived=tuple(node.derived) if isinstance(node, InlineNode) else (),
+            is_final=isinstance(node, InlineNode) and bool(node.is_final),
+            weight=node.weight if isinstance(node, InlineNode) else None,
         )
         for position, node in enumerate(nodes, start=1)
     )
 
 
-def _patterns(nodes: Sequence[InlineNode | Sequence[str]], limits: Limits) -> list[list[str]]:
+def _inline_texts(
+    nodes: Sequence[InlineNode | Sequence[str]], limits: Limits
+) -> list[tuple[list[str], list[str]]]:
     if len(nodes) > limits.max_inline_nodes:
         raise _InvalidNodesError(
             f"{len(nodes)} inline nodes were sent; the limit is {limits.max_inline_nodes}"
@@ -483,8 +617,10 @@ def _patterns(nodes: Sequence[InlineNode | Sequence[str]], limits: Limits) -> li
     return [_texts(node, f"inline node {at}", limits) for at, node in enumerate(nodes)]
 
 
-def _texts(node: InlineNode | Sequence[str], which: str, limits: Limits) -> list[str]:
-    """Return what one node is matched by: expressions, then derived forms."""
+def _texts(
+    node: InlineNode | Sequence[str], which: str, limits: Limits
+) -> tuple[list[str], list[str]]:
+    """Return the expressions and the derived forms of one node."""
     written, derived = (
         (node.expressions, node.derived) if isinstance(node, InlineNode) else (node, ())
     )
@@ -497,10 +633,15 @@ def _texts(node: InlineNode | Sequence[str], which: str, limits: Limits) -> list
     if count > limits.max_expressions_per_node:
         limit = limits.max_expressions_per_node
         raise _InvalidNodesError(f"{which} has {count} expressions; the limit is {limit}")
-    texts = [*written, *derived]
-    for text in texts:
+    texts = [*written], [*derived]
+    for text in chain(*texts):
         if not isinstance(text, str):
             raise _InvalidNodesError(f"{which} has a {type(text).__name__} among its expressions")
+    weight = node.weight if isinstance(node, InlineNode) else None
+    if weight is not None and not is_weight(weight):
+        raise _InvalidNodesError(
+            f"{which} has the weight {weight!r}, which is no number from 0 to {MAX_WEIGHT:g}"
+        )
     return texts
 
 
@@ -596,14 +737,62 @@ def _combine(batch: _Batch, options: ScoreOptions) -> list[Score]:
     """
     policy = options.on_undecided
     acc = [_acc(batch, at, policy) for at in range(len(batch))]
-    ncr = [
-        matched / nodes if nodes and status is not Status.INTERNAL else math.nan
-        for matched, nodes, status in zip(
-            batch.num_matched, batch.num_nodes, batch.status, strict=True
-        )
-    ]
-    rewards = options.reward.compute(np.array(acc), np.array(ncr), options.epoch).tolist()
-    return [_score(batch, at, acc[at], ncr[at], rewards[at], policy) for at in range(len(batch))]
+    raw, guards = _ncr(batch, options.reward)
+    ncr = raw * guards
+    rewards = options.reward.compute(np.array(acc), ncr, options.epoch)
+    columns = zip(
+        acc,
+        ncr.tolist(),
+        raw.tolist(),
+        guards.tolist(),
+        rewards.tolist(),
+        batch.num_nodes.tolist(),
+        batch.num_matched.tolist(),
+        strict=True,
+    )
+    return [_score(batch, at, policy, *row) for at, row in enumerate(columns)]
+
+
+def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[Floats, Floats]:
+    """Return NCR before the guard, NaN where unknown, and the guard's factors, (n,) each."""
+    known = batch.num_nodes > 0
+    known &= np.array([status is not Status.INTERNAL for status in batch.status], dtype=np.bool_)
+    raw = np.full(len(batch), math.nan)
+    np.divide(batch.num_matched, batch.num_nodes, out=raw, where=known)
+    uneven = known & ~np.isnan(batch.shares)
+    raw[uneven] = batch.shares[uneven]
+    return raw, _guards(batch) if reward.guard else np.ones(len(batch))
+
+
+def _guards(batch: _Batch) -> Floats:
+    """Return the guard's factors, (n,)."""
+    length = np.zeros(len(batch), dtype=np.int64)
+    statements, numbers = _budgets(batch, length)
+    over = (batch.num_values > statements) | (batch.num_numbers > numbers)
+    # The length is looked at only where a text states more than the shortest one may: few do.
+    for at in np.flatnonzero(over & (batch.budgets[:, 0] == 0)).tolist():
+        length[at] = guard.characters(batch.rollouts[at].response)
+    if length.any():
+        statements, numbers = _budgets(batch, length)
+    return guard.factors(batch.num_values, batch.num_numbers, statements, numbers)
+
+
+def _budgets(batch: _Batch, length: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return how many values and numbers texts of a length may hold, (n,) each."""
+    num_nodes = np.fromiter(map(len, batch.channels), dtype=np.int64, count=len(batch))
+    stored = batch.budgets.T
+    statements, numbers = guard.default_budget(num_nodes, length)
+    return (
+        np.where(stored[0] > 0, stored[0], statements),
+        np.where(stored[1] > 0, stored[1], numbers),
+    )
+
+
+def _guard_figures(batch: _Batch) -> GuardFigures:
+    """Return the guard's arithmetic for the one rollout of a batch."""
+    length = np.array([guard.characters(batch.rollouts[0].response)])
+    [statements], [numbers] = (column.tolist() for column in _budgets(batch, length))
+    return GuardFigures(int(batch.num_values[0]), statements, int(batch.num_numbers[0]), numbers)
 
 
 def _acc(batch: _Batch, at: int, policy: OnUndecided) -> float:
@@ -620,7 +809,16 @@ def _acc(batch: _Batch, at: int, policy: OnUndecided) -> float:
 
 
 def _score(
-    batch: _Batch, at: int, acc: float, ncr: float, reward: float, policy: OnUndecided
+    batch: _Batch,
+    at: int,
+    policy: OnUndecided,
+    acc: float,
+    ncr: float,
+    raw: float,
+    factor: float,
+    reward: float,
+    num_nodes: int,
+    num_matched: int,
 ) -> Score:
     status = batch.status[at]
     if status is Status.INTERNAL:
@@ -629,21 +827,25 @@ def _score(
     undecided = verdict is not None and verdict.correct is None
     unknown = math.isnan(reward) or status in _WITHOUT_REWARD
     masked = undecided and policy is OnUndecided.MASK
-    matched = batch.num_matched[at]
+    uncovered = math.isnan(ncr)
+    channels = batch.channels[at]
     tokens = batch.tokens[at]
     return Score(
         status=status,
         reward=None if unknown or masked else reward,
         acc=None if math.isnan(acc) else acc,
-        ncr=None if math.isnan(ncr) else ncr,
-        num_nodes=batch.num_nodes[at],
-        num_matched=matched,
-        matched=batch.matched[at],
-        tpn=tokens / matched if tokens and matched else None,
+        ncr=None if uncovered else ncr,
+        num_nodes=num_nodes,
+        num_matched=num_matched,
+        matched=tuple(map(bool, channels)),
+        tpn=tokens / num_matched if tokens and num_matched else None,
         spans=batch.spans[at],
         message=batch.messages[at],
         answer=None if verdict is None else verdict.answer,
         answer_method="" if verdict is None else verdict.method,
+        ncr_raw=None if uncovered else raw,
+        guard=None if uncovered else factor,
+        channel_numbers=channels,
     )
 
 
@@ -656,7 +858,8 @@ def _explain_nodes(
     normal_form = normalize(rollout.response)
     if score.ncr is None:
         return Explanation(score, (), normal_form, identity)
-    nodes, matcher = _nodes_of(rollout, index, limits)
+    reward = identity.reward
+    nodes, matcher = _nodes_of(rollout, index, limits, reward.statements)
     explained = tuple(
         NodeExplanation(
             node_id=node.node_id,
@@ -666,6 +869,8 @@ def _explain_nodes(
             span=None if hit is None else (hit.start, hit.end),
             expression="" if hit is None else hit.expression,
             expressions=node.expressions,
+            channel="" if hit is None else CHANNELS[hit.channel],
+            counts=reward.final_nodes or not node.is_final,
         )
         for node, hit in zip(nodes, matcher.hits(rollout.response), strict=True)
     )
@@ -673,12 +878,12 @@ def _explain_nodes(
 
 
 def _nodes_of(
-    rollout: Rollout, index: DatasetIndex, limits: Limits
+    rollout: Rollout, index: DatasetIndex, limits: Limits, statements: bool
 ) -> tuple[tuple[Node, ...], Matcher]:
     """Return the nodes that the score was made with, and their matcher."""
     if rollout.nodes is not None:
-        matcher = _compile_inline(rollout.nodes, limits, index.cache)
+        matcher = _compile_inline(rollout.nodes, limits, index.cache, statements)
         return _inline_as_nodes(rollout.nodes), matcher
     entry = index.entry(rollout.problem_id)
     assert entry is not None  # a rollout without nodes of its own has an NCR only so
-    return entry.nodes, entry.matcher
+    return entry.nodes, entry.compiled(statements)

@@ -16,6 +16,7 @@ from operator import index
 from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
 
 from consensuspr.errors import InputError
+from consensuspr.scoring.guard import GuardBudget, GuardFigures
 from consensuspr.scoring.rewards import RewardSpec
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
 # Methods of an answer check that a calmer machine would have brought to a verdict.
 LOAD_METHODS: Final = frozenset(("load", "deadline"))
 
+# How a node was reached, by the number that the core has for it; 0 is not at all.
+CHANNELS: Final = ("", "pattern", "statement", "code")
+
 # Arrow types of what a score adds to a row, so that a file of one status has the columns of
 # any other.
 SCORED_TYPES: Final = {
@@ -39,6 +43,9 @@ SCORED_TYPES: Final = {
     "tpn": "double",
     "reward": "double",
     "status": "string",
+    "ncr_raw": "double",
+    "guard": "double",
+    "channels": "list<string>",
 }
 
 
@@ -73,11 +80,21 @@ class OnUndecided(StrEnum):
 
 @dataclass(slots=True)
 class InlineNode:
-    """A consensus node sent with a rollout: patterns only, nothing is derived from it."""
+    """A consensus node sent with a rollout; no further equal forms are derived from it.
+
+    Attributes:
+        expressions: the ways to write it; the node is reached by any.
+        node_id: name in explanations; may be empty.
+        derived: equal forms made by the sender.
+        is_final: the node states the final answer.
+        weight: what it adds to a weighted NCR, which needs one for each node.
+    """
 
     expressions: Sequence[str]
     node_id: str = ""
     derived: Sequence[str] = ()
+    is_final: bool = False
+    weight: float | None = None
 
 
 @dataclass(slots=True)
@@ -93,6 +110,8 @@ class Rollout:
             :class:`InlineNode` or a plain sequence of expressions.
         data_source: label for metrics; does not affect scoring.
         rollout_id: name for logs; does not affect scoring.
+        budget: of the guard, for ``nodes``; None where it follows from nodes and length.
+            Looked at only where the rollout brings nodes.
     """
 
     problem_id: str
@@ -102,6 +121,7 @@ class Rollout:
     nodes: Sequence[InlineNode | Sequence[str]] | None = None
     data_source: str | None = None
     rollout_id: str | None = None
+    budget: GuardBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +236,22 @@ class Score:
         status: what became of the rollout; read it before any number.
         reward: the combined reward, in [0, 1].
         acc: final-answer accuracy, 0.0 or 1.0.
-        ncr: Node Coverage Rate in [0, 1] (equation 1 of the paper).
-        num_nodes: nodes of the problem, 0 where unknown.
-        num_matched: nodes found in the response.
-        matched: one bool per node, in node order.
+        ncr: Node Coverage Rate in [0, 1], which the reward uses: ``ncr_raw * guard``.
+        num_nodes: nodes that count, 0 where unknown; without ``final_nodes`` fewer than the
+            problem has.
+        num_matched: those of them that were reached.
+        matched: one bool per node of the problem, in node order.
         tpn: tokens per matched node (equation 2); None without tokens or matches.
         spans: for each node the half-open code point span of its first hit in the
             response, None where not matched; None as a whole unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
         answer: the answer taken from the response, None where none was found.
         answer_method: how acc was decided (``docs/answers.md``), empty where it was not.
+        ncr_raw: NCR before the guard, ``num_matched / num_nodes`` (equation 1 of the paper), or
+            the weights of matched nodes as a share of all; None where ncr is.
+        guard: what ncr_raw was multiplied by, in (0, 1], 1 where the guard is off; None where
+            ncr is.
+        channel_numbers: one byte per node, its place in :data:`CHANNELS`.
     """
 
     status: Status
@@ -240,6 +266,14 @@ class Score:
     message: str = ""
     answer: str | None = None
     answer_method: str = ""
+    ncr_raw: float | None = None
+    guard: float | None = None
+    channel_numbers: bytes = b""
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """How each node was reached: "pattern", "statement", "code", or "" where it was not."""
+        return tuple([CHANNELS[number] for number in self.channel_numbers])
 
     @property
     def undecided_by_load(self) -> bool:
@@ -273,6 +307,8 @@ class NodeExplanation:
         span: code points of the first hit in the response, half-open; None if not matched.
         expression: the expression, written or derived, that was found; empty if none.
         expressions: all expressions as written.
+        channel: how it was found: one of :data:`CHANNELS`, empty if not matched.
+        counts: whether the node is part of NCR.
     """
 
     node_id: str
@@ -282,6 +318,8 @@ class NodeExplanation:
     span: tuple[int, int] | None
     expression: str
     expressions: tuple[str, ...]
+    channel: str = ""
+    counts: bool = True
 
 
 @dataclass(slots=True)
@@ -293,12 +331,14 @@ class Explanation:
         nodes: in order; none where the status leaves NCR unknown.
         normal_form: of the response, as matched; empty for OVERSIZE.
         identity: what a replay needs.
+        guard: its arithmetic; None where there is no NCR or the guard is off.
     """
 
     score: Score
     nodes: tuple[NodeExplanation, ...]
     normal_form: str
     identity: Identity
+    guard: GuardFigures | None = None
 
 
 def rollout_from_row(row: Row) -> Rollout:
@@ -327,6 +367,9 @@ def scored_row(row: Row, score: Score) -> Row:
         "tpn": score.tpn,
         "reward": score.reward,
         "status": score.status.value,
+        "ncr_raw": score.ncr_raw,
+        "guard": score.guard,
+        "channels": list(score.channels),
     }
     if score.spans is not None:
         scored["spans"] = [None if span is None else list(span) for span in score.spans]

@@ -15,14 +15,22 @@ import collections
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from consensuspr.scoring import AnswerVerifier, Explanation, Scorer, Verdict
-from consensuspr.scoring.types import AnswerRule, Identity, Rollout, Score, ScoreOptions, Status
+from consensuspr.scoring.types import (
+    CHANNELS,
+    AnswerRule,
+    Identity,
+    Rollout,
+    Score,
+    ScoreOptions,
+    Status,
+)
 
 # Labels come from requests, and each value is kept for as long as the process lives: what
 # does not fit in here is counted under OTHER.
@@ -33,6 +41,8 @@ UNKNOWN = "unknown"
 
 # From a batch of one short rollout to one that spends an answer's whole budget and more.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_FACTORS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1)
+_ANSWERS: Mapping[float | None, str] = {1.0: "right", 0.0: "wrong", None: "unknown"}
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 # More than there can be: looking one up in prometheus-client takes a lock and microseconds.
@@ -79,6 +89,17 @@ class Metrics:
             )
             for value in ("ncr", "acc", "reward")
         }
+        self._nodes = self._counter(
+            "nodes", "Nodes of scored rollouts by how they were reached, if at all.", "channel"
+        )
+        self._guarded = self._counter(
+            "guarded_rollouts",
+            "Rollouts whose NCR the guard lowered, by their answer: right, wrong or unknown.",
+            "answer",
+        )
+        self._guard_factors = self._histogram(
+            "guard_factor", "What the guard multiplied NCR by, where it lowered it.", _FACTORS
+        )
         self._counted_by_others = {
             "cache_hits": self._counter("matcher_cache_hits", "Matchers found compiled."),
             "cache_misses": self._counter("matcher_cache_misses", "Matchers compiled."),
@@ -126,6 +147,7 @@ class Metrics:
             if method:
                 self._child(self._answers, method).inc(number)
         self._undecided.inc(sum(s.status is Status.ANSWER_UNDECIDED for s in scores))
+        self._nodes_and_guard(scores)
         labels = {source: self._bounded(source) for source in dict.fromkeys(sources)}
         of_label: dict[str, list[Score]] = defaultdict(list)
         for source, score in zip(sources, scores, strict=True):
@@ -138,6 +160,15 @@ class Metrics:
                 if values:  # none of it is no series of its own
                     self._child(value_sum, label).inc(sum(values))
                     self._child(value_rollouts, label).inc(len(values))
+
+    def _nodes_and_guard(self, scores: Sequence[Score]) -> None:
+        reached = collections.Counter(b"".join([s.channel_numbers for s in scores]))
+        for number, count in reached.items():
+            self._child(self._nodes, CHANNELS[number] or "none").inc(count)
+        for score in scores:
+            if score.guard is not None and score.guard < 1.0:
+                self._child(self._guarded, _ANSWERS[score.acc]).inc()
+                self._guard_factors.observe(score.guard)
 
     def totals(self, **now: int) -> None:
         """Count what others have counted, told since their start, since the last call."""

@@ -58,6 +58,8 @@ def test_samples_get_what_the_server_says(real_server: str) -> None:
         "score": 0.375,
         "acc": 0.0,
         "ncr": 0.5,
+        "ncr_raw": 0.5,
+        "guard": 1.0,
         "num_nodes": 2,
         "num_matched": 1,
         "tpn": 10.0,

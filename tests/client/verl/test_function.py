@@ -35,6 +35,8 @@ def test_it_returns_the_keys_of_every_sample(real_server: str) -> None:
         "score": 0.625,
         "acc": 1.0,
         "ncr": 0.5,
+        "ncr_raw": 0.5,
+        "guard": 1.0,
         "num_nodes": 2,
         "num_matched": 1,
         "tpn": 0.0,

@@ -56,6 +56,9 @@ class CurvePoint:
         if row["num_nodes"] > 0:
             sums["with ncr"] += 1
             sums["ncr"] += row["ncr"]
+            # Of runs before there was a guard: it has lowered nothing.
+            sums["ncr raw"] += row.get("ncr_raw", row["ncr"])
+            sums["guarded"] += row.get("guard", 1.0) < 1.0
             if status in _WITH_ACC and row["acc"] == 0:
                 sums["wrong"] += 1
                 sums["ncr of wrong"] += row["ncr"]
@@ -74,6 +77,8 @@ class CurvePoint:
     num_tokens = _ratio("tokens", "samples")
     acc = _ratio("acc", "with acc")
     ncr = _ratio("ncr", "with ncr")
+    ncr_raw = _ratio("ncr raw", "with ncr")
+    guarded = _ratio("guarded", "with ncr")  # share whose NCR the guard lowered
     # Grows where nodes are named and not reached.
     ncr_of_wrong = _ratio("ncr of wrong", "wrong")
     tpn = _ratio("tokens of matched", "matched")
@@ -94,7 +99,9 @@ class CurvePoint:
         }
 
 
-FIGURES = ("reward", "acc", "ncr", "ncr_of_wrong", "tpn", "num_tokens", "failed")
+FIGURES = (
+    "reward", "acc", "ncr", "ncr_of_wrong", "tpn", "num_tokens", "failed", "ncr_raw", "guarded",
+)  # fmt: skip
 
 
 def read_curve(folder: Path, split: str | None) -> list[CurvePoint]:

@@ -15,9 +15,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeAlias
 
 from consensuspr.errors import InputError
+from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import InlineNode, Rollout
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
@@ -166,6 +168,7 @@ class TrainingRow:
             num_tokens=num_tokens,
             nodes=inline_nodes(self.extra_info.get("nodes")),
             data_source=self.data_source,
+            budget=inline_budget(self.extra_info.get("budget")),
         )
 
 
@@ -181,8 +184,8 @@ def inline_nodes(nodes: Any) -> list[InlineNode] | None:
         return [_inline_node(node) for node in nodes]
     except (TypeError, KeyError):
         raise InputError(
-            "extra_info.nodes must be a list of {node_id, expressions, derived} or of lists of"
-            f" expressions, got {str(nodes)[:200]!r}"
+            "extra_info.nodes must be a list of {node_id, expressions, derived, is_final, weight}"
+            f" or of lists of expressions, got {str(nodes)[:200]!r}"
         ) from None
 
 
@@ -191,12 +194,31 @@ def _inline_node(node: Any) -> InlineNode:
         raise TypeError(node)
     if not isinstance(node, Mapping):
         return InlineNode(_texts(node))
-    derived = node.get("derived")
+    derived, weight = node.get("derived"), node.get("weight")
     return InlineNode(
         expressions=_texts(node["expressions"]),
         node_id=str(node.get("node_id") or ""),
         derived=() if derived is None else _texts(derived),
+        is_final=bool(node.get("is_final")),
+        weight=None if weight is None else float(weight),
     )
+
+
+def inline_budget(budget: Any) -> GuardBudget | None:
+    """Return the guard's budget of a row, a mapping of ``statements`` and ``numbers``.
+
+    Raises:
+        InputError: it has another shape.
+    """
+    if budget is None:
+        return None
+    try:
+        return GuardBudget(index(budget["statements"]), index(budget["numbers"]))
+    except (TypeError, KeyError):
+        raise InputError(
+            "extra_info.budget must be {statements, numbers}, two whole numbers,"
+            f" got {str(budget)[:200]!r}"
+        ) from None
 
 
 def _texts(values: Any) -> list[str]:

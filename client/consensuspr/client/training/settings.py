@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.rewards import RewardKind, RewardSpec
+from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided
 from consensuspr.settings import Settings, what_is_wrong
 
@@ -68,6 +68,16 @@ class RewardSettings(Settings):
     )
     switch_epoch: Annotated[int, Field(ge=0)] = Field(
         1, description="first epoch, from 0, in which the curriculum rewards Acc instead of NCR"
+    )
+    guard: bool = Field(
+        True, description="lower NCR where a response states far more than a solution needs"
+    )
+    statements: bool = Field(
+        True, description="a true statement of a node's value reaches it, not its text alone"
+    )
+    final_nodes: bool = Field(True, description="count nodes that state the final answer")
+    ncr: NcrKind = Field(
+        NcrKind.PLAIN, description="each node counts the same, or by the dataset's weights"
     )
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
@@ -154,7 +164,15 @@ class RewardSettings(Settings):
     @property
     def spec(self) -> RewardSpec:
         """The reward that these settings ask for."""
-        return RewardSpec(RewardKind(self.reward), self.alpha, self.switch_epoch)
+        return RewardSpec(
+            RewardKind(self.reward),
+            self.alpha,
+            self.switch_epoch,
+            guard=self.guard,
+            statements=self.statements,
+            final_nodes=self.final_nodes,
+            ncr=self.ncr,
+        )
 
 
 def _unknown(key: str, source: str) -> str:

@@ -88,13 +88,16 @@ class ScoredSample:
 
         Trainers average them, so that a number has to be there and finite where a value is
         unknown: it is 0 then, and ``status``, ``num_nodes`` and ``num_matched`` tell (acc
-        without a verdict; ncr without nodes; tpn without matches or token counts).
+        without a verdict; ncr without nodes; tpn without matches or token counts).  The guard's
+        factor is 1 where it lowered nothing, without nodes too.
         """
         score = self.score
         return {
             "score": self.reward,
             "acc": score.acc or 0.0,
             "ncr": score.ncr or 0.0,
+            "ncr_raw": score.ncr_raw or 0.0,
+            "guard": 1.0 if score.guard is None else score.guard,
             "num_nodes": score.num_nodes,
             "num_matched": score.num_matched,
             "tpn": score.tpn or 0.0,

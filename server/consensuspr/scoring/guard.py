@@ -1,0 +1,95 @@
+"""The guard: what a response may state before its NCR falls.
+
+A deviation from the paper, whose NCR (equation 1) can be had without solving anything: a text
+that lists all sums, products and quotients of the problem's numbers states the nodes' equations
+among hundreds of others.  A solution states few values; such a text states very many.  So NCR
+is multiplied by
+
+    min(1, S / s) * min(1, M / m)
+
+where *s* counts the distinct values that the whole response states (those that could earn: true
+statements, parts of them, program code), *m* the distinct numbers that it writes, and S and M
+are its budget.  Distinct values grow with the length of an honest text like its square root;
+for *k* nodes and *L* characters the default budget is
+
+    S = max(2 k + 8, 0.6 sqrt(L))        M = max(3 k + 20, 0.9 sqrt(L))
+
+A dataset may store a budget of its own for a problem, which takes the place of both.  It is made
+of rollouts that are known to be right, never of those that are being trained on.
+
+Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets are made
+(:mod:`consensusbench`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers: TypeAlias = npt.ArrayLike
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+# S and M of the default budget: for each node, for any response, for each root of a character.
+STATEMENTS = (2, 8, 0.6)
+NUMBERS = (3, 20, 0.9)
+
+
+class GuardBudget(NamedTuple):
+    """What a response may hold before its NCR falls.
+
+    Attributes:
+        statements: distinct values that it states, 1 or more.
+        numbers: distinct numbers that it writes, 1 or more.
+    """
+
+    statements: int
+    numbers: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFigures:
+    """The guard's arithmetic for one response.
+
+    Attributes:
+        statements: s, distinct values that the response states.
+        max_statements: S, how many it may state.
+        numbers: m, distinct numbers that the response writes.
+        max_numbers: M, how many it may write.
+    """
+
+    statements: int
+    max_statements: float
+    numbers: int
+    max_numbers: float
+
+
+def characters(response: str | bytes) -> int:
+    """Return L, the code points of a response; of bytes, those that begin one in UTF-8."""
+    if isinstance(response, str) or response.isascii():
+        return len(response)
+    units = np.frombuffer(response, dtype=np.uint8)
+    return int(np.count_nonzero((units & 0xC0) != 0x80))
+
+
+def default_budget(num_nodes: Numbers, num_characters: Numbers) -> tuple[Floats, Floats]:
+    """Return S and M of responses, (n,) each, of their (n,) nodes and characters."""
+    nodes = np.asarray(num_nodes, dtype=np.float64)
+    root = np.sqrt(np.asarray(num_characters, dtype=np.float64))
+    return _allowed(nodes, root, STATEMENTS), _allowed(nodes, root, NUMBERS)
+
+
+def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Floats:
+    each, at_least, per_root = rule
+    return np.maximum(each * nodes + at_least, per_root * root)
+
+
+def factors(
+    statements: Numbers, numbers: Numbers, max_statements: Numbers, max_numbers: Numbers
+) -> Floats:
+    """Return what NCR is multiplied by, (n,) in (0, 1], of the (n,) counts and their budget."""
+    return np.minimum(1.0, max_statements / np.maximum(statements, 1)) * np.minimum(
+        1.0, max_numbers / np.maximum(numbers, 1)
+    )

@@ -1,0 +1,285 @@
+"""The guard, the channels and what else decides NCR: by the formula, by the scorer, by the spec."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consensuspr.core.patterns import Channel
+from consensuspr.errors import InputError, InvalidRequest
+from consensuspr.scoring import (
+    AnswerVerifier,
+    DatasetIndex,
+    InlineNode,
+    NcrKind,
+    RewardSpec,
+    Rollout,
+    Score,
+    ScoreOptions,
+    Scorer,
+    Status,
+)
+from consensuspr.scoring.guard import GuardBudget, characters, default_budget, factors
+from consensuspr.scoring.types import CHANNELS
+
+NODES = [
+    {"node_id": "half", "expressions": ["48/2=24"], "weight": 0.5},
+    {"node_id": "word", "expressions": ["f=17"], "weight": 0.25},
+    {"node_id": "sum", "expressions": ["48+24=72"], "weight": 0.25, "is_final": True},
+]
+LIGHT = [{key: node[key] for key in node if key != "weight"} for node in NODES]
+ROWS = [
+    {"problem_id": "weights", "ground_truth": "72", "nodes": NODES},
+    {"problem_id": "none", "ground_truth": "72", "nodes": LIGHT},
+    {"problem_id": "zeros", "ground_truth": "72", "nodes": [{**n, "weight": 0} for n in NODES]},
+    {"problem_id": "final", "ground_truth": "72", "nodes": LIGHT[2:]},
+    {
+        "problem_id": "budget",
+        "ground_truth": "72",
+        "nodes": LIGHT,
+        "budget": {"statements": 1, "numbers": 100},
+    },
+]
+HONEST = "She sold 48 / 2 = 24 in May, and 48 + 24 = 72 in all. The answer is 72."
+CODE = "```python\nmay = 48 / 2\nprint(48 + may)\n```\nSo the answer is 72."
+PAIRS = list(itertools.product(range(1, 60), (2, 24)))
+LISTED = "\n".join(f"{a} + {b} = {a + b}, {a} * {b} = {a * b}" for a, b in PAIRS) + "\n48/2 = 24"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scorer]:
+    """A scorer of the rows above."""
+    path: Path = tmp_path_factory.mktemp("guard") / "set.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    with AnswerVerifier(workers=1) as verifier:
+        yield Scorer({"default": DatasetIndex.load(path)}, verifier=verifier)
+
+
+def score_of(scorer: Scorer, rollout: Rollout, **spec: Any) -> Score:
+    (score,), _ = scorer.score([rollout], ScoreOptions(RewardSpec.linear(**spec)))
+    return score
+
+
+# --- the formula
+
+
+@pytest.mark.parametrize(
+    ("nodes", "length", "statements", "numbers"),
+    [
+        (0, 0, 8, 20),
+        (3, 0, 14, 29),
+        (3, 100, 14, 29),
+        (3, 10_000, 60, 90),
+        (3, 542, 14, 29),  # .6 * sqrt(L) is still below
+        (40, 10_000, 88, 140),
+    ],
+)
+def test_the_default_budget(nodes: int, length: int, statements: float, numbers: float) -> None:
+    assert default_budget(nodes, length) == (statements, numbers)
+
+
+@pytest.mark.parametrize(
+    ("statements", "numbers", "factor"),
+    [
+        (0, 0, 1.0),
+        (10, 20, 1.0),
+        (20, 20, 0.5),
+        (10, 80, 0.25),
+        (20, 80, 0.125),
+    ],
+)
+def test_the_factor(statements: int, numbers: int, factor: float) -> None:
+    assert factors([statements], [numbers], [10.0], [20.0]).tolist() == [factor]
+
+
+@pytest.mark.parametrize("text", ["", "abc", "größe", "日本 😀", "a\ud800b"])
+def test_a_response_is_as_long_in_bytes(text: str) -> None:
+    assert characters(text) == characters(text.encode("utf-8", "surrogatepass")) == len(text)
+
+
+def test_channels_have_the_numbers_of_the_core() -> None:
+    assert {name: number for number, name in enumerate(CHANNELS) if name} == {
+        channel.name.lower(): channel.value for channel in Channel
+    }
+
+
+# --- the scorer
+
+
+@pytest.mark.parametrize(
+    ("response", "channels", "ncr", "is_lowered"),
+    [
+        (HONEST, ("statement", "", "statement"), 2 / 3, False),
+        (HONEST.encode(), ("statement", "", "statement"), 2 / 3, False),
+        (CODE, ("code", "", "code"), 2 / 3, False),
+        ("f = 17 and 48/2 = 24", ("statement", "pattern", ""), 2 / 3, False),
+        ("Nothing.", ("", "", ""), 0.0, False),
+        (LISTED, ("statement", "", "statement"), 0.1, True),
+        (LISTED.encode(), ("statement", "", "statement"), 0.1, True),
+    ],
+)
+def test_what_is_listed_is_worth_little(
+    guarded: Scorer, response: str | bytes, channels: tuple[str, ...], ncr: float, is_lowered: bool
+) -> None:
+    score = score_of(guarded, Rollout("none", response))
+    assert score.channels == channels
+    assert score.matched == tuple(map(bool, channels))
+    assert score.ncr_raw == sum(score.matched) / 3
+    assert score.guard is not None and score.ncr is not None
+    assert score.ncr == score.ncr_raw * score.guard
+    assert (score.guard < 1.0) is is_lowered
+    assert score.ncr <= ncr
+
+
+def test_text_and_bytes_have_one_factor(guarded: Scorer) -> None:
+    text = LISTED.replace("+", "＋") + "ä" * 40_000
+    one, other = (score_of(guarded, Rollout("none", r)) for r in (text, text.encode()))
+    assert one == other
+    assert one.guard is not None and 0 < one.guard < 1
+
+
+def test_without_guard_and_statements_it_is_the_papers_own(guarded: Scorer) -> None:
+    paper = {"guard": False, "statements": False}
+    for response, matched in ((HONEST, 2), (CODE, 0), (LISTED, 2), ("f = 17", 1)):
+        score = score_of(guarded, Rollout("none", response), **paper)
+        assert (score.num_matched, score.ncr, score.ncr_raw, score.guard) == (
+            matched, matched / 3, matched / 3, 1.0,
+        )  # fmt: skip
+        assert set(score.channels) <= {"", "pattern"}
+
+
+@pytest.mark.parametrize(
+    ("problem", "spec", "ncr", "nodes"),
+    [
+        ("weights", {"ncr": "weighted"}, 0.75, 3),
+        ("weights", {"ncr": "weighted", "final_nodes": False}, 2 / 3, 2),
+        ("weights", {"final_nodes": False}, 1 / 2, 2),
+        ("weights", {}, 2 / 3, 3),
+        ("none", {"ncr": NcrKind.WEIGHTED}, 2 / 3, 3),
+        ("zeros", {"ncr": NcrKind.WEIGHTED}, 2 / 3, 3),
+        ("none", {"final_nodes": False}, 1 / 2, 2),
+    ],
+)
+def test_which_nodes_count_and_for_how_much(
+    guarded: Scorer, problem: str, spec: dict[str, Any], ncr: float, nodes: int
+) -> None:
+    dataset = guarded.datasets["default"].entry(problem)
+    assert dataset is not None
+    given = [InlineNode(n.expressions, n.node_id, (), n.is_final, n.weight) for n in dataset.nodes]
+    for rollout in (Rollout(problem, HONEST), Rollout("mine", HONEST, "72", nodes=given)):
+        score = score_of(guarded, rollout, **spec)
+        assert score.ncr == score.ncr_raw == ncr
+        assert (score.num_nodes, len(score.matched)) == (nodes, 3)
+        assert score.num_matched == nodes - 1
+
+
+def test_nothing_but_final_nodes_is_no_nodes(guarded: Scorer) -> None:
+    score = score_of(guarded, Rollout("final", HONEST), final_nodes=False)
+    assert (score.status, score.ncr, score.acc) == (Status.NO_NODES, None, 1.0)
+    assert score.message == "problem 'final' has no nodes but final ones, which do not count"
+
+
+def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        score_of(scorer, Rollout("duck", ""), ncr="weighted")
+    assert str(caught.value) == (
+        "dataset 'default' has no problem with a weight for each node, which ncr='weighted' needs"
+    )
+    node = InlineNode(["x=55"], weight=1.0)
+    assert score_of(scorer, Rollout("new", "x=55", nodes=[node]), ncr="weighted").ncr == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rollout", "factor"),
+    [
+        (Rollout("budget", HONEST), 0.5),
+        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(1, 9)), 0.5),
+        (Rollout("new", HONEST, nodes=[["48/2=24"]], budget=GuardBudget(9, 1)), 1 / 4),
+        (Rollout("new", HONEST, nodes=[["48/2=24"]]), 1.0),
+        (Rollout("none", HONEST, budget=GuardBudget(1, 1)), 1.0),  # of nodes that it does not bring
+    ],
+)
+def test_a_budget_of_the_problem_takes_the_place_of_the_default(
+    guarded: Scorer, rollout: Rollout, factor: float
+) -> None:
+    assert score_of(guarded, rollout).guard == pytest.approx(factor)
+    assert score_of(guarded, rollout, guard=False).guard == 1.0
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"budget": {"statements": 1}}, "the budget is a dict, not a GuardBudget"),
+        (
+            {"budget": GuardBudget(0, 1)},
+            "the budget's statements must be a whole number from 1 to 4294967295, got 0",
+        ),
+        (
+            {"budget": GuardBudget(1, True)},
+            "the budget's numbers must be a whole number from 1 to 4294967295, got True",
+        ),
+        (
+            {"nodes": [InlineNode(["x"], weight=-1.0)]},
+            "inline node 0 has the weight -1.0, which is no number from 0 to 1e+06",
+        ),
+        (
+            {"nodes": [InlineNode(["x"], weight=math.nan)]},
+            "inline node 0 has the weight nan, which is no number from 0 to 1e+06",
+        ),
+    ],
+)
+def test_a_bad_budget_or_weight_is_told(
+    guarded: Scorer, extra: dict[str, Any], message: str
+) -> None:
+    score = score_of(guarded, Rollout("new", "x", **{"nodes": [["x"]], **extra}))
+    assert (score.status, score.message) == (Status.INVALID_NODES, message)
+
+
+def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
+    options = ScoreOptions(RewardSpec.linear(final_nodes=False))
+    told = guarded.explain(Rollout("none", LISTED), options)
+    assert told.guard is not None
+    assert told.score.guard == factors(
+        told.guard.statements, told.guard.numbers, told.guard.max_statements, told.guard.max_numbers
+    )
+    assert told.guard.max_statements == max(2 * 3 + 8, 0.6 * math.sqrt(len(LISTED)))
+    assert [(node.channel, node.counts) for node in told.nodes] == [
+        ("statement", True), ("", True), ("statement", False),
+    ]  # fmt: skip
+    without = guarded.explain(Rollout("none", LISTED), ScoreOptions(RewardSpec.linear(guard=False)))
+    assert without.guard is None
+
+
+# --- the spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"guard": "no"}, "guard must be True or False, got 'no'"),
+        ({"statements": 1}, "statements must be True or False, got 1"),
+        ({"final_nodes": None}, "final_nodes must be True or False, got None"),
+        ({"ncr": "light"}, "ncr must be one of plain, weighted, got 'light'"),
+    ],
+)
+def test_a_bad_choice_is_one_sentence(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        RewardSpec.maximum(**spec)
+    assert str(caught.value) == message
+
+
+def test_every_kind_takes_them() -> None:
+    made = [
+        RewardSpec.linear(0.25, guard=False), RewardSpec.maximum(guard=False),
+        RewardSpec.curriculum(2, guard=False), RewardSpec.outcome(guard=False),
+    ]  # fmt: skip
+    assert not any(spec.guard for spec in made)
+    assert RewardSpec.linear(guard=np.bool_(True)) == RewardSpec.linear()
+    assert RewardSpec.linear(ncr="plain").ncr is NcrKind.PLAIN
