@@ -217,7 +217,7 @@ class BatchResult:
 
     def matched(self, index: int) -> npt.NDArray[np.bool_]:
         """Return the (k_i,) flags of text ``index``, one per node of its matcher."""
-        return self.channels(index) != 0
+        return self.channels(index).astype(np.bool_)
 
     def channels(self, index: int) -> npt.NDArray[np.uint8]:
         """Return the (k_i,) channels of text ``index``: of :class:`Channel`, 0 for no match."""

@@ -8,6 +8,7 @@ Both engines read the same language; the words and limits of that language stand
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -124,6 +125,32 @@ class Key(NamedTuple):
 
     value: tuple[int, int]
     operands: tuple[tuple[int, int], ...]
+
+
+_MASK: Final = (1 << 64) - 1
+
+
+def operands_hash(operands: Iterable[tuple[int, int]]) -> int:
+    """Return the hash of a multiset of operands by which the compiled reader knows it."""
+    return sum(_fraction_hash(*operand) for operand in operands) & _MASK
+
+
+def key_hash(key: Key) -> int:
+    """Return the hash by which the compiled reader knows a key; never 0."""
+    operands = operands_hash(key.operands) * 0xD6E8FEB86659FD93 & _MASK
+    return _mixed(_fraction_hash(*key.value) ^ operands) or 1
+
+
+def _fraction_hash(numerator: int, denominator: int) -> int:
+    return _mixed(numerator * 0x9E3779B97F4A7C15 + _mixed(denominator))
+
+
+def _mixed(value: int) -> int:
+    """Return 64 bits that depend on every bit of ``value`` (the last steps of splitmix64)."""
+    value &= _MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    return value ^ value >> 31
 
 
 class Statement(NamedTuple):

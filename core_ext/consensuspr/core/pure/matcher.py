@@ -59,8 +59,8 @@ class Matcher:
         by_data: dict[str, list[Pattern]] = {}
         for pattern in patterns:
             by_data.setdefault(pattern.data.decode("latin-1"), []).append(pattern)
-        for key, same in by_data.items():
-            self._automaton.add_word(key, same)
+        for word, same in by_data.items():
+            self._automaton.add_word(word, same)
         if by_data:
             self._automaton.make_automaton()
 
@@ -83,7 +83,7 @@ class Matcher:
 
     def match(self, text: str | bytes) -> list[bool]:
         """Tell for each node whether the text reaches it."""
-        return match_batch([self], [text], 1).matched(0).tolist()
+        return [bool(flag) for flag in match_batch([self], [text], 1).matched(0)]
 
     def spans(self, text: str | bytes) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""

@@ -1,0 +1,60 @@
+"""The statement reader of the pure-Python twin: true arithmetic in prose, LaTeX and code.
+
+A text is split into prose and code.  Prose becomes tokens (``prose``), tokens become items
+(``folding``), and around each sign of equality the longest expressions are worked out and
+compared (``arithmetic``, ``equations``); code is read line by line with a table of names
+(``code``).  The compiled reader does the same, rule for rule; what a statement is stands in
+``docs/statements.md``, and words and limits in :mod:`consensuspr.core.statements`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from consensuspr.core.patterns import encode
+from consensuspr.core.pure.characters import canonical_characters
+from consensuspr.core.pure.statements.code import Program, split_code
+from consensuspr.core.pure.statements.equations import Equations, StatementLog
+from consensuspr.core.pure.statements.folding import fold
+from consensuspr.core.pure.statements.prose import read_stretches
+from consensuspr.core.statements import Key, Statement
+
+__all__ = ["StatedText", "expression_keys", "read_statements"]
+
+
+class StatedText(NamedTuple):
+    """What a text states.
+
+    Attributes:
+        statements: in the order in which they were read, places in bytes.
+        values: distinct values of all statements.
+        numbers: distinct magnitudes of all numbers written.
+    """
+
+    statements: list[Statement]
+    values: int
+    numbers: int
+
+
+def read_statements(text: str | bytes) -> StatedText:
+    """Return all true statements of a text, and what the guard counts in it."""
+    chars, offsets = canonical_characters(encode(text))
+    log = StatementLog()
+    equations = Equations(log)
+    program = Program(chars, log)
+    for start, end, is_code in split_code(chars):
+        if is_code:
+            program.read(start, end)
+        else:
+            for tokens in read_stretches(chars, start, end, log.numbers):
+                equations.read(fold(tokens))
+    return StatedText(
+        [one._replace(start=offsets[one.start], end=offsets[one.end]) for one in log.statements],
+        len({one.key.value for one in log.statements}),
+        len(log.numbers),
+    )
+
+
+def expression_keys(text: str) -> list[Key]:
+    """Return the keys of a node's expression: of its true equations with an operation."""
+    return [one.key for one in read_statements(text).statements if one.whole]
