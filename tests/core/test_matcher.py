@@ -12,7 +12,7 @@ import pytest
 
 from consensuspr import core
 from consensuspr.core import patterns
-from consensuspr.core.patterns import MAX_NODES, Hit
+from consensuspr.core.patterns import MAX_NODES, Channel, Hit
 
 # --- what a matcher is made of -------------------------------------------------------------
 
@@ -111,7 +111,7 @@ def test_expand_finds_equal_forms(engine: Any) -> None:
 
 def test_a_hit_of_a_derived_form_names_that_form(engine: Any) -> None:
     matcher = engine.Matcher([["12*4=48"]], expand=True)
-    assert matcher.hits("12 * 4 = 48") == [Hit(0, 11, "12*4=48")]
+    assert matcher.hits("12 * 4 = 48") == [Hit(0, 11, "12*4=48", Channel.PATTERN)]
     (hit,) = matcher.hits("so 48 = 12 * 4")
     assert engine.normalize(hit.expression) == "48=12*4"
 
@@ -227,7 +227,7 @@ def test_pickle(engine: Any, protocol: int) -> None:
 
 
 def test_a_hit_is_a_tuple_with_names() -> None:
-    assert Hit._fields == ("start", "end", "expression")
+    assert Hit._fields == ("start", "end", "expression", "channel")
 
 
 # --- the package ---------------------------------------------------------------------------
