@@ -158,7 +158,7 @@ def _print(console: Console, report: ValidationReport, dataset: Path) -> None:
 
 
 def _place(finding: DatasetFinding, dataset: Path) -> str:
-    place = f"{dataset.name}:{finding.line}"
+    place = f"{dataset.name}:{finding.line}" if finding.line else dataset.name
     if finding.problem_id is not None:
         place += f" problem {one_line(finding.problem_id)!r}"
     if finding.node_id is not None:

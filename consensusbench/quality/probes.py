@@ -13,6 +13,11 @@ The texts keep within a budget of characters: with room for everything an enumer
 number, and a policy's length is limited too.  All are deterministic, and none looks at the nodes
 that it is to hit.  Rollouts of other problems of the same source are the level of chance.
 
+Those that the guard is made against (:mod:`consensuspr.scoring.guard`) have all the room that they
+want: all pairs of the problem's numbers, these two steps deep, a table of constants; in prose, in
+Python, and cut so that the guard does not see them.  Figures are of the guarded NCR, those of the
+plain one stand beside them.
+
 Three passes, none of which holds a file: the index, the rollouts if any
 (:func:`survey_rollouts`), the problems in chunks of one source each.  Memory is that of the index,
 of one counter a node, of one bounded sample a source and of a few numbers a rollout.
@@ -30,6 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import cache
 from itertools import count
 from statistics import median
 from typing import Any, Final, TypeAlias, TypeVar
@@ -41,11 +47,12 @@ from consensusbench.tables import Cell, Column, JsonResult, Table, number, perce
 from consensusbench.tables import Row as TableRow
 from consensuspr.client.files import chunks
 from consensuspr.console import one_line
-from consensuspr.core import Matcher, match_batch
+from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import OnError, ReadReport, Row, read_problems, read_rollouts
 from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
+from consensuspr.scoring.guard import default_budget, factors
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 # For each node of a problem what it is matched by.
@@ -62,6 +69,17 @@ class Attack(StrEnum):
     ECHO = "echo"
     NUMBER_SALAD = "number_salad"
     QUANTITIES = "quantities"
+    PAIRS = "pairs"
+    PAIRS_PYTHON = "pairs_python"
+    PAIRS_CUT = "pairs_cut"
+    PAIRS_PADDED = "pairs_padded"
+    INTERLEAVED = "interleaved"
+    DEEP = "deep"
+    DEEP_PYTHON = "deep_python"
+    DEEP_CUT = "deep_cut"
+    TABLE = "table"
+    TABLE_PYTHON = "table_python"
+    TABLE_CUT = "table_cut"
     UNRELATED = "unrelated"
 
 
@@ -73,10 +91,28 @@ DESCRIPTIONS: Final = {
     Attack.ECHO: "the text of the problem itself",
     Attack.NUMBER_SALAD: "the problem's numbers combined by + - * /, and the results again",
     Attack.QUANTITIES: 'counting with the nouns behind the problem\'s numbers, "1 hours" onwards',
+    Attack.PAIRS: "every pair of the problem's numbers combined by + - * /",
+    Attack.PAIRS_PYTHON: "the same in Python",
+    Attack.PAIRS_CUT: "the same, as far as the guard's budget goes",
+    Attack.PAIRS_PADDED: "the same, and words that say nothing up to 4,096 characters",
+    Attack.INTERLEAVED: "the operands of these pairs, and between them what they come to",
+    Attack.DEEP: "pairs of pairs: the results of all pairs combined with all numbers and results",
+    Attack.DEEP_PYTHON: "the same in Python",
+    Attack.DEEP_CUT: "the same, as far as the guard's budget goes",
+    Attack.TABLE: "all sums, differences, products and quotients of 1 to 40",
+    Attack.TABLE_PYTHON: "the same in Python",
+    Attack.TABLE_CUT: "the same, as far as the guard's budget goes",
     Attack.UNRELATED: "rollouts of other problems of the same source: the level of chance",
 }
 
 DEFAULT_BUDGET: Final = 2000
+# Of an attack two steps deep: some five thousand tokens, as many as a policy often may write.
+MAX_DEEP_CHARS: Final = 1 << 14
+PADDED_CHARS: Final = 1 << 12
+PADDING: Final = " Let us think about this step by step, and see what is asked for here."
+LAST_CONSTANT: Final = 40
+# Texts of so many problems are held at once: up to some 20 MB.
+CHUNK_ATTACKED: Final = 64
 # NCR from which an attack counts as having reached a problem.
 REACHED: Final = 0.5
 CHUNK_PROBLEMS: Final = 512
@@ -104,6 +140,9 @@ _PARTS: Final = {"half": 2, "third": 3, "quarter": 4}
 _WORDS: Final = {word: Fraction(value) for word, value in _WHOLE.items()} | {
     word: Fraction(1, value) for word, value in _PARTS.items()
 }
+
+# What counts as one number where equations are cut to a budget.
+_WRITTEN: Final = re.compile(r"\d+(?:\.\d+)?")
 
 # One response counts with its beginning: an outlier must not fill the sample alone.
 MAX_CHARS_EACH: Final = 1 << 17
@@ -172,6 +211,74 @@ def numbers_in(problem: str) -> list[Fraction]:
     return list(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Equations:
+    """Equations that an attack writes, with what they come to."""
+
+    texts: tuple[str, ...]
+    values: tuple[int, ...]  # in units of the last decimal
+
+    @classmethod
+    def of(cls, made: Iterable[tuple[str, int]]) -> Equations:
+        """Take all of them."""
+        pairs = list(made)
+        return cls(tuple(text for text, _ in pairs), tuple(value for _, value in pairs))
+
+    def prose(self, length: int | None = None) -> str:
+        """Return a line for each of the first ones."""
+        return "\n".join(self.texts[:length])
+
+    def python(self) -> str:
+        """Return a program that works them out and writes no value."""
+        lines = (f"v{at} = {text.partition('=')[0]}" for at, text in enumerate(self.texts))
+        return "\n".join(["```python", *lines, "```"])
+
+    def cut(self, statements: float, numbers: float) -> str:
+        """Return the first ones, no more than a budget of the guard allows."""
+        values: set[int] = set()
+        written: set[str] = set()
+        for at, (text, value) in enumerate(zip(self.texts, self.values, strict=True)):
+            values.add(value)
+            written.update(_WRITTEN.findall(text))
+            if len(values) > statements or len(written) > numbers:
+                return self.prose(at)
+        return self.prose()
+
+    def interleaved(self) -> str:
+        """Return operands and values in turn, without a sign that says what they have to do."""
+        return " ".join(number for text in self.texts for number in _WRITTEN.findall(text))
+
+
+def pairs_of(numbers: list[Fraction]) -> Equations:
+    """Return every pair of numbers combined."""
+    return Equations.of(_up_to(_combined(numbers, 1), MAX_DEEP_CHARS))
+
+
+def pairs_of_pairs(numbers: list[Fraction]) -> Equations:
+    """Return every pair of numbers combined, and the results with all of these."""
+    return Equations.of(_up_to(_combined(numbers, 2), MAX_DEEP_CHARS))
+
+
+@cache
+def constant_table() -> Equations:
+    """Return what all pairs up to 40 come to."""
+    return Equations.of(
+        made
+        for left in range(1, LAST_CONSTANT + 1)
+        for right in range(1, LAST_CONSTANT + 1)
+        for made in _of_constants(left, right)
+    )
+
+
+def _of_constants(left: int, right: int) -> Iterator[tuple[str, int]]:
+    yield f"{left}+{right}={left + right}", (left + right) * _ONE
+    yield f"{left}*{right}={left * right}", left * right * _ONE
+    if left > right:
+        yield f"{left}-{right}={left - right}", (left - right) * _ONE
+    if not left % right:
+        yield f"{left}/{right}={left // right}", left // right * _ONE
+
+
 def _within(budget: int, pieces: Iterable[str], separator: str) -> str:
     taken: list[str] = []
     length = 0
@@ -183,6 +290,15 @@ def _within(budget: int, pieces: Iterable[str], separator: str) -> str:
     return separator.join(taken)
 
 
+def _up_to(made: Iterable[tuple[str, int]], budget: int) -> Iterator[tuple[str, int]]:
+    """Yield equations as long as their lines keep within a budget of characters."""
+    for equation, value in made:
+        budget -= len(equation) + 1
+        if budget < 0:
+            return
+        yield equation, value
+
+
 def _products() -> Iterator[str]:
     for larger in count(1):
         for smaller in range(1, larger + 1):
@@ -190,26 +306,36 @@ def _products() -> Iterator[str]:
 
 
 def _combinations(numbers: list[Fraction]) -> Iterator[str]:
-    """Yield equations level by level; ends when a level brings no new value.
+    """Yield the equations of :func:`_combined`, results with the numbers of the text again."""
+    return (equation for equation, _ in _combined(numbers))
+
+
+def _combined(numbers: list[Fraction], depth: int | None = None) -> Iterator[tuple[str, int]]:
+    """Yield equations with their values level by level; ends when a level brings no new value.
 
     Values are whole multiples of 10^-4, as ints: fractions take ten times as long.
+
+    Args:
+        depth: levels, the last of which also meets all results before it; None for every level,
+            each of which meets the numbers alone.
     """
     scaled = [number * _ONE for number in numbers]
     known = [number.numerator for number in scaled if number.denominator == 1]
-    seen = set(known)
+    seen = dict.fromkeys(known)
     level = known
-    first = True
-    while level:
+    number = 1
+    while level and (depth is None or number <= depth):
         results: list[int] = []
+        others = list(seen) if depth is not None else known
         for place, left in enumerate(level):
             # The first level meets itself: a pair once, and a number with itself.
-            for right in known[place:] if first else known:
+            for right in known[place:] if number == 1 else others:
                 for equation, value in _equations(left, right):
-                    yield equation
+                    yield equation, value
                     if value not in seen:
-                        seen.add(value)
+                        seen[value] = None
                         results.append(value)
-        level, first = results, False
+        level, number = results, number + 1
 
 
 def _equations(left: int, right: int) -> Iterator[tuple[str, int]]:
@@ -300,14 +426,17 @@ class AttackFigures:
     """What one attack earns over a group of problems.
 
     Attributes:
-        ncr_without_final: the same over nodes that do not state the final answer, and over
+        ncr: guarded, what the reward uses.
+        ncr_raw: without the guard.
+        ncr_without_final: guarded, over nodes that do not state the final answer, and over
             problems that have such nodes; None where none has.
-        share_reached: share of the problems of which it reaches NCR 0.5 or more.
+        share_reached: share of the problems of which it reaches a guarded NCR of 0.5 or more.
         hits_per_1000_chars: nodes hit by 1,000 characters of it.
     """
 
     problems: int
     ncr: float
+    ncr_raw: float
     ncr_without_final: float | None
     share_reached: float
     mean_chars: float
@@ -361,6 +490,28 @@ class DensityFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongFigures:
+    """What the wrong rollouts of one source earn on average, guarded and without the guard.
+
+    A rollout is wrong where its row says so (``correct``, or ``acc`` where it was scored).
+    """
+
+    rollouts: int
+    ncr: float
+    ncr_raw: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheapAttack:
+    """An attack that earns more of a source than wrong rollouts do on average."""
+
+    attack: Attack
+    data_source: str
+    ncr: float
+    ncr_wrong: float
+
+
+@dataclass(frozen=True, slots=True)
 class DenseRollout:
     """A rollout with more hits for its length than nearly all of its source."""
 
@@ -380,11 +531,15 @@ class ProbeReport(JsonResult):
         budgets: characters that an attack may have, by data source.
         attacks: in the order of :class:`Attack`; the level of chance is among them where
             rollouts of at least two problems of a source were given.
+        wrong: by data source; none where no rollout says that it is wrong.
+        cheap: the attacks that pay better than being wrong does, the dearest first.
     """
 
     digest: str
     budgets: dict[str, int]
     attacks: tuple[AttackReport, ...]
+    wrong: dict[str, WrongFigures]
+    cheap: tuple[CheapAttack, ...]
     density: dict[str, DensityFigures]
     densest: tuple[DenseRollout, ...]
     unknown_rollouts: int
@@ -486,11 +641,20 @@ class RolloutSurvey:
         # By source: NCR, characters, hits per 1,000 characters and tokens (or NaN) of each rollout.
         self._density: dict[str, array[float]] = defaultdict(lambda: array("d"))
         self._densest: list[tuple[float, int, DenseRollout]] = []
+        # By source: rollouts that say they are wrong, the sums of their NCR and unguarded NCR.
+        self._wrong: dict[str, tuple[int, float, float]] = {}
         self._seen = 0
 
     def density(self) -> dict[str, DensityFigures]:
         """Return how densely rollouts hit their own nodes, by source."""
         return {source: _density(rollouts) for source, rollouts in self._density.items()}
+
+    def wrong(self) -> dict[str, WrongFigures]:
+        """Return what wrong rollouts earn, by source."""
+        return {
+            source: WrongFigures(rollouts, ncr / rollouts, raw / rollouts)
+            for source, (rollouts, ncr, raw) in self._wrong.items()
+        }
 
     def densest(self) -> tuple[DenseRollout, ...]:
         """Return the rollouts with the most hits for their length, the first the densest."""
@@ -513,10 +677,13 @@ class RolloutSurvey:
             [row["response"] for row, _, _ in known],
             threads=self._threads,
         )
+        guard = _guard(
+            [entry for _, entry, _ in known], [row["response"] for row, _, _ in known], matched
+        )
         for at, (row, entry, position) in enumerate(known):
-            self._count(row, entry.data_source, matched.matched(at), position)
+            self._count(row, entry.data_source, matched.matched(at), float(guard[at]), position)
 
-    def _count(self, row: Row, source: str, hit: Bools, position: int) -> None:
+    def _count(self, row: Row, source: str, hit: Bools, guard: float, position: int) -> None:
         nothing = OwnHits(0, np.zeros(len(hit), dtype=np.int64))
         own = self.own.setdefault(row["problem_id"], nothing)
         own.rollouts += 1
@@ -524,6 +691,9 @@ class RolloutSurvey:
         chars = len(row["response"])
         hits = int(hit.sum())
         ncr = hits / len(hit)
+        if row.get("correct", row.get("acc")) in (False, 0):
+            rollouts, guarded, raw = self._wrong.get(source, (0, 0.0, 0.0))
+            self._wrong[source] = (rollouts + 1, guarded + guard * ncr, raw + ncr)
         per_1000 = 1000 * hits / chars
         tokens = row.get("num_tokens")
         per_1000_tokens = 1000 * hits / tokens if tokens and tokens > 0 else float("nan")
@@ -625,10 +795,14 @@ def probe_dataset(
         _chance(chunk, survey, tallies, settings.threads)
         done += len(chunk)
         progress(done)
+    attacks = tuple(tallies[one].report(one) for one in Attack if one in tallies)
+    wrong = survey.wrong()
     return ProbeReport(
         digest=index.digest,
         budgets=budgets,
-        attacks=tuple(tallies[one].report(one) for one in Attack if one in tallies),
+        attacks=attacks,
+        wrong=wrong,
+        cheap=_cheap(attacks, wrong),
         density=survey.density(),
         densest=survey.densest(),
         unknown_rollouts=survey.unknown,
@@ -661,22 +835,60 @@ def _targets(
             yield problem.data_source, (entry, problem.problem)
 
 
+def _cheap(
+    attacks: Iterable[AttackReport], wrong: dict[str, WrongFigures]
+) -> tuple[CheapAttack, ...]:
+    found = [
+        CheapAttack(one.attack, source, figures.ncr, wrong[source].ncr)
+        for one in attacks
+        if one.attack is not Attack.UNRELATED
+        for source, figures in one.by_source.items()
+        if source in wrong and figures.ncr > wrong[source].ncr
+    ]
+    return tuple(sorted(found, key=lambda one: (one.ncr_wrong - one.ncr, one.attack.value)))
+
+
+def _guard(
+    entries: Sequence[Entry], texts: Sequence[str], matched: BatchResult
+) -> npt.NDArray[np.float64]:
+    """Return the (n,) factors of the guard for texts that were matched for these problems."""
+    statements, numbers = _budgets(entries, [len(text) for text in texts])
+    counts = matched.num_values, matched.num_numbers
+    assert counts[0] is not None and counts[1] is not None, "they are counted by default"
+    return factors(counts[0], counts[1], statements, numbers)
+
+
+def _budgets(
+    entries: Sequence[Entry], chars: Sequence[int]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return S and M of the guard, (n,) each: stored ones, else of nodes and characters."""
+    statements, numbers = default_budget([entry.num_nodes for entry in entries], chars)
+    for at, entry in enumerate(entries):
+        if entry.budget is not None:
+            statements[at], numbers[at] = entry.budget.statements, entry.budget.numbers
+    return statements, numbers
+
+
 def _attack(
     chunk: Sequence[_Target], budget: int, tallies: dict[Attack, _Tally], threads: int
 ) -> None:
     fixed = fixed_attacks(budget)
-    tries = [
-        (entry, attack, text)
-        for entry, problem in chunk
-        for attack, text in (*fixed.items(), *_attacks_of_text(problem, budget))
-    ]
-    matched = match_batch(
-        [entry.matcher for entry, _, _ in tries],
-        [text for _, _, text in tries],
-        threads=threads,
-    )
-    for row, (entry, attack, text) in enumerate(tries):
-        tallies[attack].add(entry, matched.matched(row).astype(float), len(text))
+    for start in range(0, len(chunk), CHUNK_ATTACKED):
+        tries = [
+            (entry, attack, text)
+            for entry, problem in chunk[start : start + CHUNK_ATTACKED]
+            for attack, text in (
+                *fixed.items(),
+                *_attacks_of_text(problem, budget),
+                *enumerations(problem, entry),
+            )
+        ]
+        entries, texts = [entry for entry, _, _ in tries], [text for _, _, text in tries]
+        matched = match_batch([entry.matcher for entry in entries], texts, threads=threads)
+        guard = _guard(entries, texts, matched)
+        for row, (entry, attack, text) in enumerate(tries):
+            hits = matched.matched(row).astype(float)
+            tallies[attack].add(entry, hits, hits * guard[row], len(text))
 
 
 def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
@@ -687,21 +899,54 @@ def _attacks_of_text(text: str, budget: int) -> Iterator[tuple[Attack, str]]:
         yield Attack.QUANTITIES, quantities(text, budget)
 
 
+def enumerations(problem: str, entry: Entry) -> Iterator[tuple[Attack, str]]:
+    """Yield the attacks that the guard is made against."""
+    table = constant_table()
+    yield Attack.TABLE, table.prose()
+    yield Attack.TABLE_PYTHON, table.python()
+    yield Attack.TABLE_CUT, _cut(table, entry)
+    if problem.strip():
+        numbers = numbers_in(problem)
+        pairs, deep = pairs_of(numbers), pairs_of_pairs(numbers)
+        yield Attack.PAIRS, pairs.prose()
+        yield Attack.PAIRS_PYTHON, pairs.python()
+        yield Attack.PAIRS_CUT, _cut(pairs, entry)
+        text = pairs.prose()
+        room = max(PADDED_CHARS - len(text), 0)
+        yield Attack.PAIRS_PADDED, text + "\n" + PADDING * (room // len(PADDING))
+        yield Attack.INTERLEAVED, pairs.interleaved()
+        yield Attack.DEEP, deep.prose()
+        yield Attack.DEEP_PYTHON, deep.python()
+        yield Attack.DEEP_CUT, _cut(deep, entry)
+
+
+def _cut(equations: Equations, entry: Entry) -> str:
+    """Cut equations to what a text of no length may state."""
+    (statements,), (numbers,) = _budgets([entry], [0])
+    return equations.cut(statements, numbers)
+
+
 def _chance(
     chunk: Sequence[_Target], survey: RolloutSurvey, tallies: dict[Attack, _Tally], threads: int
 ) -> None:
     sample = survey.sample.of(chunk[0][0].data_source)
     if not sample:
         return
-    chars = float(np.mean([len(one.text) for one in sample]))
+    texts = [one.text for one in sample]
+    owners = np.array([one.problem_id for one in sample], dtype=object)
+    chars = float(np.mean([len(text) for text in texts]))
     problems = [
         (entry.problem_id, [node.expressions + (node.derived or ()) for node in entry.nodes])
         for entry, _ in chunk
     ]
+    counted = match_batch([Matcher([])] * len(texts), texts, threads=threads)
     for (entry, _), hits in zip(chunk, match_unrelated(problems, sample, threads), strict=True):
         if len(hits):
-            reached = float((hits.mean(axis=1) >= REACHED).mean())
-            tallies[Attack.UNRELATED].add(entry, hit_rates(hits), chars, reached)
+            guard = _guard([entry] * len(texts), texts, counted)[owners != entry.problem_id]
+            guarded = hits * guard[:, None]
+            reached = float((guarded.mean(axis=1) >= REACHED).mean())
+            rates = hit_rates(hits)
+            tallies[Attack.UNRELATED].add(entry, rates, guarded.mean(axis=0), chars, reached)
 
 
 @dataclass(slots=True)
@@ -709,8 +954,9 @@ class _Tally:
     """What one attack earns of each problem, and the problems where it earns most."""
 
     num_worst: int
-    # By source, for each problem: NCR, the same without final nodes (NaN without others), share of
-    # the texts that reach half of the nodes, characters of the text, nodes that it hits.
+    # By source, for each problem: NCR, the same unguarded, the guarded one without final nodes (NaN
+    # without others), share of the texts that reach half of the nodes, characters of the text,
+    # nodes that it hits.
     by_source: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
     problems: int = 0
     worst: list[tuple[float, int, WorstProblem]] = field(default_factory=list)
@@ -719,6 +965,7 @@ class _Tally:
         self,
         entry: Entry,
         rates: npt.NDArray[np.float64],
+        guarded: npt.NDArray[np.float64],
         chars: float,
         reached: float | None = None,
     ) -> None:
@@ -726,13 +973,14 @@ class _Tally:
 
         Args:
             rates: (nodes,) 1 where the text hits a node, or the share of texts that do.
+            guarded: (nodes,) the same, each hit counted with its text's guard.
             reached: share of the texts that reach half of the nodes; None for one text.
         """
-        ncr = float(rates.mean())
-        others = rates[[not node.is_final for node in entry.nodes]]
+        ncr = float(guarded.mean())
+        others = guarded[[not node.is_final for node in entry.nodes]]
         without_final = float(others.mean()) if len(others) else float("nan")
         reached = float(ncr >= REACHED) if reached is None else reached
-        row = (ncr, without_final, reached, chars, float(rates.sum()))
+        row = (ncr, float(rates.mean()), without_final, reached, chars, float(rates.sum()))
         self.by_source.setdefault(entry.data_source, []).append(row)
         self.problems += 1
         if ncr > 0:
@@ -754,11 +1002,12 @@ class _Tally:
 
 
 def _figures(rows: list[tuple[float, ...]]) -> AttackFigures:
-    ncr, without_final, reached, chars, hits = np.array(rows).T
+    ncr, raw, without_final, reached, chars, hits = np.array(rows).T
     known = without_final[~np.isnan(without_final)]
     return AttackFigures(
         problems=len(rows),
         ncr=float(ncr.mean()),
+        ncr_raw=float(raw.mean()),
         ncr_without_final=float(known.mean()) if len(known) else None,
         share_reached=float(reached.mean()),
         mean_chars=float(chars.mean()),
@@ -770,6 +1019,7 @@ def _figures(rows: list[tuple[float, ...]]) -> AttackFigures:
 _EARNED: Final = (
     number("Problems"),
     percent("NCR", decimals=2),
+    percent("unguarded", decimals=2),
     percent("without final", decimals=2),
     Column("NCR ≥ 50 %", scale=100.0, decimals=1),
     number("Characters"),
@@ -818,6 +1068,22 @@ def density_table(report: ProbeReport) -> Table:
     # The fields of the figures stand in the order of the columns.
     rows = [[source or "(none)", *astuple(one)] for source, one in report.density.items()]
     return Table("How densely rollouts hit their own nodes", columns, [rows])
+
+
+def cheap_notes(report: ProbeReport) -> Iterator[str]:
+    """Yield a sentence for each source of which an attack earns more than being wrong does."""
+    told: set[str] = set()
+    for one in report.cheap:
+        if one.data_source in told:
+            continue
+        told.add(one.data_source)
+        names = [other.attack for other in report.cheap if other.data_source == one.data_source]
+        more = f" (and {len(names) - 1} more do)" if len(names) > 1 else ""
+        yield (
+            f"{one.attack.value} earns an NCR of {100 * one.ncr:.1f} % of "
+            f"{one_line(one.data_source) or '(none)'}{more}, wrong rollouts "
+            f"{100 * one.ncr_wrong:.1f} %: store budgets (consensusbench build --budgets)"
+        )
 
 
 def worst_notes(report: ProbeReport) -> Iterator[str]:

@@ -169,6 +169,12 @@ class Code(StrEnum):
         "has {:,} {}, nodes sent with a request may have {:,}; serve the dataset instead of "
         "exporting with --inline-nodes",
     )
+    CHEAP_ATTACK = (
+        "cheap_attack",
+        Severity.WARNING,
+        "{} earns an NCR of {:.1f} % of {}, guarded, where wrong rollouts earn {:.1f} %: "
+        "store budgets (consensusbench build --budgets), or drop nodes that take no reasoning",
+    )
     NO_NODES = (
         "no_nodes",
         Severity.WARNING,
@@ -242,6 +248,7 @@ class DatasetFinding:
     """One thing that was found.
 
     Attributes:
+        line: of the dataset; 0 where the dataset as a whole is meant.
         problem_id: None where the row has none.
         node_id: None where the problem as a whole is meant.
     """
@@ -779,6 +786,14 @@ def _check_with_rollouts(
             report.probes = probe_dataset(
                 dataset, None, probing, index=index, survey=survey, progress=advance_to
             )
+        for one in report.probes.cheap:
+            message = Code.CHEAP_ATTACK.message.format(
+                one.attack.value,
+                100 * one.ncr,
+                one.data_source or "(none)",
+                100 * one.ncr_wrong,
+            )
+            found(DatasetFinding(Code.CHEAP_ATTACK, message, 0))
 
 
 def _with_nodes(

@@ -61,6 +61,7 @@ from consensusbench.quality.probes import (
     ProbeSettings,
     attacks_by_source_table,
     attacks_table,
+    cheap_notes,
     density_table,
     probe_dataset,
 )
@@ -814,7 +815,7 @@ def gather(
     return Page(
         title=settings.title or f"ConsensusBench report: {Path(name).name}",
         facts=facts_of(scored, evaluation, name, index.digest),
-        warnings=warnings_of(scored),
+        warnings=(*warnings_of(scored), *(() if probe is None else cheap_notes(probe))),
         sections=_sections(scored, evaluation, diagnosed, probe, views),
         views=tuple(views),
         choice=_choice(scored, views),

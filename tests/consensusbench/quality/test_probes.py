@@ -17,16 +17,21 @@ from consensusbench.quality import probes
 from consensusbench.quality.probes import (
     MAX_NUMBERS,
     Attack,
+    Equations,
     ProbeReport,
     ProbeSettings,
     RolloutSample,
     SurveyedRollout,
+    cheap_notes,
+    constant_table,
     fixed_attacks,
     hit_rates,
     match_unrelated,
     nouns_in,
     number_salad,
     numbers_in,
+    pairs_of,
+    pairs_of_pairs,
     probe_dataset,
     quantities,
 )
@@ -79,9 +84,18 @@ def report(write_dataset: Write) -> ProbeReport:
 
 
 def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
-    ncr = {one.attack: one.by_source["sums"].ncr for one in report.attacks}
+    ncr = {one.attack: one.by_source["sums"].ncr_raw for one in report.attacks}
+    pairs, table = (1 / 2 + 1 / 3) / 2, (1 / 2 + 2 / 3) / 2
     assert ncr == pytest.approx(
         {
+            # 6*7=42, and of 31 and 4 the sum.
+            **dict.fromkeys((Attack.PAIRS, Attack.PAIRS_PYTHON, Attack.PAIRS_CUT), pairs),
+            **dict.fromkeys((Attack.PAIRS_PADDED, Attack.DEEP, Attack.DEEP_PYTHON), pairs),
+            Attack.DEEP_CUT: pairs,
+            Attack.INTERLEAVED: 0.0,
+            # 6*7=42; 31+4=35 and 2*3=6.
+            **dict.fromkeys((Attack.TABLE, Attack.TABLE_PYTHON), table),
+            Attack.TABLE_CUT: 0.0,  # no further than 1+4
             Attack.ENUMERATION: (1 / 2 + 0) / 2,
             Attack.LIST: 0.0,  # "89," is no "=89"
             Attack.ASSIGNMENTS: (1 / 2 + 0) / 2,  # "x=89" holds "=89"
@@ -96,11 +110,77 @@ def test_each_attack_earns_what_it_hits(report: ProbeReport) -> None:
     )
 
 
+def test_the_guard_lowers_what_states_too_much(report: ProbeReport) -> None:
+    figures = {one.attack: one.by_source["sums"] for one in report.attacks}
+    for attack in (Attack.TABLE, Attack.TABLE_PYTHON, Attack.DEEP):
+        assert figures[attack].ncr < figures[attack].ncr_raw / 3, attack
+    # Cut to the budget of 2 or 3 nodes, they state no more than a solution may.
+    for attack in (Attack.PAIRS_CUT, Attack.DEEP_CUT, Attack.TABLE_CUT, Attack.ECHO):
+        assert figures[attack].ncr == figures[attack].ncr_raw, attack
+
+
+def test_a_stored_budget_takes_the_place_of_the_default_one(write_dataset: Write) -> None:
+    tight = [row | {"budget": {"statements": 2, "numbers": 4}} for row in PROBLEMS[:2]]
+    before, after = (
+        probe_dataset(write_dataset(*rows)).attack(Attack.PAIRS_PADDED).overall
+        for rows in (PROBLEMS[:2], tight)
+    )
+    assert before.ncr == before.ncr_raw == after.ncr_raw
+    assert after.ncr < after.ncr_raw / 2
+
+
+def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None:
+    dataset = write_dataset(*PROBLEMS)
+    rows = [
+        {"problem_id": "b", "response": "k=1000", "correct": True},
+        {"problem_id": "a", "response": "nothing", "correct": False},
+        {"problem_id": "b", "response": "31+4=35", "acc": 0.0},
+    ]
+    report = probe_dataset(dataset, [write_dataset(*rows, name="rollouts.jsonl")])
+    wrong = report.wrong["sums"]
+    assert (wrong.rollouts, wrong.ncr, wrong.ncr_raw) == pytest.approx((2, 1 / 6, 1 / 6))
+    told = {one.attack: one.ncr for one in report.cheap}
+    assert told[Attack.PAIRS] == report.attack(Attack.PAIRS).by_source["sums"].ncr > 1 / 6
+    assert {Attack.UNRELATED, Attack.QUANTITIES, Attack.TABLE_CUT}.isdisjoint(told)
+    (note,) = cheap_notes(report)
+    assert "an NCR of" in note and "of sums" in note and "wrong rollouts 16.7 %" in note
+
+
+@pytest.mark.parametrize(
+    ("made", "first", "count"),
+    [
+        (pairs_of([Fraction(6), Fraction(3)]), "6*6=36", 13),
+        (constant_table(), "1+1=2", 40 * 40 * 2 + 40 * 39 // 2 + 158),
+    ],
+)
+def test_enumerations_are_true_and_state_what_they_say(
+    made: Equations, first: str, count: int
+) -> None:
+    assert (made.texts[0], len(made.texts)) == (first, count)
+    for text, value in zip(made.texts, made.values, strict=True):
+        assert truth_of(text) is Truth.TRUE
+        assert Fraction(text.partition("=")[2]) == Fraction(value, 10_000)
+
+
+def test_pairs_of_pairs_meet_their_own_results() -> None:
+    texts = pairs_of_pairs([Fraction(2), Fraction(3)]).texts
+    assert {"2*3=6", "2+3=5", "6*5=30", "5*5=25"} <= {*texts}
+
+
+def test_forms_of_one_enumeration() -> None:
+    made = pairs_of([Fraction(6), Fraction(3)])
+    assert made.python().splitlines()[:2] == ["```python", "v0 = 6*6"]
+    assert made.interleaved().startswith("6 6 36 6 6 12 ")
+    assert made.cut(2, 9) == "6*6=36\n6+6=12"
+    assert made.cut(99, 2) == "6*6=36"
+    assert made.cut(0, 99) == ""
+
+
 def test_final_answer_nodes_are_told_apart(report: ProbeReport) -> None:
     figures = report.attack("enumeration").by_source["sums"]
-    assert figures.ncr_without_final == 0.0
+    assert figures.ncr > figures.ncr_without_final == 0.0
     # Of two problems one reaches a half.
-    assert figures.share_reached == 0.5
+    assert report.attack(Attack.PAIRS_PADDED).by_source["sums"].share_reached == 0.5
 
 
 def test_overall_is_over_all_problems_with_nodes(report: ProbeReport) -> None:
@@ -121,8 +201,8 @@ def test_what_cannot_be_tried_is_no_failed_attack(write_dataset: Write) -> None:
 
 
 def test_the_worst_problems_are_named_with_the_nodes_hit(report: ProbeReport) -> None:
-    salad = report.attack(Attack.NUMBER_SALAD)
-    assert [(one.problem_id, one.ncr, one.node_ids) for one in salad.worst] == [
+    padded = report.attack(Attack.PAIRS_PADDED)
+    assert [(one.problem_id, one.ncr, one.node_ids) for one in padded.worst] == [
         ("a", 0.5, ("n1",)),
         ("b", pytest.approx(1 / 3), ("n1",)),
     ]

@@ -247,11 +247,24 @@ def test_rollouts_show_nodes_that_unrelated_ones_hit_and_nodes_that_nobody_hits(
     assert "10.0 % of 20 rollouts" in common.message
 
 
+def test_an_attack_that_pays_better_than_being_wrong_is_a_warning(write_dataset: Write) -> None:
+    dataset = write_dataset(problem(*SOUND))
+    rollouts = write_dataset(
+        {"problem_id": "p", "response": "No idea.", "correct": False}, name="rollouts.jsonl"
+    )
+    report, found = findings(dataset, rollouts, probes=True)
+    cheap = [one for one in found if one.code is Code.CHEAP_ATTACK]
+    assert report.counts[Code.CHEAP_ATTACK] == len(cheap) > 0
+    assert {one.line for one in cheap} == {0}
+    assert "wrong rollouts earn 0.0 %" in cheap[0].message
+    assert report.fails(strict=True) and not report.fails()
+
+
 def test_probes_come_with_the_report(write_dataset: Write) -> None:
     report, _ = findings(write_dataset(problem(*SOUND)), probes=True)
     assert report.probes is not None
     # 12 and 4 are in the text ("a dozen", "4 eggs"): 12*4=48, then 48-6 with the word six.
-    assert report.probes.attack("number_salad").overall.ncr == 1.0
+    assert report.probes.attack("number_salad").overall.ncr_raw == 1.0
 
 
 def test_the_report_counts_all_and_keeps_a_few(write_dataset: Write) -> None:
