@@ -24,6 +24,15 @@ too low.
   distinct values that those lines would be most of the area.  A score that knows nothing reaches
   the prevalence, the share of right rollouts, which therefore stands beside it.
 
+- *AUROC within problems* (not the paper's): the mean, over problems with right and wrong rollouts,
+  of the AUROC among the rollouts of each.  That is what a policy gradient sees that compares the
+  rollouts of one problem (GRPO); the pooled one also rises where easy problems have nodes that
+  are easily reached.
+
+NCR is the guarded one (:mod:`consensuspr.scoring.guard`), the unguarded one stands beside it where
+the guard lowers any.  As a control there are both AUROCs of length alone, the longer rollout
+being taken for the better one: a reward that knows no more than that is none.
+
 Rollouts whose Acc or NCR is unknown are left out.  Intervals of these three are percentiles over
 resampled problems; a replicate without right or without wrong rollouts has no value.  Under ten
 problems there is no interval: of those from 2, 3 and 5 simulated problems that were called 95 %,
@@ -34,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -166,12 +176,14 @@ class Consistency(JsonResult):
         d_ncr: mean NCR of right minus that of wrong rollouts, in [-1, 1].
         auroc: in [0, 1]; .5 is chance.
         aucpr: in [0, 1]; the prevalence is chance.
+        within: AUROC within problems, over those with right and wrong rollouts.
         num_right, num_wrong: rollouts whose Acc and NCR are both known.
     """
 
     d_ncr: Estimate
     auroc: Estimate
     aucpr: Estimate
+    within: Estimate
     prevalence: float | None
     ncr_right: float | None
     ncr_wrong: float | None
@@ -197,7 +209,9 @@ def consistency_of(
     prevalence = num_right / len(ncr) if len(ncr) else None
     if ncr_right is None or ncr_wrong is None:
         none = Estimate(None, count=len(ncr), problems=len(numbers), no_interval=ONE_CLASS)
-        return Consistency(none, none, none, prevalence, ncr_right, ncr_wrong, num_right, num_wrong)
+        return Consistency(
+            none, none, none, none, prevalence, ncr_right, ncr_wrong, num_right, num_wrong
+        )
     metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
     values = (
         ncr_right - ncr_wrong,
@@ -216,7 +230,61 @@ def consistency_of(
             _resampled(value, figure, confidence, len(ncr), len(numbers))
             for value, figure in zip(values, replicates, strict=True)
         ]
-    return Consistency(d_ncr, auroc, aucpr, prevalence, ncr_right, ncr_wrong, num_right, num_wrong)
+    within = within_problems(ncr, right, cluster, confidence)
+    return Consistency(
+        d_ncr, auroc, aucpr, within, prevalence, ncr_right, ncr_wrong, num_right, num_wrong
+    )
+
+
+def within_problems(values: Floats, right: Bools, problem: Ints, confidence: float) -> Estimate:
+    """Return the mean AUROC within problems that have right and wrong rollouts.
+
+    Args:
+        values: (n,) what ranks the rollouts; no NaN.
+        right: (n,) whether each is right.
+        problem: (n,) the number of its problem.
+    """
+    order = np.argsort(problem, kind="stable")
+    values, right, problem = values[order], right[order], problem[order]
+    starts = np.flatnonzero(np.diff(problem, prepend=-1, append=-1))
+    found = [
+        (_auroc(values[start:end], right[start:end]), end - start)
+        for start, end in pairwise(starts.tolist())
+        if 0 < right[start:end].sum() < end - start
+    ]
+    aurocs = np.array([auroc for auroc, _ in found], dtype=np.float64)
+    estimate = mean_estimate(aurocs, np.arange(len(found)), confidence, bounds=SHARE)
+    return replace(estimate, count=sum(count for _, count in found))
+
+
+def _auroc(values: Floats, right: Bools) -> float:
+    """Return the chance that a right one has the higher value of a right and a wrong one."""
+    above = values[right][:, None] - values[~right][None, :]
+    return float((above > 0).mean() + (above == 0).mean() / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthControl(JsonResult):
+    """What length in characters alone tells of right and wrong.
+
+    Attributes:
+        auroc: pooled; None without right or without wrong rollouts.
+        within: within problems.
+    """
+
+    auroc: float | None
+    within: Estimate
+
+
+def length_control(chars: Ints, acc: Floats, problem: Ints, confidence: float) -> LengthControl:
+    """Measure how length and Acc go together; (n,) each, Acc NaN where unknown."""
+    known = ~np.isnan(acc)
+    right, lengths = acc[known] == 1.0, chars[known].astype(np.float64)
+    auroc = None
+    if 0 < right.sum() < len(right):
+        metrics = require("sklearn.metrics", "measuring AUROC and AUCPR")
+        auroc = float(metrics.roc_auc_score(right, lengths))
+    return LengthControl(auroc, within_problems(lengths, right, problem[known], confidence))
 
 
 def _resampled(
@@ -284,18 +352,23 @@ class NodeFigures(JsonResult):
     """What follows from node hits: over all nodes, or over those that are not final.
 
     Attributes:
+        ncr: guarded.
+        ncr_raw: without the guard.
+        consistency_raw: of the unguarded NCR; None where the guard lowers nothing.
         tpn_pooled: all tokens over all matched nodes; rollouts without a match count with
             their tokens, which the mean cannot do.
         num_without_match: rollouts whose nodes were looked for and none found; no TPN.
     """
 
     ncr: Estimate
+    ncr_raw: Estimate
     ncr_by_problem: Estimate
     tpn: Estimate
     tpn_pooled: Estimate
     tpn_median: Estimate
     num_without_match: int
     consistency: Consistency
+    consistency_raw: Consistency | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +379,7 @@ class GroupMetrics(JsonResult):
         key: what its rollouts share, label by dimension; empty for all rollouts.
         num_undecided: answers that the check came to no verdict on; they count as wrong.
         num_undecided_by_load: of these, the ones that a calmer machine would decide.
+        right_lowered: share of the right rollouts with nodes whose NCR the guard lowers.
     """
 
     key: dict[str, str]
@@ -318,6 +392,8 @@ class GroupMetrics(JsonResult):
     pass_at: tuple[PassAtK, ...]
     nodes: NodeFigures
     nodes_without_final: NodeFigures
+    right_lowered: Estimate
+    length: LengthControl
     tokens: Estimate
     chars: Estimate
 
@@ -349,6 +425,8 @@ def measure(
 ) -> GroupMetrics:
     """Return all figures of some rollouts."""
     problem, confidence = columns.problem, settings.confidence
+    right = (columns.acc == 1.0) & (columns.nodes > 0)
+    lowered = (columns.guard[right] < 1.0).astype(np.float64)
     return GroupMetrics(
         key=key,
         num_rollouts=len(columns),
@@ -365,6 +443,8 @@ def measure(
         nodes_without_final=_node_figures(
             columns, columns.nodes_without_final, columns.hits_without_final, settings
         ),
+        right_lowered=mean_estimate(lowered, problem[right], confidence, bounds=SHARE),
+        length=length_control(columns.chars, columns.acc, problem, confidence),
         tokens=mean_estimate(columns.tokens, problem, confidence, bounds=LENGTH),
         chars=mean_estimate(columns.chars.astype(np.float64), problem, confidence, bounds=LENGTH),
     )
@@ -374,17 +454,22 @@ def _node_figures(
     columns: Columns, nodes: Ints, hits: Ints, settings: EvaluationSettings
 ) -> NodeFigures:
     problem, confidence, tokens = columns.problem, settings.confidence, columns.tokens
-    ncr, tpn = ncr_of(hits, nodes), tpn_of(tokens, hits)
+    raw, tpn = ncr_of(hits, nodes), tpn_of(tokens, hits)
+    ncr = raw * columns.guard
     counted = ~np.isnan(tokens) & (nodes > 0)
     pooled = (tokens[counted], hits[counted].astype(np.float64), problem[counted])
     return NodeFigures(
         ncr=mean_estimate(ncr, problem, confidence, bounds=SHARE),
+        ncr_raw=mean_estimate(raw, problem, confidence, bounds=SHARE),
         ncr_by_problem=problem_mean_estimate(ncr, problem, confidence, bounds=SHARE),
         tpn=mean_estimate(tpn, problem, confidence, bounds=LENGTH),
         tpn_pooled=ratio_estimate(*pooled, confidence, bounds=LENGTH),
         tpn_median=median_estimate(tpn, problem, confidence),
         num_without_match=int(((nodes > 0) & (hits == 0)).sum()),
         consistency=consistency_of(ncr, columns.acc, problem, confidence, settings.seed),
+        consistency_raw=consistency_of(raw, columns.acc, problem, confidence, settings.seed)
+        if (raw > ncr).any()
+        else None,
     )
 
 

@@ -44,7 +44,7 @@ from consensuspr.data import (
 )
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
-from consensuspr.scoring.types import LOAD_METHODS, Identity, Score, Status
+from consensuspr.scoring.types import CHANNELS, LOAD_METHODS, Identity, Score, Status
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Floats: TypeAlias = NDArray[np.float64]
@@ -132,6 +132,7 @@ class ScoredRollout:
         answer_method: how acc was decided (``docs/answers.md``); empty where unknown.
         file: position of its file among those that were read.
         row: position among the good rows of that file, from 0.
+        guard: what the guard multiplies NCR by, in (0, 1].
     """
 
     problem_id: str
@@ -148,6 +149,7 @@ class ScoredRollout:
     answer_method: str
     file: int
     row: int
+    guard: float = 1.0
 
     @property
     def num_matched(self) -> int:
@@ -156,8 +158,8 @@ class ScoredRollout:
 
     @property
     def ncr(self) -> float | None:
-        """Node Coverage Rate (equation 1); None without nodes."""
-        return sum(self.matched) / len(self.matched) if self.matched else None
+        """Node Coverage Rate (equation 1), guarded; None without nodes."""
+        return self.guard * sum(self.matched) / len(self.matched) if self.matched else None
 
     @property
     def tpn(self) -> float | None:
@@ -187,9 +189,9 @@ class ScoredRollout:
         )
 
     def ncr_without_final(self, facts: ProblemFacts | None) -> float | None:
-        """Return NCR over the nodes that do not state the final answer; None without any."""
+        """Return the same over the nodes that do not state the final answer; None without any."""
         hits = self.matched_without_final(facts)
-        return sum(hits) / len(hits) if hits else None
+        return self.guard * sum(hits) / len(hits) if hits else None
 
 
 @dataclass(slots=True)
@@ -309,6 +311,10 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
         status = _status(row["status"])
         matched = _matched(row["matched"], status, num_nodes)
         acc = row["acc"]
+        guard = row.get("guard")
+        guard = 1.0 if guard is None else guard
+        if type(guard) not in (int, float) or not 0 < guard <= 1:
+            raise _Unusable(f"guard must be above 0 and at most 1, got {str(guard)[:40]!r}")
         if acc is not None and (type(acc) not in (int, float) or acc not in (0, 1)):
             raise _Unusable(f"acc must be 0, 1 or null, got {str(acc)[:40]!r}")
         if acc is not None and status in _JUDGED_NO_ANSWER:
@@ -316,7 +322,10 @@ def stored_score(row: Row, num_nodes: int, path: str, name: str) -> Score:
         return Score(
             status,
             acc=None if acc is None else float(acc),
-            ncr=sum(matched) / len(matched) if matched else None,
+            ncr=guard * sum(matched) / len(matched) if matched else None,
+            ncr_raw=sum(matched) / len(matched) if matched else None,
+            guard=guard if matched else None,
+            channel_numbers=_channels(row.get("channels"), matched),
             num_nodes=len(matched),
             num_matched=sum(matched),
             matched=matched,
@@ -344,6 +353,18 @@ def _matched(value: object, status: Status, num_nodes: int) -> tuple[bool, ...]:
             "this dataset; score it again with this dataset"
         )
     return tuple(hits)
+
+
+def _channels(value: object, matched: tuple[bool, ...]) -> bytes:
+    if not value:
+        return b""
+    if (
+        type(value) is not list
+        or len(value) != len(matched)
+        or any(channel not in CHANNELS for channel in value)
+    ):
+        raise _Unusable("channels must hold how each node was found, or an empty text")
+    return bytes(map(CHANNELS.index, value))
 
 
 def _spans(
@@ -574,6 +595,7 @@ class _Run:
                     answer_method=score.answer_method,
                     file=file,
                     row=first_row + at,
+                    guard=1.0 if score.guard is None else score.guard,
                 )
             )
             if self.out is not None:
@@ -658,6 +680,7 @@ class Columns:
     hits: Ints
     nodes_without_final: Ints
     hits_without_final: Ints
+    guard: Floats
     tokens: Floats
     chars: Ints
     undecided: Bools
@@ -694,6 +717,7 @@ def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
         hits=column(np.int64, lambda r: sum(r.matched)),
         nodes_without_final=np.array([len(matched) for matched in without], dtype=np.int64),
         hits_without_final=np.array([sum(matched) for matched in without], dtype=np.int64),
+        guard=column(np.float64, lambda r: r.guard),
         tokens=column(np.float64, lambda r: r.num_tokens),
         chars=column(np.int64, lambda r: r.num_chars),
         undecided=column(np.bool_, lambda r: r.undecided),

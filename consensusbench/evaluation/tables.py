@@ -48,6 +48,8 @@ ALL: Final = "all"
 
 # Groups past which only the first table has those of two dimensions.
 MAX_ROWS: Final = 24
+# Share of right rollouts lowered by the guard from which on a budget does not fit the rollouts.
+MAX_RIGHT_LOWERED: Final = 0.01
 # Of the human nodes without a partner, as many as fit a screen; --json has all.
 _SHOWN_MISSED: Final = 10
 
@@ -102,6 +104,16 @@ TPN_WITHOUT_FINAL: Final = _amount(
 )
 TOKENS: Final = _amount("tokens", "Tokens", lambda group: group.tokens)
 CHARS: Final = _amount("chars", "Characters", lambda group: group.chars)
+LENGTH_AUROC: Final = Figure(
+    percent("AUROC of length", "auroc_length"), lambda group: group.length.auroc
+)
+LENGTH_WITHIN: Final = _share(
+    "auroc_length_within", "length, within", lambda group: group.length.within
+)
+NCR_RAW: Final = _share("ncr_raw", "NCR unguarded", lambda group: group.nodes.ncr_raw)
+RIGHT_LOWERED: Final = _share(
+    "right_lowered", "Right lowered by guard", lambda group: group.right_lowered
+)
 LENGTHS: Final = (TPN, TPN_MEDIAN, TPN_POOLED, TOKENS, CHARS)
 
 
@@ -122,6 +134,13 @@ def consistency_figures(
         _share(f"d_ncr{suffix}", "D_NCR", lambda group: nodes(group).consistency.d_ncr),
         _share(f"auroc{suffix}", "AUROC", lambda group: nodes(group).consistency.auroc),
         _share(f"aucpr{suffix}", "AUCPR", lambda group: nodes(group).consistency.aucpr),
+    )
+
+
+def within_figure(nodes: Callable[[GroupMetrics], NodeFigures], suffix: str = "") -> Figure:
+    """Return AUROC within problems over these nodes of a group."""
+    return _share(
+        f"auroc_within{suffix}", "AUROC within", lambda group: nodes(group).consistency.within
     )
 
 
@@ -170,13 +189,19 @@ def evaluation_tables(evaluation: Evaluation) -> list[Table]:
         plain = [one.groups for one in evaluation.breakdowns if len(one.by) == 1]
         main = [[evaluation.overall], *plain]
     name = [Figure(words("Group"), label_of)]
+    if evaluation.overall.nodes.consistency_raw is not None:
+        results += [NCR_RAW, RIGHT_LOWERED]
+
+    def against(nodes: Callable[[GroupMetrics], NodeFigures]) -> list[Figure]:
+        return [*class_figures(nodes), *consistency_figures(nodes), within_figure(nodes)]
+
     without = "NCR against Acc, without the nodes that state the final answer"
     return [
         table_of_groups(caption, name, sections, figures, bold=0)
         for caption, sections, figures in (
             ("Answers and nodes", every, results),
-            ("NCR against Acc", main, [*class_figures(_all), *consistency_figures(_all)]),
-            (without, main, [*class_figures(_without_final), *consistency_figures(_without_final)]),
+            ("NCR against Acc", main, against(_all)),
+            (without, main, [*against(_without_final), LENGTH_WITHIN]),
             ("Tokens per node, and length", main, [NO_MATCH, *lengths]),
         )
     ]
@@ -252,11 +277,32 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
     if overall.acc.no_interval == ONE_PROBLEM:
         yield "no intervals: a single problem says nothing about others"
         return
+    yield from _about_guard(overall)
     level = f"{100 * evaluation.settings.confidence:g} %"
     yield f"in brackets: {level} intervals, clustered by problem"
     reason = overall.nodes.consistency.auroc.no_interval
     if reason and reason != ONE_CLASS:
         yield f"AUROC of {ALL} has no interval: {reason}"
+
+
+def _about_guard(overall: GroupMetrics) -> Iterator[str]:
+    """Yield the unguarded figures where they differ."""
+    raw, inner = overall.nodes.consistency_raw, overall.nodes_without_final.consistency_raw
+    if raw is None:
+        return
+    show = NCR.column.show
+    said = f"without the guard NCR is {show(overall.nodes.ncr_raw.value)} %"
+    if raw.auroc.value is not None:
+        said += f", AUROC {show(raw.auroc.value)} %"
+    if inner is not None and inner.within.value is not None:
+        said += f", within problems and without final nodes {show(inner.within.value)} %"
+    yield said
+    lowered = overall.right_lowered.value
+    if lowered is not None and lowered > MAX_RIGHT_LOWERED:
+        yield (
+            f"warning: the guard lowers {show(lowered)} % of the right rollouts: store budgets "
+            "(consensusbench build --budgets)"
+        )
 
 
 def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
@@ -272,7 +318,9 @@ def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     figures = [
         *SIZES, UNDECIDED, ACC, *pass_figures(evaluation.settings.ks), NCR, NCR_BY_PROBLEM,
         NCR_WITHOUT_FINAL, *LENGTHS, TPN_WITHOUT_FINAL, *consistency_figures(_all),
-        *consistency_figures(_without_final, "_without_final"),
+        *consistency_figures(_without_final, "_without_final"), within_figure(_all),
+        within_figure(_without_final, "_without_final"), LENGTH_AUROC, LENGTH_WITHIN, NCR_RAW,
+        RIGHT_LOWERED,
         Figure(percent("", "prevalence"), lambda group: group.nodes.consistency.prevalence),
     ]  # fmt: skip
     sections = [[evaluation.overall], *(one.groups for one in evaluation.breakdowns)]

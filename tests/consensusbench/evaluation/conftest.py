@@ -31,6 +31,7 @@ def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
         hits=hits,
         nodes_without_final=ones,
         hits_without_final=hits,
+        guard=np.ones(size),
         tokens=np.full(size, 10.0),
         chars=ones * 30,
         undecided=no,

@@ -36,6 +36,7 @@ from consensusbench.evaluation.metrics import (
     pass_at_k,
     pass_at_k_estimate,
     weighted_figures,
+    within_problems,
 )
 from consensusbench.evaluation.scored import ScoredRollout, ScoredSet, columns_of
 from consensusbench.evaluation.tables import evaluation_notes, latex_of, write_csv, write_latex
@@ -135,6 +136,51 @@ def test_difficulties_stand_in_their_order() -> None:
     assert found is not None and labels(found.groups) == [("easy",), ("medium",), ("hard",)]
 
 
+def test_auroc_within_problems_is_the_mean_of_each() -> None:
+    # Of problem 0 one of two pairs is in order, of 1 both (one of them a tie); 2 has no wrong one.
+    values = np.array([0.5, 0.2, 0.8, 0.9, 0.1, 0.9, 0.3])
+    right = np.array([True, False, False, True, False, False, True])
+    found = within_problems(values, right, np.array([0, 0, 0, 1, 1, 1, 2]), 0.95)
+    assert found.value == pytest.approx((0.5 + 0.75) / 2)
+    assert (found.problems, found.count) == (2, 6)
+    # The order of rows says nothing, and an empty set has no value.
+    order = np.array([6, 3, 0, 4, 1, 5, 2])
+    shuffled = within_problems(values[order], right[order], np.array([2, 1, 0, 1, 0, 1, 0]), 0.95)
+    assert shuffled == found
+    assert within_problems(values[:1], right[:1], np.array([0]), 0.95).value is None
+
+
+def test_within_problems_easy_ones_lend_nothing() -> None:
+    """A pooled AUROC rises where easy problems have easy nodes; the one within does not."""
+    ncr = np.array([0.9, 0.9, 0.9, 0.1, 0.1, 0.1])
+    acc = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0])
+    found = consistency_of(ncr, acc, np.array([0, 0, 0, 1, 1, 1]), 0.95, 0)
+    assert found.auroc.value == pytest.approx(2 / 3)
+    assert found.within.value == 0.5
+
+
+def test_the_guard_lowers_ncr_and_the_plain_one_stands_beside_it() -> None:
+    problems = {"p": facts("p", [False, True])}
+    rollouts = [
+        rollout("p", 1.0, (1, 1), num_chars=30),
+        rollout("p", 1.0, (1, 0), num_chars=40),
+        rollout("p", 0.0, (1, 1), num_chars=90, guard=0.1),
+    ]
+    found = evaluate(ScoredSet(problems, rollouts)).overall
+    assert found.nodes.ncr.value == pytest.approx((1 + 0.5 + 0.1) / 3)
+    assert found.nodes.ncr_raw.value == pytest.approx(2.5 / 3)
+    assert found.nodes_without_final.ncr.value == pytest.approx((1 + 1 + 0.1 * 1) / 3)
+    raw = found.nodes.consistency_raw
+    assert raw is not None and raw.within.value == 0.25
+    assert found.nodes.consistency.within.value == 1.0
+    assert found.right_lowered.value == 0.0
+    assert (found.length.auroc, found.length.within.value) == (0.0, 0.0)
+
+
+def test_without_a_lowered_rollout_there_is_nothing_to_stand_beside() -> None:
+    assert evaluate(example()).overall.nodes.consistency_raw is None
+
+
 def test_the_json_form_is_complete_and_has_no_nan() -> None:
     found = evaluate(
         example(), dataset="d.jsonl", settings=EvaluationSettings(ks=(1, 2), seed=3)
@@ -156,13 +202,15 @@ def test_the_json_form_is_complete_and_has_no_nan() -> None:
     )
     assert sorted(read["overall"]) == sorted(
         "key num_rollouts num_problems statuses num_undecided num_undecided_by_load acc "
-        "acc_if_undecided_were_right pass_at nodes nodes_without_final tokens chars".split()
+        "acc_if_undecided_were_right pass_at nodes nodes_without_final right_lowered length "
+        "tokens chars".split()
     )
     assert sorted(read["overall"]["nodes"]) == sorted(
-        "ncr ncr_by_problem tpn tpn_pooled tpn_median num_without_match consistency".split()
+        "ncr ncr_raw ncr_by_problem tpn tpn_pooled tpn_median num_without_match consistency "
+        "consistency_raw".split()
     )
     assert sorted(read["overall"]["nodes"]["consistency"]) == sorted(
-        "d_ncr auroc aucpr prevalence ncr_right ncr_wrong num_right num_wrong".split()
+        "d_ncr auroc aucpr within prevalence ncr_right ncr_wrong num_right num_wrong".split()
     )
 
 
