@@ -625,9 +625,19 @@ def _sort_wordings(
         (text,) if wording.is_chain else (text, *wording.derived)
         for text, wording in wordings.items()
     ]
-    found = find_mentions([*alone, *with_forms], rollouts)
+    found = find_mentions([*alone, *with_forms], rollouts, statements=False)
     literal = dict(zip(wordings, found[: len(wordings)], strict=True))
     reached = dict(zip(wordings, found[len(wordings) :], strict=True))
+    # What nobody writes may be what several work out, in code for one.
+    unwritten = [
+        text
+        for texts in wanted
+        if not any(reached[text] for text in texts)
+        for text in texts
+        if not wordings[text].is_chain
+    ]
+    stated = find_mentions([(text,) for text in unwritten], rollouts)
+    reached |= dict(zip(unwritten, stated, strict=True))
     own_text = CorrectRollout("", "", problem.problem)
     in_problem = dict(zip(wordings, find_mentions(with_forms, [own_text]), strict=True))
     for claim, texts in zip(claims, wanted, strict=True):
@@ -725,7 +735,7 @@ def _fault(
     wording = members[0].wording
     if _has_relation(anchor[0].wording) and _is_bare(wording.text):
         return _Fault.PARTIAL
-    pieces = Matcher([[one.wording.text] for one in members])
+    pieces = Matcher([[one.wording.text] for one in members], statements=False)
     if any(any(pieces.match(one.wording.text)) for one in anchor):
         return _Fault.PARTIAL
     values = stated_values(wording.text)

@@ -37,7 +37,7 @@ from consensuspr.errors import InputError
 from consensuspr.settings import check_fields
 
 # Counts up whenever the same candidates may give other nodes.
-REFINEMENT_VERSION = "1"
+REFINEMENT_VERSION = "2"
 
 # Information beyond this makes a node no better: a page of algebra is nothing to look for.
 ENOUGH_INFORMATION = 12.0
@@ -104,15 +104,16 @@ def information_of(expression: str) -> float:
 
 
 def is_identity(expression: str) -> bool:
-    """Tell whether an equation only multiplies by 1, adds 0 or raises to the first power."""
+    """Tell whether an equation has two like sides, beside 1 times, plus 0 and first powers.
+
+    ``5=5`` and ``1*4=4`` say nothing, although the matcher finds them.
+    """
     statement = parse_statement(expression)
     if statement is None or len(statement.sides) != 2:
         return False
     left, right = map(_reduced, statement.sides)
-    changed = [left, right] != list(statement.sides)
-    return changed and (
-        left == right
-        or (isinstance(left, Number) and isinstance(right, Number) and left.value == right.value)
+    return left == right or (
+        isinstance(left, Number) and isinstance(right, Number) and left.value == right.value
     )
 
 
@@ -180,7 +181,7 @@ class PaperRefiner:
             extraction.candidates, "restates the problem", lambda one: _without_echo(problem, one)
         )
         left = sift(left, "support", lambda one: _too_rare(one, rollouts, settings) or one)
-        left = sift(left, "trivial", lambda one: _trivial(one) or one)
+        left = sift(left, "trivial", _without_trivial)
         left = sift(
             left, "not distinctive", lambda one: _too_little(one, settings.min_information) or one
         )
@@ -217,8 +218,15 @@ def _too_rare(one: Candidate, rollouts: int, settings: RefineSettings) -> str | 
     return f"reached by {one.support} of {rollouts} rollouts, {needed} are needed"
 
 
-def _trivial(one: Candidate) -> str | None:
-    return "an operation that changes nothing" if all(map(is_identity, one.expressions)) else None
+def _without_trivial(one: Candidate) -> Candidate | str:
+    """Take away the wordings that say nothing, or all where nothing else is left."""
+    kept = tuple(text for text in one.expressions if not is_identity(text))
+    if not kept:
+        return "an operation that changes nothing"
+    if len(kept) == len(one.expressions):
+        return one
+    label = one.label if one.label in kept else kept[0]
+    return replace(one, label=label, expressions=kept)
 
 
 def _too_little(one: Candidate, least: float) -> str | None:

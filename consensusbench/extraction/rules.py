@@ -5,8 +5,9 @@ Paper section 3.2, without a model.  :class:`RulesExtractor` reads, clusters, co
 **Statements.**  The normal form has already dropped typesetting, units and blanks, so that a
 formula stands between blanks as one run of characters.  A run is cut where a bracket has no
 partner and at commas, semicolons and colons outside brackets; relations inside brackets, as in
-``P(X=5)``, belong to the side.  Linear in the length of the text.  Program code and markup tags
-are left out: what they hold says how a rollout was written, not what it concluded.
+``P(X=5)``, belong to the side.  Linear in the length of the text.  Markup tags are left out, and
+program code is read apart: its steps are equations too, with the values that the code works out
+(:mod:`consensusbench.extraction.programs`).
 
 **Conclusions** are statements with their words, their value and their structure.  False arithmetic
 is left out: a correct rollout may hold a slip.  A statement that its own rollout does not match is
@@ -38,6 +39,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 from pydantic import Field
 
+from consensusbench.extraction.programs import read_equations
 from consensusbench.extraction.statements import (
     Truth,
     cut_outside_brackets,
@@ -68,7 +70,7 @@ from consensuspr.data import Problem, Row
 from consensuspr.settings import check_fields
 
 # Counts up whenever the same rollouts may give other candidates.
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 
 
 AtLeastOne: TypeAlias = Annotated[int, Field(ge=1)]
@@ -85,6 +87,7 @@ class RulesSettings:
         phrases: a number with the word beside it ("30 minutes") is another wording of the
             conclusion that gives the number; without, only formulas are wordings.
         values: a distinctive number is a conclusion, and a wording of the one that gives it.
+        code: steps of program code are conclusions.
         max_statements: of one rollout, and phrases of each kind; later ones are not looked at.
         max_statement_chars: of a statement's normal form; longer ones are not looked at.
         max_candidates: of one problem whose support is counted, best supported first.
@@ -100,6 +103,7 @@ class RulesSettings:
     min_models: AtLeastOne = 2
     phrases: bool = True
     values: bool = True
+    code: bool = True
     max_statements: AtLeastOne = 2000
     max_statement_chars: AtLeastOne = 120
     max_candidates: AtLeastOne = 400
@@ -234,11 +238,22 @@ def read_conclusions(rollout: CorrectRollout, settings: RulesSettings) -> list[C
     """Return the distinct statements of a rollout in order of their first chain."""
     links = _distinct_links(rollout.response, settings)
     found: list[Conclusion] = []
-    mentioned = find_mentions([[link.text] for link in links], [rollout])
+    mentioned = find_mentions([[link.text] for link in links], [rollout], statements=False)
     for (link, chain), mentions in zip(links.items(), mentioned, strict=True):
         for mention in mentions:
             found.extend(_conclusions(link, chain, mention.wording, mention.position))
-    return found
+    return [*found, *_coded(rollout, len(links), settings)] if settings.code else found
+
+
+def _coded(rollout: CorrectRollout, chains: int, settings: RulesSettings) -> Iterator[Conclusion]:
+    """Yield what the code of a rollout concludes; each step is a chain of its own."""
+    equations = read_equations(rollout.response)[: settings.max_statements]
+    reached = find_mentions([[one.text] for one in equations], [rollout])
+    for number, (one, mentions) in enumerate(zip(equations, reached, strict=True), chains):
+        left, _, right = one.text.rpartition("=")
+        if mentions and len(one.text) <= settings.max_statement_chars:
+            place = one.start / len(rollout.response)
+            yield from _conclusions(Link(left, "=", right), number, one.text, place)
 
 
 def _distinct_links(response: str, settings: RulesSettings) -> dict[Link, int]:

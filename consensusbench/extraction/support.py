@@ -49,23 +49,32 @@ class Reach:
 
 
 def find_mentions(
-    groups: Sequence[Sequence[str]], rollouts: Sequence[CorrectRollout]
+    groups: Sequence[Sequence[str]], rollouts: Sequence[CorrectRollout], statements: bool = True
 ) -> list[list[Mention]]:
     """Return the mentions of each group of expressions, at most one a rollout, in their order.
+
+    Where an expression stands as written, that is the mention, and only else a statement of the
+    same value and operands: its words are another computation's.
 
     Args:
         groups: (n,) expressions any of which will do; nothing is derived from them.
         rollouts: the correct rollouts of one problem.
+        statements: whether such a statement is a mention at all.
 
     Returns:
         (n,) lists.
     """
     found: list[list[Mention]] = []
     for batch in _batches(groups):
-        matcher = Matcher(batch)
+        written = Matcher(batch, statements=False)
+        stated = Matcher(batch) if statements else None
         mentions: list[list[Mention]] = [[] for _ in batch]
         for index, rollout in enumerate(rollouts):
-            for own, hit in zip(mentions, matcher.hits(rollout.response), strict=True):
+            hits = written.hits(rollout.response)
+            if stated is not None and None in hits:
+                others = stated.hits(rollout.response)
+                hits = [hit or other for hit, other in zip(hits, others, strict=True)]
+            for own, hit in zip(mentions, hits, strict=True):
                 if hit is not None:
                     position = hit.start / len(rollout.response)
                     own.append(Mention(index, position, _words(rollout.response, hit)))

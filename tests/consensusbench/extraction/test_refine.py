@@ -53,6 +53,10 @@ def test_information(expression: str, information: float) -> None:
         ("11 * 2 = 22", False),
         ("x = 1", False),
         ("", False),
+        ("5 = 5", True),
+        ("1*4=4", True),
+        ("x = x", True),
+        ("2*2=4", False),
     ],
 )
 def test_identities(expression: str, identity: bool) -> None:
