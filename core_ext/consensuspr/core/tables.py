@@ -234,7 +234,7 @@ def _char_classes() -> dict[str, Char]:
         Char.PLUS_MINUS: "±∓",
         Char.MINUS: "−",
         Char.TIMES: "×",
-        Char.DROP: "°¢",
+        Char.DROP: "°¢℃℉",
         Char.BULLET: "•◦▪‣●○■",
         Char.ARROW: "→",
     }
@@ -452,6 +452,8 @@ def _words() -> dict[str, tuple[Word, str]]:
     put(
         "cm mm km kg kgs mg ml mi ft lb lbs oz hr hrs mins sec secs mph kph gb mb th "
         "inches feet miles meters hours minutes days weeks months years "
+        "gram grams kilogram kilograms meter metre metres kilometer kilometers liter liters litre "
+        "litres second seconds hour minute inch foot yard yards gallon gallons ounce ounces "
         "dm cl dl hl kb tb ha yd pt qt in kw kj hz kv mv mw pm pc tv cd dj ox mo yr wk nd st rd",
         Word.GLUED_UNIT,
     )

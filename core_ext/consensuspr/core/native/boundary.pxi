@@ -19,6 +19,15 @@ cdef inline bint is_letter(uint8_t byte) noexcept nogil:
     return c'a' <= (byte | 0x20) <= c'z'
 
 
+cdef bint is_factorial_sign(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    """Tell whether the ! at ``at`` stands behind a number, a bracket or a single letter."""
+    if at == 0:
+        return False
+    if is_digit(data[at - 1]) or data[at - 1] == c')':
+        return True
+    return is_letter(data[at - 1]) and (at == 1 or not is_letter(data[at - 2]))
+
+
 cdef bint begins_word(
     const uint8_t* data, Py_ssize_t length, Py_ssize_t start
 ) noexcept nogil:
@@ -73,6 +82,9 @@ cdef bint closes_factor(const uint8_t* data, Py_ssize_t start) noexcept nogil:
         if byte == 0xE2 and data[at + 1] == 0x89:
             return False
         signs = signs or (memchr(b"+-*/^|!", byte, 7) != NULL and not hyphen)
+        # A product of a number and a letter, or a root.
+        signs = signs or (is_digit(byte) and beside)
+        signs = signs or (byte == 0xE2 and data[at + 1] == 0x88 and data[at + 2] == 0x9A)
         letters = 0
     if depth or data[at] != opening:
         return False
@@ -95,7 +107,7 @@ cdef bint stands_behind(
     if before == CH_BAR:
         return not closes_absolute(data, start)
     if before == CH_BANG:
-        return start < 2 or not (is_digit(data[start - 2]) or data[start - 2] == c')')
+        return not is_factorial_sign(data, start - 1)
     return not closes_factor(data, start)
 
 

@@ -357,8 +357,9 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
     With ``numbers`` these may stand among the words.
     """
     cdef Py_ssize_t length = s.size - position
-    cdef bint word = not numbers
+    cdef bint word = False
     cdef bint letter = False
+    cdef bint plain = True  # no numbers, points and commas, among which a word has to stand
     cdef uint8_t byte
     if length < 2 or length > UNIT_BRACKET_LIMIT:
         return False
@@ -374,11 +375,12 @@ cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept
                 or byte == c'-'
                 or byte == c"'"
                 or byte == c'/'
-                or (numbers and (c'0' <= byte <= c'9' or byte == c'.' or byte == c','))
             ):
-                return False
+                plain = False
+                if byte != c'.' and byte != c',' and not (numbers and c'0' <= byte <= c'9'):
+                    return False
         position += 1
-    return word
+    return word or plain
 
 
 # --- braces --------------------------------------------------------------
@@ -436,9 +438,15 @@ cdef Py_ssize_t close_discarded(Pass* s, const Frame* frame, Py_ssize_t end) noe
 cdef bint argument_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
     """Tell whether a bracket stands tight behind a name: \\text{Var}(X)."""
     cdef uint32_t code = code_of(s, end)
+    cdef Py_ssize_t stop
     if code == u'\\':
-        return skip_name(s, end, b"\\left(") >= 0 or skip_name(s, end, b"\\bigl(") >= 0
-    return code == u'('
+        stop = skip_name(s, end, b"\\left")
+        if stop < 0:
+            stop = skip_name(s, end, b"\\bigl")
+        if stop < 0:
+            return False
+        code = code_of(s, stop)
+    return code == u'(' or code == u'['
 
 
 cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

@@ -170,13 +170,19 @@ cdef Py_ssize_t optional_length(const Pass* s, Py_ssize_t end) noexcept nogil:
 
 
 cdef bint is_letter_name(const Pass* s, Py_ssize_t at) noexcept nogil:
-    """Tell whether the braces at ``at`` hold one letter that no number or word stands before."""
+    """Tell whether the braces at ``at`` hold one letter that is a name."""
     cdef Unit unit = unit_at(s, at)
-    if s.last == K_WORD or s.last == K_NUMBER or unit.cls != CH_BRACE_OPEN:
+    if s.last == K_WORD or unit.cls != CH_BRACE_OPEN:
         return False
     at += unit.width
     unit = unit_at(s, at)
-    return unit.cls == CH_LETTER and class_of(s, at + unit.width) == CH_BRACE_CLOSE
+    if unit.cls != CH_LETTER:
+        return False
+    at += unit.width
+    unit = unit_at(s, at)
+    if unit.cls != CH_BRACE_CLOSE:
+        return False
+    return s.last != K_NUMBER or argument_follows(s, at + unit.width)
 
 
 cdef Py_ssize_t wrapper(Pass* s, int action, Py_ssize_t end) noexcept nogil:

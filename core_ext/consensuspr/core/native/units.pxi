@@ -14,18 +14,22 @@ cdef inline bint name_goes_on(int cls) noexcept nogil:
 
 cdef bint names_degrees(const Pass* s, Py_ssize_t end) noexcept nogil:
     """Tell whether the letter behind a degree sign is its scale."""
+    cdef Py_ssize_t at
     if s.gap == GAP_BREAK or name_goes_on(class_of(s, end)):
         return False
-    return not (
-        (s.gap == GAP_THIN or s.gap == GAP_SPACE)
-        and class_of(s, skip_spaces(s, end)) == CH_EQUALS
-    )
+    if (s.gap == GAP_THIN or s.gap == GAP_SPACE) and (
+        class_of(s, skip_spaces(s, end)) == CH_EQUALS
+    ):
+        at = number_start(s)  # 20° C + 5° C = 25° C, but A = 30° C = 40°
+        return at > s.base and memchr(b"+-*/", s.out[at - 1], 4) != NULL
+    return True
 
 
 cdef bint is_unit(Pass* s, Py_ssize_t end) noexcept nogil:
     """Tell whether the letter behind a number is a unit, no variable."""
     cdef Py_ssize_t at
     cdef uint8_t sign
+    cdef bint dropped
     if name_goes_on(class_of(s, end)) or not unit_ends(s, end):
         return False
     at = number_start(s)
@@ -34,9 +38,23 @@ cdef bint is_unit(Pass* s, Py_ssize_t end) noexcept nogil:
     sign = s.out[at - 1]
     if not (sign == c'+' or sign == c'-' or sign == c'*' or sign == c'/' or sign == c'='):
         return False
-    if s.dropped_at == at - 1:
-        return True
-    return sign == c'=' and drop_unit_letters(s, at - 1)
+    dropped = s.dropped_at == at - 1
+    if sign == c'=':
+        return drop_unit_letters(s, at - 1) or dropped
+    return dropped
+
+
+cdef void reach_unit(Pass* s) noexcept nogil:
+    """Take the letters out of a relation's left side where its right side has a known unit."""
+    cdef Py_ssize_t stop = number_start(s) - 1
+    cdef Py_ssize_t at = stop
+    if s.gap == GAP_BREAK or stop < s.base or s.out[stop] != c'=':
+        return
+    while at > s.base and stop - at < REWRITE_LIMIT and s.out[at - 1] != c'=':
+        at -= 1
+        if memchr(b"+-*/", s.out[at], 4) != NULL:
+            drop_unit_letters(s, stop)
+            return
 
 
 cdef bint unit_ends(const Pass* s, Py_ssize_t end) noexcept nogil:

@@ -229,11 +229,13 @@ cdef Py_ssize_t word(
     elif meaning == W_GLUED_UNIT:
         if s.last == K_NUMBER and not s.product:
             widen(s, GAP_GLUE)
+            reach_unit(s)
     elif meaning == W_MINUTES:
         index = class_of(s, end)
         if s.last == K_NUMBER and not s.product and index != CH_OPEN and index != CH_UNDERSCORE:
             meaning = W_GLUED_UNIT
             widen(s, GAP_GLUE)
+            reach_unit(s)
         else:
             meaning = W_FUNCTION
     return plain_word(s, raw, length, meaning, at, end)

@@ -105,8 +105,17 @@ def _stands_behind(data: bytes, start: int, before: Char, edges: Edge) -> bool:
     if before is Char.BAR:
         return not _closes_absolute(data, start)
     if before is Char.BANG:
-        return start < 2 or (data[start - 2] not in _DIGITS and data[start - 2] != ord(")"))
+        return not _is_factorial(data, start - 1)
     return not _closes_factor(data, start)
+
+
+def _is_factorial(data: bytes, at: int) -> bool:
+    """Tell whether the ``!`` at ``at`` stands behind a number, a bracket or a single letter."""
+    if at == 0:
+        return False
+    if data[at - 1] in _DIGITS or data[at - 1] == ord(")"):
+        return True
+    return data[at - 1] in _LETTERS and (at == 1 or data[at - 2] not in _LETTERS)
 
 
 def _begins_word(data: bytes, start: int) -> bool:
@@ -151,7 +160,10 @@ def _closes_factor(data: bytes, start: int) -> bool:
         blank = byte == ord(" ") and (letters or data[at - 1] in _LETTERS)
         if blank or byte in b"\n,;:?=<>" or data[at : at + 2] == b"\xe2\x89":
             return False
+        # An operation, a product of a number and a letter, or a root.
         operator = operator or (byte in b"+-*/^|!" and not hyphen)
+        operator = operator or (byte in _DIGITS and (letters > 0 or data[at - 1] in _LETTERS))
+        operator = operator or data[at : at + 3] == b"\xe2\x88\x9a"
         letters = 0
     if depth or data[at] != opening:
         return False

@@ -233,10 +233,11 @@ class Groups(State):
         words = self.out[position:]
         if not 2 <= len(words) <= MAX_UNIT_BRACKET:
             return False
-        if not numbers:
-            return all(byte in b"abcdefghijklmnopqrstuvwxyz -'/" for byte in words)
+        if all(byte in b"abcdefghijklmnopqrstuvwxyz -'/" for byte in words):
+            return True
+        more = b"., 0123456789" if numbers else b"., "
         word = any(97 <= a <= 122 and 97 <= b <= 122 for a, b in pairwise(words))
-        return word and all(byte in b"abcdefghijklmnopqrstuvwxyz -'/0123456789.," for byte in words)
+        return word and all(byte in b"abcdefghijklmnopqrstuvwxyz-'/" + more for byte in words)
 
     def close_raw(self, text: str, at: int, end: int) -> int:
         """Write a closing bracket as it stands."""
@@ -399,7 +400,8 @@ class Groups(State):
     def argument_follows(self, end: int) -> bool:
         """Tell whether a bracket stands tight behind a name: \\text{Var}(X)."""
         return any(
-            self.chars[end : end + len(name)] == name for name in ("(", "\\left(", "\\bigl(")
+            self.chars[end : end + len(name)] == name
+            for name in ("(", "[", "\\left(", "\\left[", "\\bigl(", "\\bigl[")
         )
 
     def leave_open(self, frame: Frame) -> None:

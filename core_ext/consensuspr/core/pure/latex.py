@@ -146,9 +146,10 @@ class Latex(Operators, ABC):
         stop = end + 1 if self.chars[end : end + 1] == "*" else end
         stop = self.skip_spaces(stop)
         if action is Command.UPRIGHT:
-            name = self.last not in (Kind.WORD, Kind.NUMBER) and (
-                self.classes[stop : stop + 3] == [Char.BRACE_OPEN, Char.LETTER, Char.BRACE_CLOSE]
-            )
+            name = self.classes[stop : stop + 3] == [Char.BRACE_OPEN, Char.LETTER, Char.BRACE_CLOSE]
+            if self.last is Kind.NUMBER:
+                name = name and self.argument_follows(stop + 3)
+            name = name and self.last is not Kind.WORD
             action = Command.WRAP if name else Command.TEXT
         if action is Command.TEXT:
             self.widen(Gap.MARK)

@@ -439,7 +439,10 @@ class _Pass(Latex):
         if self.gap is Gap.BREAK or self.classes[end] in _NAMES_GO_ON:
             return False
         spaced = self.gap in (Gap.THIN, Gap.SPACE)
-        return not (spaced and self.classes[self.skip_spaces(end)] is Char.EQUALS)
+        if spaced and self.classes[self.skip_spaces(end)] is Char.EQUALS:
+            at = self.number_start()  # 20° C + 5° C = 25° C, but A = 30° C = 40°
+            return at > self.base and self.out[at - 1] in b"+-*/"
+        return True
 
     def is_unit(self, end: int) -> bool:
         """Tell whether the letter behind a number is a unit, no variable (rule 3).
@@ -452,9 +455,22 @@ class _Pass(Latex):
         at = self.number_start()
         if at <= self.base or self.out[at - 1] not in b"+-*/=":
             return False
-        if self.dropped_at == at - 1:
-            return True
-        return self.out[at - 1] == ord("=") and self.drop_unit_letters(at - 1)
+        dropped = self.dropped_at == at - 1
+        if self.out[at - 1] == ord("="):
+            return self.drop_unit_letters(at - 1) or dropped
+        return dropped
+
+    def reach_unit(self) -> None:
+        """Take the letters out of a relation's left side where its right side has a known unit.
+
+        That is 2h * 60 = 120 minutes; 2h = 120 minutes stays as it is.
+        """
+        at = self.number_start()
+        if self.gap is not Gap.BREAK and at > self.base and self.out[at - 1] == ord("="):
+            side = self.out[max(self.base, at - 1 - MAX_REWRITE_BYTES) : at - 1]
+            side = side[side.rfind(b"=") + 1 :]
+            if any(byte in b"+-*/" for byte in side):
+                self.drop_unit_letters(at - 1)
 
     def unit_ends(self, end: int) -> bool:
         """Tell whether what follows leaves a letter behind a number a unit.
@@ -617,11 +633,13 @@ class _Pass(Latex):
             case Word.GLUED_UNIT:
                 if self.last is Kind.NUMBER and self.product is None:
                     self.widen(Gap.GLUE)
+                    self.reach_unit()
             case Word.MINUTES:
                 number = self.last is Kind.NUMBER and self.product is None
                 if number and self.classes[end] not in (Char.OPEN, Char.UNDERSCORE):
                     meaning = Word.GLUED_UNIT
                     self.widen(Gap.GLUE)
+                    self.reach_unit()
                 else:
                     meaning = Word.FUNCTION
         return self.plain_word(lower, meaning, at, end)
