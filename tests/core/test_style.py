@@ -203,6 +203,7 @@ def styled(draw: st.DrawFn, equation: str) -> str:
 def test_style_changes_nothing(engine: Any, plain: str) -> None:
     normal = engine.normalize(plain)
     matcher = engine.Matcher([[plain]])
+    assert engine.normalize(normal) == normal
 
     @settings(derandomize=True, database=None)
     @given(styled(plain), st.sampled_from(_PROSE))

@@ -34,6 +34,8 @@ LOOKAHEAD: Final = 8
 MAX_UNIT_WORDS: Final = 3
 # Letters from which on a word is a name; shorter ones can be products of variables.
 MIN_NAME: Final = 4
+# Digits of a number behind which a letter can be a unit.
+MAX_UNIT_DIGITS: Final = 24
 # Bytes of a bracket that can belong to a unit: 4 hours (driving) + 6.
 MAX_UNIT_BRACKET: Final = 40
 

@@ -48,14 +48,13 @@ cdef enum:
     # Every code point below this has an entry of its own; above it only two ranges matter.
     DIRECT_CODES = 0x3400
     # tables.REPLACEMENT, LOOKAHEAD, MAX_UNIT_WORDS, MAX_REWRITE_BYTES
-    # MAX_UNIT_BRACKET and MIN_NAME; a test compares.
+    # MAX_UNIT_BRACKET, MIN_NAME and MAX_UNIT_DIGITS; a test compares.
     REPLACEMENT_CODE = 0x1A
     LOOKAHEAD_LIMIT = 8
     UNIT_WORDS_LIMIT = 3
     REWRITE_LIMIT = 96
     UNIT_BRACKET_LIMIT = 40
     SHORTEST_NAME = 4
-    # Digits of a number whose beginning is looked for, state.MOST_UNIT_DIGITS.
     UNIT_DIGITS_LIMIT = 24
     NEGATIONS = 32  # room for tables.NEGATED
     # No class of tables.Char: the character has to be decoded first.

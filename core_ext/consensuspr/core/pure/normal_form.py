@@ -19,6 +19,7 @@ from consensuspr.core.tables import (
     DEGREE_LETTERS,
     FRACTIONS,
     MAX_REWRITE_BYTES,
+    MAX_UNIT_DIGITS,
     MAX_UNIT_WORDS,
     MAX_WORD,
     MIN_NAME,
@@ -48,7 +49,6 @@ _JOINS_FACTORS = (
     Char.CARET,
     Char.EQUALS,
 )
-MOST_UNIT_DIGITS = 24
 _UNIT_BYTES = UNIT_LETTERS.encode()
 _SIDE = b"0123456789.+-*/()^ \n" + _UNIT_BYTES
 
@@ -484,7 +484,7 @@ class _Pass(Latex):
             at = start = self.skip_spaces(at + 1)
             while self.classes[at] in (Char.DIGIT, Char.POINT, Char.COMMA):
                 at += 1
-                if at - start > MOST_UNIT_DIGITS:
+                if at - start > MAX_UNIT_DIGITS:
                     return False
             return at > start and self.classes[self.skip_spaces(at)] in (
                 Char.LETTER,
@@ -502,7 +502,7 @@ class _Pass(Latex):
         at = len(self.out)
         while at > self.base and self.out[at - 1] in b"0123456789.":
             at -= 1
-            if len(self.out) - at > MOST_UNIT_DIGITS:
+            if len(self.out) - at > MAX_UNIT_DIGITS:
                 return 0
         return at
 
