@@ -138,12 +138,10 @@ cdef bint left_free(
         return not is_radical(data + start - 3)
     if before == CH_POINT:
         return start < 2 or not is_digit(data[start - 2])
-    if (
-        before == CH_CLOSE
-        or before == CH_BRACKET_CLOSE
-        or before == CH_BAR
-        or before == CH_BANG
-    ):
+    # Twice, so that compilers keep what is rare out of what is not.
+    if before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+        return stands_behind(data, length, start, before, edges)
+    if before == CH_BAR or before == CH_BANG:
         return stands_behind(data, length, start, before, edges)
     if before == CH_PRIME:
         return not edges & EDGE_LEFT_BRACKET
