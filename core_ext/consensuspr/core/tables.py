@@ -456,7 +456,7 @@ def _words() -> dict[str, tuple[Word, str]]:
         "inches feet miles meters hours minutes days weeks months years "
         "gram grams kilogram kilograms meter metre metres kilometer kilometers liter liters litre "
         "litres second seconds hour minute inch foot yard yards gallon gallons ounce ounces "
-        "dm cl dl hl kb tb ha yd pt qt in kw kj hz kv mv mw pm pc tv cd dj ox mo yr wk nd st rd",
+        "dm cl dl hl kb tb ha yd pt qt kw kj hz kv mv mw pm pc tv cd dj ox mo yr wk nd st rd",
         Word.GLUED_UNIT,
     )
     put(

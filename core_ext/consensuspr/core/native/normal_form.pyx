@@ -259,6 +259,7 @@ cdef Py_ssize_t normal_form(
     s.product_end = 0
     s.unit_at = 0
     s.dropped_at = -1
+    s.letter_at = -1
     s.factor_at = -1
     s.past_unit_at = 0
     s.past_unit_end = -1

@@ -99,6 +99,7 @@ cdef struct Pass:
     Py_ssize_t product_end
     Py_ssize_t unit_at
     Py_ssize_t dropped_at     # where a unit was last dropped; its operator stands there
+    Py_ssize_t letter_at      # where a letter that may be a unit was last written
     Py_ssize_t factor_at      # where a factor was last written whose product sign was not
     Py_ssize_t past_unit_at
     Py_ssize_t past_unit_end

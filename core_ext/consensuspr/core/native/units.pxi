@@ -46,8 +46,10 @@ cdef bint is_unit(Pass* s, Py_ssize_t end) noexcept nogil:
 
 cdef void reach_unit(Pass* s) noexcept nogil:
     """Take the letters out of a relation's left side where its right side has a known unit."""
-    cdef Py_ssize_t stop = number_start(s) - 1
-    cdef Py_ssize_t at = stop
+    cdef Py_ssize_t stop, at
+    if s.letter_at < s.base or s.size - s.letter_at > 2 * REWRITE_LIMIT:
+        return
+    at = stop = number_start(s) - 1
     if s.gap == GAP_BREAK or stop < s.base or s.out[stop] != c'=':
         return
     while at > s.base and stop - at < REWRITE_LIMIT and s.out[at - 1] != c'=':

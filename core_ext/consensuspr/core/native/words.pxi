@@ -63,6 +63,7 @@ cdef Py_ssize_t single_letter(
                 widen(s, GAP_SPACE)
                 lower = LOWER[code]
                 return plain_word(s, &lower, 1, W_PLAIN, at, end)
+            s.letter_at = s.size
     before = s.last
     index = before == K_UNDERSCORE
     # Only a plain space makes prose of a letter: in "So $a b$" both are variables.

@@ -421,6 +421,8 @@ class _Pass(Latex):
             if letter and (self.unit_apart() or self.is_unit(end)):
                 self.widen(Gap.SPACE)
                 return self.plain_word(text.lower(), Word.PLAIN, at, end)
+            if letter:
+                self.letter_at = len(self.out)
         before, index = self.last, self.last is Kind.UNDERSCORE
         # Only a plain space makes prose of a letter: in "So $a b$" both are variables.
         wordy = self.gap is Gap.SPACE and (before is Kind.WORD or self.wordy)
@@ -465,6 +467,8 @@ class _Pass(Latex):
 
         That is 2h * 60 = 120 minutes; 2h = 120 minutes stays as it is.
         """
+        if self.letter_at < self.base or len(self.out) - self.letter_at > 2 * MAX_REWRITE_BYTES:
+            return
         at = self.number_start()
         if self.gap is not Gap.BREAK and at > self.base and self.out[at - 1] == ord("="):
             side = self.out[max(self.base, at - 1 - MAX_REWRITE_BYTES) : at - 1]

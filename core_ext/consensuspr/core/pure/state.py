@@ -158,6 +158,8 @@ class State:
         self.past_unit_end = -1
         # Where a unit was last dropped in the output: its operator stands there.
         self.dropped_at = -1
+        # Where a letter that may be a unit was last written behind a number.
+        self.letter_at = -1
         # Where a factor was last written whose product sign was not: a letter there is no unit.
         self.factor_at = -1
         self.frames: list[Frame] = []
