@@ -52,6 +52,7 @@ from consensuspr.data import (
 )
 from consensuspr.errors import InputError
 from consensuspr.scoring.answers import ANSWER_VERSION
+from consensuspr.scoring.derive import FORMS_VERSION
 from consensuspr.version import VERSION
 
 # Of the layout of ``metadata.construction``.
@@ -95,6 +96,7 @@ def extraction_provenance(
     return {
         "consensuspr": VERSION,
         "normal_form": NORMAL_FORM_VERSION,
+        "forms": FORMS_VERSION,
         "answers": ANSWER_VERSION,
         "sampling": list(sampling),
         "selection": selection.provenance(),

@@ -26,6 +26,8 @@ UNITS = [
     "\\begin{array}{", "\\hspace{", "\\binom{", "\\left(", "(a)", "(5)(", ")", "}", "-", "- ",
     "--", "a-b", "5-ab", "=", "= ", "=>", "<", "!", "a'", '"', "`", "#", "_", "_1", "^1",
     "a", "ab ", "a b ", "plus 5 ", "5 times ", "5 a b", "\\mathbf{5 cups", "5!", "5! ",
+    "5g=", "5g+5g=5g ", "=5 m", "1g+", "5 m * ", "5!=", "s'm ", "5 cups (2 ab) ",
+    "n!x", "|a|x", "(ab)a+b",
 ]  # fmt: skip
 # Ordinary text of the same length is the measure.
 PLAIN = "Each box holds 12 pens, so $12 \\times 4 = 48$ pens cost \\frac{48}{3} = 16 dollars.\n"

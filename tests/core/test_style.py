@@ -203,11 +203,9 @@ def styled(draw: st.DrawFn, equation: str) -> str:
 def test_style_changes_nothing(engine: Any, plain: str) -> None:
     normal = engine.normalize(plain)
     matcher = engine.Matcher([[plain]])
+    assert engine.normalize(normal) == normal
 
-    # No more examples with --full: among hundreds there are two that the normal form reads
-    # otherwise, emphasis from a formula's first letter to behind its last sign (*A=9*\pi *) and a
-    # blank between a number and two letters (4 ac).
-    @settings(max_examples=50, derandomize=True, database=None)
+    @settings(derandomize=True, database=None)
     @given(styled(plain), st.sampled_from(_PROSE))
     def check(text: str, prose: str) -> None:
         assert engine.normalize(text) == normal

@@ -83,6 +83,10 @@ def test_enumerations_agree(
         ("REWRITE_LIMIT", tables.MAX_REWRITE_BYTES),
         ("UNIT_BRACKET_LIMIT", tables.MAX_UNIT_BRACKET),
         ("OPEN_GROUPS", tables.MAX_OPEN_GROUPS),
+        ("SHORTEST_NAME", tables.MIN_NAME),
+        ("UNIT_DIGITS_LIMIT", tables.MAX_UNIT_DIGITS),
+        ("BRACKET_LIMIT", tables.MAX_REWRITE_BYTES),
+        ("LETTERS_OF_NAME", tables.MIN_NAME),
     ],
 )
 def test_limits_agree(constants: dict[str, int], name: str, value: int) -> None:
@@ -94,6 +98,7 @@ def test_names_fit_the_compiled_tables(constants: dict[str, int]) -> None:
     assert max(len(name.encode()) for name in COMMANDS) < constants["KEY_BYTES"]
     assert all(2 <= len(word) < 16 and word == word.lower() and word.isascii() for word in WORDS)
     assert 2 * max(len(COMMANDS), len(WORDS)) <= constants["VOCABULARY_SLOTS"]
+    assert len(tables.NEGATED) <= constants["NEGATIONS"]
 
 
 def test_canonical_characters_are_final_and_no_longer() -> None:

@@ -712,8 +712,10 @@ def test_another_normal_form_and_other_derived_forms_are_refused(
     monkeypatch.setattr(f"consensuspr.scoring.dataset_index.{name}", "next")
     with pytest.raises(DataError) as caught:
         read(prepared)
-    made_for = f"was made for {what} {ours}, this is next; make it anew"
-    assert str(caught.value) == f"{prepared}: {made_for}"
+    assert str(caught.value) == (
+        f"{prepared}: was made for {what} {ours}, this is next; make it anew: "
+        f"consensuspr derive DATASET --output {prepared}"
+    )
 
 
 @pytest.mark.parametrize("policy", ["stored", "off"])

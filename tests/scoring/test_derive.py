@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import derive_forms, normalize
+from consensuspr.core import NORMAL_FORM_VERSION, derive_forms, normalize
 from consensuspr.errors import DataError
 from consensuspr.scoring import DatasetIndex, derive, derive_dataset
 from consensuspr.scoring.derive import DerivePool
@@ -54,6 +54,49 @@ def test_forms_are_made_anew_on_request(tmp_path: Path) -> None:
     derive_dataset(source, tmp_path / "out.jsonl", again=True)
     nodes = read_rows(tmp_path / "out.jsonl")[0]["nodes"]
     assert nodes[1]["derived"] == derive_forms("9*2=18")
+
+
+def built(made_with: dict[str, str], derived: list[str]) -> dict[str, Any]:
+    return {
+        "problem_id": "a",
+        "nodes": [{"expressions": ["9*2=18"], "derived": derived}],
+        "metadata": {"construction": {"provenance": made_with}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("made_with", "kept"),
+    [
+        ({"normal_form": "1"}, False),
+        ({"normal_form": NORMAL_FORM_VERSION, "forms": "1.1"}, False),
+        ({"normal_form": "1", "forms": derive.FORMS_VERSION}, True),
+        ({}, True),
+    ],
+)
+def test_forms_of_another_version_are_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, made_with: dict[str, str], kept: bool
+) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [built(made_with, ["18=2+16"])])
+    forms = ["18=2+16"] if kept else derive_forms("9*2=18")
+    derive_dataset(source, tmp_path / "out.jsonl")
+    expected = made_with | ({"forms": derive.FORMS_VERSION} if made_with else {})
+    assert read_rows(tmp_path / "out.jsonl") == [built(expected, forms)]
+    with caplog.at_level("WARNING"):
+        at_load = DatasetIndex.load(source)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == (
+        []
+        if kept
+        else [
+            "dataset default: the derived forms of 1 nodes were made by another version and are "
+            f"made anew at each load; store those of {derive.FORMS_VERSION}: "
+            f"consensuspr derive {source} --output FILE"
+        ]
+    )
+    assert at_load.digest == DatasetIndex.load(tmp_path / "out.jsonl").digest
+    # What the dataset has, where that is asked for.
+    stored = DatasetIndex.load(source, derive="stored").entry("a")
+    assert stored is not None and stored.nodes[0].derived == ("18=2+16",)
 
 
 def test_deriving_into_the_file_or_at_load_is_the_same(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from consensuspr.core.tables import CHAR_CLASSES, Char
+from consensuspr.core.tables import CHAR_CLASSES, PARAGRAPH, Char
 
 # Limits of one matcher; far above any dataset, and what keeps a hostile one bounded.
 MAX_NODES: Final = 65_536
 MAX_PATTERN_BYTES: Final = 1 << 24
 
-_PUNCTUATION: Final = " .,;:?"
+_PUNCTUATION: Final = " .,;:?\n"
 
 
 def encode(text: str | bytes) -> bytes:
@@ -163,7 +163,8 @@ def compile_patterns(
         made = derived[index] if derived else ()
         for text in chain(_with_derived(expressions, derive), made):
             normal = normalize(text).strip(_PUNCTUATION)
-            if not normal or normal in seen:
+            # What a blank line divides is two statements; no paragraph holds both.
+            if not normal or normal in seen or PARAGRAPH in normal:
                 continue
             seen.add(normal)
             data = normal.encode()

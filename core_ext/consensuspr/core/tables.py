@@ -15,10 +15,13 @@ from enum import IntEnum
 from typing import Final
 
 # Raised whenever any input can normalise differently; every score carries it.
-NORMAL_FORM_VERSION: Final = "1"
+NORMAL_FORM_VERSION: Final = "2"
 
 # Stands for one undecodable byte, a NUL or a lone surrogate.
 REPLACEMENT: Final = "\x1a"
+
+# What stands between two paragraphs of a normal form, and nowhere else.
+PARAGRAPH: Final = "\n\n"
 
 # --- limits (docs/normal-form.md, "Machine") ----------------------------------------------
 # Open groups remembered at a time; brackets past it are emitted as they stand.
@@ -31,6 +34,8 @@ LOOKAHEAD: Final = 8
 MAX_UNIT_WORDS: Final = 3
 # Letters from which on a word is a name; shorter ones can be products of variables.
 MIN_NAME: Final = 4
+# Digits of a number behind which a letter can be a unit.
+MAX_UNIT_DIGITS: Final = 24
 # Bytes of a bracket that can belong to a unit: 4 hours (driving) + 6.
 MAX_UNIT_BRACKET: Final = 40
 
@@ -103,6 +108,7 @@ class Command(IntEnum):
     THIN = 15  # a space so thin that a factor may follow
     NOT = 16  # strikes the relation that follows
     BAR = 17  # one side of an absolute value
+    UPRIGHT = 18  # TEXT, but a name where it holds one letter: \mathrm{P}(A)
 
 
 class Word(IntEnum):
@@ -123,6 +129,8 @@ class Word(IntEnum):
     PERCENT = 12
     GLUED_UNIT = 13  # a unit that is written tight to its number: 5cm
     APPLIED = 14  # a function whose argument follows without brackets: sin x
+    CURRENCY = 15  # vanishes behind an amount, as its sign does
+    MINUTES = 16  # "min": a glued unit behind a number where no bracket follows, else a function
 
 
 def _pairs(text: str) -> list[str]:
@@ -168,6 +176,7 @@ def _char_map() -> dict[int, str]:
     put("“”„‟«»″", '"')
     put("‘’‚‛′ʼ´", "'")
     put("£€¥₹￥￡", "$")
+    put("￠", "¢")
     put("。", ".")
     put("、", ",")
     put("ϵ", "ε")
@@ -223,11 +232,11 @@ def _char_classes() -> dict[str, Char]:
     groups = {
         Char.SYMBOL: "∞∅∑∏∫∂∇ℵ",
         Char.ROOT: "√∛∜∠∡",
-        Char.RELATION: "≤≥≠≈≡≅∼∝∈∉∋⊂⊆⊃⊇∪∩⊥∥∧∨≪≫",
+        Char.RELATION: "≤≥≠≈≡≅∼∝∈∉∋⊂⊆⊃⊇∪∩⊥∥∧∨≪≫" + "".join(NEGATED.values()),
         Char.PLUS_MINUS: "±∓",
         Char.MINUS: "−",
         Char.TIMES: "×",
-        Char.DROP: "°",
+        Char.DROP: "°¢℃℉",
         Char.BULLET: "•◦▪‣●○■",
         Char.ARROW: "→",
     }
@@ -243,6 +252,8 @@ def _char_classes() -> dict[str, Char]:
     return {char: cls for char, cls in table.items() if CHAR_MAP.get(ord(char), char) == char}
 
 
+# A relation that \\not strikes out.
+NEGATED: Final = dict(zip("=∈∋⊂⊃⊆⊇≡≅≈∼<>≤≥∥|", "≠∉∌⊄⊅⊈⊉≢≇≉≁≮≯≰≱∦∤", strict=True))
 SUPERSCRIPTS: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ", "0123456789+-ni", strict=True))
 SUBSCRIPTS: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 FRACTIONS: Final = {
@@ -287,6 +298,17 @@ def _commands() -> dict[str, tuple[Command, str]]:
     put("gt", Command.EMIT, ">")
     put("in", Command.EMIT, "∈")
     put("notin", Command.EMIT, "∉")
+    put("notni", Command.EMIT, "∌")
+    put("nmid", Command.EMIT, "∤")
+    put("nparallel", Command.EMIT, "∦")
+    put("nless", Command.EMIT, "≮")
+    put("ngtr", Command.EMIT, "≯")
+    put("nleq nleqslant", Command.EMIT, "≰")
+    put("ngeq ngeqslant", Command.EMIT, "≱")
+    put("ncong", Command.EMIT, "≇")
+    put("nsim", Command.EMIT, "≁")
+    put("nsubseteq", Command.EMIT, "⊈")
+    put("nsupseteq", Command.EMIT, "⊉")
     put("subset", Command.EMIT, "⊂")
     put("subseteq", Command.EMIT, "⊆")
     put("supset", Command.EMIT, "⊃")
@@ -350,17 +372,18 @@ def _commands() -> dict[str, tuple[Command, str]]:
         Command.WRAP,
     )
     put(
-        "text textbf textit textrm textsf texttt textnormal mathrm mbox hbox emph boxed fbox "
-        "underbrace framebox textup textsc tag section subsection paragraph title caption",
+        "textbf textit textsf texttt mbox hbox emph boxed fbox "
+        "underbrace framebox textsc tag section subsection paragraph title caption",
         Command.TEXT,
     )
+    put("text mathrm textrm textnormal textup", Command.UPRIGHT)
     put(
         "hspace vspace label ref eqref color textcolor phantom hphantom vphantom cite footnote "
         "usepackage documentclass includegraphics",
         Command.DISCARD,
     )
     put("begin end", Command.ENVIRONMENT)
-    put("frac dfrac tfrac cfrac", Command.FRAC)
+    put("frac dfrac tfrac cfrac nicefrac sfrac xfrac flatfrac", Command.FRAC)
     put("binom dbinom tbinom", Command.BINOM)
     put("sqrt", Command.SQRT)
     put("not", Command.NOT)
@@ -374,7 +397,6 @@ def _commands() -> dict[str, tuple[Command, str]]:
     for char in "()[]$":
         table[char] = (Command.MARK, "")
     table["\\"] = (Command.BREAK, "")
-    table["\n"] = (Command.BREAK, "")
     table["|"] = (Command.EMIT, "|")
     for char in "{}":
         table[char] = (Command.NOTHING, "")
@@ -405,11 +427,12 @@ def _words() -> dict[str, tuple[Word, str]]:
         "these those it its we he she they there has have had if when because since therefore "
         "thus hence but not as than the an also where while after before will would can get "
         "gets got gives give makes make equal plus minus times divided multiplied let into "
-        "out each every both either you his her their our my your who what how",
+        "out each every both either you his her their our my your who what how "
+        "me us no do go up am ok vs",
         Word.STOP,
     )
     put(
-        "gcd lcm max min det dim deg ker arg sup inf lim rank tr floor ceil abs sgn binom choose",
+        "gcd lcm max det dim deg ker arg sup inf lim rank tr floor ceil abs sgn binom choose",
         Word.FUNCTION,
     )
     put(
@@ -427,15 +450,29 @@ def _words() -> dict[str, tuple[Word, str]]:
     table["times"] = (Word.TIMES, "")
     table["by"] = (Word.BY, "")
     table["percent"] = (Word.PERCENT, "")
+    table["min"] = (Word.MINUTES, "")
     put(
-        "cm mm km kg kgs mg ml mi ft lb lbs oz hr hrs mins sec secs mph kph gb mb th dollars cents "
-        "inches feet miles meters hours minutes days weeks months years",
+        "cm mm km kg kgs mg ml mi ft lb lbs oz hr hrs mins sec secs mph kph gb mb th "
+        "inches feet miles meters hours minutes days weeks months years "
+        "gram grams kilogram kilograms meter metre metres kilometer kilometers liter liters litre "
+        "litres second seconds hour minute inch foot yard yards gallon gallons ounce ounces "
+        "dm cl dl hl kb tb ha yd pt qt kw kj hz kv mv mw pm pc tv cd dj ox mo yr wk nd st rd",
         Word.GLUED_UNIT,
+    )
+    put(
+        "dollar dollars cent cents euro euros pound pounds yen rupee rupees usd eur gbp",
+        Word.CURRENCY,
     )
     return table
 
 
 WORDS: Final[dict[str, tuple[Word, str]]] = _words()
+# Words between an amount and its currency: 3 million dollars.
+AMOUNTS: Final = ("hundred", "thousand", "million", "billion", "trillion")
+# Letters that are a unit behind a number where the statement says so (rule 3), and those that are
+# one behind a degree sign.
+UNIT_LETTERS: Final = "gmshlL"
+DEGREE_LETTERS: Final = "CFK"
 # Longest word that can have a meaning; longer ones are plain without a look-up.
 MAX_WORD: Final = max(map(len, WORDS))
 MAX_COMMAND: Final = max(map(len, COMMANDS))

@@ -72,7 +72,13 @@ from consensuspr.data import (
 from consensuspr.data.readers import PREPARED_MAGIC, PREPARED_SUFFIX
 from consensuspr.data.writers import discard, on_disk
 from consensuspr.errors import DataError, InputError
-from consensuspr.scoring.derive import DeriveReport, derive_missing, forget_derived
+from consensuspr.scoring.derive import (
+    FORMS_VERSION,
+    DeriveReport,
+    derive_missing,
+    forget_derived,
+    forget_outdated,
+)
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import AnswerRule
 
@@ -226,6 +232,12 @@ class DatasetIndex:
             return index
         image, _, derived = _build(path, derive, on_error, processes)
         index = cls(image, name, cache)
+        if derived.outdated:
+            _log.warning(
+                "dataset %s: the derived forms of %d nodes were made by another version and are "
+                "made anew at each load; store those of %s: consensuspr derive %s --output FILE",
+                name, derived.outdated, FORMS_VERSION, os.fspath(path),
+            )  # fmt: skip
         if derived.nodes:
             _log.info(
                 "dataset %s: derived %d forms for %d nodes without stored ones in %.1f s",
@@ -261,7 +273,10 @@ class DatasetIndex:
             made_for = image.header[key]
             if made_for != ours:
                 image.close()
-                reason = f"was made for {what} {made_for}, this is {ours}; make it anew"
+                reason = (
+                    f"was made for {what} {made_for}, this is {ours}; make it anew: "
+                    f"consensuspr derive DATASET --output {os.fspath(path)}"
+                )
                 raise DataError(os.fspath(path), None, reason)
         return cls(image, name, cache)
 
@@ -482,7 +497,7 @@ def _build(
     if again:
         rows = forget_derived(rows)
     if derive == "missing":
-        rows = derive_missing(rows, derived, processes)
+        rows = derive_missing(forget_outdated(rows, derived), derived, processes)
     with contextlib.closing(_Builder(os.fspath(path), derive)) as builder:
         for count, (problem, _) in enumerate(rows, start=1):
             builder.add(problem)

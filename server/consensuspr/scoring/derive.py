@@ -20,10 +20,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Final, Self
 
-from consensuspr.core import derive_forms, normalize
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms, normalize
 from consensuspr.data import Node, OnError, Problem, ReadReport, Row, open_writer, read_problem_rows
+
+# Of derived forms in a dataset: no two are equal in normal form.
+FORMS_VERSION: Final = f"{NORMAL_FORM_VERSION}.{EXPANSION_VERSION}"
 
 # Problems whose expressions are derived together: some thousand expressions, a fraction of a
 # second of work, which is enough to share with children.  All that is read of them is in memory.
@@ -40,7 +43,8 @@ _log = logging.getLogger(__name__)
 class DeriveReport:
     """What deriving did."""
 
-    nodes: int = 0  # that had no derived forms stored
+    nodes: int = 0  # that had no derived forms stored, or those of another version
+    outdated: int = 0  # of these, those of another version
     expressions: int = 0  # distinct ones of these, summed over chunks
     forms: int = 0
     seconds: float = 0.0
@@ -73,10 +77,18 @@ def derive_dataset(
     rows = read_problem_rows(source, on_error, read)
     with open_writer(target) as out:
         for count, (problem, row) in enumerate(
-            derive_missing(forget_derived(rows) if again else rows, derived, processes), start=1
+            derive_missing(
+                forget_derived(rows) if again else forget_outdated(rows, derived),
+                derived,
+                processes,
+            ),
+            start=1,
         ):
             for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
                 raw["derived"] = list(node.derived or ())
+            provenance = _provenance(row)
+            if provenance is not None:
+                provenance["forms"] = FORMS_VERSION
             out.write(row)
             if progress is not None:
                 progress(count)
@@ -89,6 +101,32 @@ def forget_derived(rows: Iterable[tuple[Problem, Row]]) -> Iterator[tuple[Proble
         for node in problem.nodes:
             node.derived = None
         yield problem, row
+
+
+def forget_outdated(
+    rows: Iterable[tuple[Problem, Row]], report: DeriveReport
+) -> Iterator[tuple[Problem, Row]]:
+    """Yield the problems, those whose forms are of another version as if they had none stored.
+
+    A problem tells its version where ``consensusbench build`` made it.  What tells none may have
+    been written by hand and stays.
+    """
+    for problem, row in rows:
+        provenance = _provenance(row)
+        # Before the forms had a version of their own in there, that of both was 1.
+        if provenance is not None and provenance.get("forms") != FORMS_VERSION:
+            for node in problem.nodes:
+                report.outdated += node.derived is not None
+                node.derived = None
+        yield problem, row
+
+
+def _provenance(row: Row) -> Row | None:
+    """Return what a problem's metadata says of the versions that made its nodes, if they do."""
+    found: Any = row.get("metadata")
+    for key in ("construction", "provenance"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and "normal_form" in found else None
 
 
 def derive_missing(

@@ -230,7 +230,34 @@ AB \parallel CD
 """.strip().splitlines()
 
 # Of the forms of these expressions, by version.
-DIGESTS = {"1": "235d38783bf776bb9f19caa2cf793489b381650f5599b4c2943d3e2b350829ba"}
+DIGESTS = {
+    "1": "235d38783bf776bb9f19caa2cf793489b381650f5599b4c2943d3e2b350829ba",
+    "2": "0fd6ee339bbc284dc9472a1adef140b039040fdad61969374e0200ed1541b692",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "forms"),
+    [
+        ("10!=3628800", ["3628800=10!"]),
+        ("10! = 3628800", ["3628800=10!"]),
+        ("2!=2", ["2=2!"]),
+        ("a=5!", ["5! =a"]),
+        ("2!=3", ["3≠2"]),
+        ("x!=0", ["0≠x"]),
+        ("3628801!=10", ["10≠3628801"]),
+        ("a=n(n-1)!", ["n(n-1)! =a"]),
+    ],
+)
+def test_a_tight_exclamation_mark_is_a_factorial_where_it_can_be(
+    text: str, forms: list[str]
+) -> None:
+    assert derive_forms(text) == forms
+
+
+def test_a_factorial_before_an_equals_sign_stays_one() -> None:
+    for form in derive_forms("5!*2=240"):
+        assert "≠" not in normalize(form)
 
 
 def test_other_forms_have_another_version() -> None:

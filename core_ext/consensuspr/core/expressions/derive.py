@@ -45,7 +45,7 @@ from consensuspr.core.expressions.statement import Statement, parse_statement
 
 # Raised whenever any expression can get other forms, or the same ones in another order; a
 # dataset prepared with other forms is refused.
-EXPANSION_VERSION: Final = "1"
+EXPANSION_VERSION: Final = "2"
 
 # Sums and products of more operands keep their order: 5! orders would be 120 forms.
 MAX_PERMUTED = 4
@@ -241,7 +241,9 @@ def _joined(
 def _interleaved(texts: list[str], relations: list[str]) -> str:
     text = texts[0]
     for relation, side in zip(relations, texts[1:], strict=True):
-        text += relation + side
+        # Apart, since 5!=240 would be read as an inequality.
+        apart = " " if relation == "=" and text.endswith("!") else ""
+        text += apart + relation + side
     return text
 
 

@@ -21,6 +21,7 @@ from enum import IntEnum
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from math import factorial
 from typing import NamedTuple
 
 from consensuspr.core.expressions.evaluate import (
@@ -190,6 +191,10 @@ def tokenize(text: str) -> list[Token]:
         if group == "number":
             kind, value = _NUMBER, _plain_number(match[0])
         elif group == "sign":
+            if match[0] == "!=" and _is_factorial(tokens, spaced, text, start, end):
+                tokens.append(Token(_FACTORIAL, "!", start, start + 1, False))
+                tokens.append(Token(TokenKind.RELATION, "=", start + 1, end, False))
+                continue
             kind, value = _SIGNS[match[0]]
         else:
             spaced = spaced or (group == "text" and "{ " in match[0])
@@ -199,6 +204,22 @@ def tokenize(text: str) -> list[Token]:
             spaced = False
     tokens.append(Token(TokenKind.END, "", len(text), len(text), spaced))
     return tokens
+
+
+_FACTORIAL_OF = re.compile(r"[0-9]{1,18}(?![0-9])|[A-Za-z]")
+
+
+def _is_factorial(tokens: list[Token], spaced: bool, text: str, start: int, end: int) -> bool:
+    """Tell ``5!=120`` and ``n!=n(n-1)!`` from ``2!=3``, as the normal form does (its rule 18)."""
+    found = _FACTORIAL_OF.match(text, end)
+    if found is None or spaced or not tokens or tokens[-1].end != start:
+        return False
+    left, right = tokens[-1].text, found[0]
+    if left == right:
+        return tokens[-1].kind is _NAME or (tokens[-1].kind is _NUMBER and len(left) <= 2)
+    if tokens[-1].kind is not _NUMBER or not (left.isdecimal() and right.isdecimal()):
+        return False
+    return len(left) <= 2 and int(left) <= 20 and factorial(int(left)) == int(right)
 
 
 def _classify(group: str | None, match: re.Match[str]) -> tuple[TokenKind | None, str]:
@@ -624,6 +645,8 @@ class _Parser:
             return Number(tree.value / 100, tree.text + "%", Spelling.PERCENT)
         if kind is _FACTORIAL:
             self._take()
+            if isinstance(tree, Call) and tree.pieces[0].endswith("(") and tree.pieces[0] != "(":
+                raise Unreadable  # n(n-1)!: a product with a factorial, or that of a function
             tight = isinstance(tree, (Number, Symbol))
             return Call(("", "!") if tight else ("(", ")!"), [tree])
         return tree

@@ -9,13 +9,119 @@ cdef inline bint is_radical(const uint8_t* data) noexcept nogil:
     return data[0] == 0xE2 and data[1] == 0x88 and 0x9A <= data[2] <= 0x9C
 
 
-cdef bint left_free(const uint8_t* data, Py_ssize_t start, uint32_t edges) noexcept nogil:
+cdef enum:
+    # tables.MAX_REWRITE_BYTES and MIN_NAME, which a test compares.
+    BRACKET_LIMIT = 96
+    LETTERS_OF_NAME = 4
+
+
+cdef inline bint is_letter(uint8_t byte) noexcept nogil:
+    return c'a' <= (byte | 0x20) <= c'z'
+
+
+cdef bint is_factorial_sign(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    """Tell whether the ! at ``at`` stands behind a number, a bracket or a single letter."""
+    if at == 0:
+        return False
+    if is_digit(data[at - 1]) or data[at - 1] == c')':
+        return True
+    return is_letter(data[at - 1]) and (at == 1 or not is_letter(data[at - 2]))
+
+
+cdef bint begins_word(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t start
+) noexcept nogil:
+    """Tell whether a word of prose stands at ``start``, or a name: no product of letters."""
+    cdef Py_ssize_t end = start
+    while end < length and end - start < LETTERS_OF_NAME and is_letter(data[end]):
+        end += 1
+    return end - start == LETTERS_OF_NAME or (
+        end - start > 1 and end < length and data[end] == c' '
+    )
+
+
+cdef bint closes_absolute(const uint8_t* data, Py_ssize_t start) noexcept nogil:
+    """Tell whether the bar before ``start`` is an even one of its line."""
+    cdef Py_ssize_t at = start
+    cdef bint even = True
+    while at > 0 and start - at < BRACKET_LIMIT and data[at - 1] != c'\n':
+        at -= 1
+        even ^= data[at] == c'|'
+    return even
+
+
+cdef bint closes_factor(const uint8_t* data, Py_ssize_t start) noexcept nogil:
+    """Tell whether the bracket that closes before ``start`` is a factor, no remark or label."""
+    cdef uint8_t close = data[start - 1]
+    cdef uint8_t opening = c'(' if close == c')' else c'['
+    cdef uint8_t byte, left
+    cdef bint signs = False
+    cdef bint word = False
+    cdef bint hyphen, beside
+    cdef int depth = 0
+    cdef int letters = 0
+    cdef Py_ssize_t at = start
+    while at > 0 and start - at < BRACKET_LIMIT:
+        at -= 1
+        byte = data[at]
+        if byte == close:
+            depth += 1
+        elif byte == opening:
+            depth -= 1
+            if depth == 0:
+                break
+        if is_letter(byte):
+            letters += 1
+            word = word or letters == LETTERS_OF_NAME
+            continue
+        left = data[at - 1] if at > 0 else 0
+        hyphen = byte == c'-' and letters > 0 and is_letter(left)
+        beside = letters > 0 or is_letter(left)
+        if (byte == c' ' and beside) or memchr(b"\n,;:?=<>", byte, 8) != NULL:
+            return False
+        if byte == 0xE2 and data[at + 1] == 0x89:
+            return False
+        signs = signs or (memchr(b"+-*/^|!", byte, 7) != NULL and not hyphen)
+        # A product of a number and a letter, or a root.
+        signs = signs or (is_digit(byte) and beside)
+        signs = signs or (byte == 0xE2 and data[at + 1] == 0x88 and data[at + 2] == 0x9A)
+        letters = 0
+    if depth or data[at] != opening:
+        return False
+    if signs:
+        return True
+    if word or close != c')' or at == 0:
+        return False
+    left = data[at - 1]
+    return is_letter(left) or is_digit(left) or left == c')' or left == c']'
+
+
+cdef bint stands_behind(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t start, int before, uint32_t edges
+) noexcept nogil:
+    """Tell whether what ends with a bracket, a bar or ``!`` is no factor of the hit behind it."""
+    if edges & EDGE_LEFT_SIGN:
+        return not (before == CH_CLOSE or (before == CH_BAR and closes_absolute(data, start)))
+    if is_digit(data[start]) or begins_word(data, length, start):
+        return True
+    if before == CH_BAR:
+        return not closes_absolute(data, start)
+    if before == CH_BANG:
+        return not is_factorial_sign(data, start - 1)
+    return not closes_factor(data, start)
+
+
+cdef bint left_free(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t start, uint32_t edges
+) noexcept nogil:
     cdef int before
     if not edges & EDGE_LEFT_OPERAND or start == 0:
         return True
     before = class_before(data, start)
     if before == CH_SPACE:
         return not (edges & EDGE_LEFT_FRACTION and start >= 2 and is_digit(data[start - 2]))
+    if before == CH_NEWLINE or before == CH_EQUALS:
+        return True
     if before == CH_DIGIT or before == CH_LETTER or before == CH_SYMBOL:
         return False
     if (
@@ -32,8 +138,11 @@ cdef bint left_free(const uint8_t* data, Py_ssize_t start, uint32_t edges) noexc
         return not is_radical(data + start - 3)
     if before == CH_POINT:
         return start < 2 or not is_digit(data[start - 2])
-    if before == CH_CLOSE:
-        return not edges & EDGE_LEFT_SIGN
+    # Twice, so that compilers keep what is rare out of what is not.
+    if before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+        return stands_behind(data, length, start, before, edges)
+    if before == CH_BAR or before == CH_BANG:
+        return stands_behind(data, length, start, before, edges)
     if before == CH_PRIME:
         return not edges & EDGE_LEFT_BRACKET
     return True

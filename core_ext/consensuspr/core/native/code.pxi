@@ -926,6 +926,7 @@ _KINDS = {
     tables.Command.BREAK: X_STOP,
     tables.Command.WRAP: X_WRAP,
     tables.Command.TEXT: X_TEXT,
+    tables.Command.UPRIGHT: X_TEXT,
     tables.Command.DISCARD: X_DISCARD,
     tables.Command.ENVIRONMENT: X_ENVIRONMENT,
     tables.Command.FRAC: X_FRAC,
@@ -935,7 +936,6 @@ _COMMANDS_APART = {
     "{": X_OPEN,
     "}": X_CLOSE,
     "\\": X_LINE,
-    "\n": X_LINE,
     "newline": X_LINE,
     "linebreak": X_LINE,
 }

@@ -84,7 +84,7 @@ cdef Py_ssize_t close_denominator(
     cdef bint name = (
         s.content == C_WORDS
         and length >= SHORTEST_NAME
-        and holds_words(s, frame.position + 1)
+        and holds_words(s, frame.position + 1, False)
     )
     if (single and length <= REWRITE_LIMIT) or name:
         drop_bracket(s, frame, TAKE_OUT, end)

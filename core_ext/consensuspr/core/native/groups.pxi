@@ -56,13 +56,29 @@ cdef inline bint full(Pass* s) noexcept nogil:
     return True
 
 
-cdef void forget_groups(Pass* s) noexcept nogil:
+cdef void begin_paragraph(Pass* s, Py_ssize_t at) noexcept nogil:
+    """End all that is pending: what stands from ``at`` on is read as a text of its own."""
+    write_product(s)
+    if s.size > s.base:
+        memcpy(s.out + s.size, b"\n\n", 2)
+        if s.starts != NULL:
+            s.starts[s.size] = s.starts[s.size + 1] = <uint32_t>at
+            s.ends[s.size] = s.ends[s.size + 1] = <uint32_t>at
+        s.size += 2
+    s.base = s.size
+    s.limit = 2 * s.size - 3 * at
     s.depth = 0
     s.braces = 0
     s.overflow = 0
     s.root_index = False
     s.has_closed = False
     reset_content(s)
+    s.past_unit_end = -1
+    s.bar_open = False
+    s.table_row = False
+    s.emphasis = False
+    after(s, K_START)
+    s.gap = GAP_BREAK
 
 
 cdef inline Frame pop(Pass* s) noexcept nogil:
@@ -287,8 +303,11 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
         return end
     write_product(s)
     s.gap = GAP_NONE
+    # Behind a word of a unit a remark may hold numbers too.
+    unit = frame.unit_words >= 0 and holds_words(s, frame.position + 1, frame.unit_words > 0)
     if (
         s.unit_words > 0
+        and not unit
         and (
             frame.before == K_OPERATOR
             or frame.before == K_RELATION
@@ -300,7 +319,6 @@ cdef Py_ssize_t close_paren(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
     if verdict != KEEP_BRACKET:
         drop_bracket(s, &frame, verdict, end)
         return end
-    unit = frame.unit_words >= 0 and holds_words(s, frame.position + 1)
     keep_bracket(s, &frame, at, end)
     if unit:
         s.unit_at = frame.unit_at
@@ -333,20 +351,36 @@ cdef void drop_lone_unit(Pass* s) noexcept nogil:
         s.content = C_NONE
 
 
-cdef bint holds_words(const Pass* s, Py_ssize_t position) noexcept nogil:
-    """Tell whether the output from ``position`` on is a few words and nothing else."""
+cdef bint holds_words(const Pass* s, Py_ssize_t position, bint numbers) noexcept nogil:
+    """Tell whether the output from ``position`` on is a few words and nothing else.
+
+    With ``numbers`` these may stand among the words.
+    """
     cdef Py_ssize_t length = s.size - position
+    cdef bint word = False
+    cdef bint letter = False
+    cdef bint plain = True  # no numbers, points and commas, among which a word has to stand
     cdef uint8_t byte
     if length < 2 or length > UNIT_BRACKET_LIMIT:
         return False
     while position < s.size:
         byte = s.out[position]
-        if not (
-            c'a' <= byte <= c'z' or byte == c' ' or byte == c'-' or byte == c"'" or byte == c'/'
-        ):
-            return False
+        if c'a' <= byte <= c'z':
+            word = word or letter
+            letter = True
+        else:
+            letter = False
+            if not (
+                byte == c' '
+                or byte == c'-'
+                or byte == c"'"
+                or byte == c'/'
+            ):
+                plain = False
+                if byte != c'.' and byte != c',' and not (numbers and c'0' <= byte <= c'9'):
+                    return False
         position += 1
-    return True
+    return word or plain
 
 
 # --- braces --------------------------------------------------------------
@@ -401,6 +435,20 @@ cdef Py_ssize_t close_discarded(Pass* s, const Frame* frame, Py_ssize_t end) noe
     return end
 
 
+cdef bint argument_follows(const Pass* s, Py_ssize_t end) noexcept nogil:
+    """Tell whether a bracket stands tight behind a name: \\text{Var}(X)."""
+    cdef uint32_t code = code_of(s, end)
+    cdef Py_ssize_t stop
+    if code == u'\\':
+        stop = skip_name(s, end, b"\\left")
+        if stop < 0:
+            stop = skip_name(s, end, b"\\bigl")
+        if stop < 0:
+            return False
+        code = code_of(s, stop)
+    return code == u'(' or code == u'['
+
+
 cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef Frame frame
     cdef bint single
@@ -418,7 +466,8 @@ cdef Py_ssize_t close_brace(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nog
     if frame.group == G_WRAP:
         return end
     if frame.group == G_TEXT:
-        widen(s, GAP_MARK)
+        if s.gap != GAP_NONE or not argument_follows(s, end):
+            widen(s, GAP_MARK)
         return end
     if frame.group == G_DISCARD or frame.group == G_ENVIRONMENT:
         return close_discarded(s, &frame, end)

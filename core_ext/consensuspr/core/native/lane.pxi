@@ -12,6 +12,10 @@ cdef enum:
 
 # What follows an x that is a variable whatever stands before it.
 cdef uint8_t SETTLES_X[256]
+# A letter that may be a product sign, or a unit.
+cdef uint8_t LETTER_ASKS[256]
+# What may follow a letter that is a token of its own: not what may go on with its word.
+cdef uint8_t ENDS_LETTER[256]
 # What follows a caret that begins no degree and no prime.
 cdef uint8_t PLAIN_POWER[256]
 # A number ends before a byte unless the one behind it has a property that the first forbids.
@@ -168,6 +172,13 @@ cdef inline int separator_due(int kind, int last, int gap, int flags) noexcept n
     return -1
 
 
+cdef inline bint letter_asks(uint8_t byte, uint8_t following, int last, int units) noexcept nogil:
+    """Tell where only `step` knows what a letter is that LETTER_ASKS has."""
+    if (byte | 0x20) != c'x':
+        return last == K_NUMBER
+    return (last == K_NUMBER or last == K_CLOSE or units > 0) and not SETTLES_X[following]
+
+
 cdef inline uint8_t separator(int last, int gap) noexcept nogil:
     return c' ' if last == K_WORD or last == K_SENTENCE or gap < GAP_MARK else c'\n'
 
@@ -225,7 +236,7 @@ cdef inline bint minus_subtracts(
 
 cdef inline bint to_general(const Pass* s, Py_ssize_t at) noexcept nogil:
     """Tell where the lane must not go on: a product is pending, the output nears its limit."""
-    return s.product or 2 * (s.size + 1) > 3 * at + 16
+    return s.product or at_limit(s, at)
 
 
 cdef Py_ssize_t unhurried(Pass* s, int cls, Py_ssize_t at) noexcept nogil:
@@ -244,13 +255,9 @@ cdef Py_ssize_t unhurried(Pass* s, int cls, Py_ssize_t at) noexcept nogil:
         if data[at] == c'\n':
             end += data[end] == c'\n'
             if data[end] < 0x80 and not is_blank(BYTE_CLASS[data[end]]):
-                if end - at == 2:
-                    forget_groups(s)
-                widen(s, GAP_BREAK)
-                s.flags |= F_LINE_START
-                s.bar_open = False
-                s.table_row = False
-                s.emphasis = False
+                if end - at == 2 or s.size == s.base:
+                    begin_paragraph(s, end)
+                end_line(s)
                 return end
     elif cls == CH_MULTIBYTE:
         # Greek letters, for the most part.
@@ -268,7 +275,7 @@ cdef Py_ssize_t unhurried(Pass* s, int cls, Py_ssize_t at) noexcept nogil:
     elif cls == CH_BRACE_CLOSE:
         if s.overflow == 0 and s.depth > 0:
             group = s.frames[s.depth - 1].group
-            if group == G_WRAP or group == G_TEXT:
+            if group == G_WRAP or (group == G_TEXT and data[end] != c'(' and data[end] != c'[' and data[end] != c'\\'):
                 s.depth -= 1
                 s.braces -= 1
                 if group == G_TEXT:
@@ -342,10 +349,8 @@ cdef Py_ssize_t fast_lane(Pass* s) noexcept nogil:
                         gap = GAP_NONE
                         flags = F_NONE
                         continue
-            elif following < 0x80 and not (
-                (byte | 0x20) == c'x'
-                and (last == K_NUMBER or last == K_CLOSE or units > 0)
-                and not SETTLES_X[following]
+            elif ENDS_LETTER[following] and not (
+                LETTER_ASKS[byte] and letter_asks(byte, following, last, units)
             ):
                 # A variable, or a word of one letter.
                 verdict = separator_due(K_LETTER, last, gap, flags)
@@ -440,6 +445,7 @@ cdef Py_ssize_t fast_lane(Pass* s) noexcept nogil:
             if kind != K_START:
                 if units > 0 and (kind == K_OPERATOR or kind == K_RELATION):
                     size = s.unit_at
+                    s.dropped_at = size
                 out[size] = byte
                 size += 1
                 if grouped:
@@ -512,6 +518,8 @@ cdef void fill_lane() noexcept nogil:
             or cls == CH_CLOSE
             or cls == CH_COMMA
         )
+        LETTER_ASKS[code] = UNIT_LETTER[code] != 0 or code == c'x' or code == c'X'
+        ENDS_LETTER[code] = code < 128 and cls != CH_LETTER and cls != CH_PRIME
         PLAIN_POWER[code] = cls == CH_DIGIT or cls == CH_LETTER or cls == CH_OPEN
         if code < 128 and cls != CH_LETTER:
             key = <uint8_t>code

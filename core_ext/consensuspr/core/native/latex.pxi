@@ -28,7 +28,11 @@ cdef Py_ssize_t command(Pass* s, Py_ssize_t at, uint32_t* emitted) noexcept nogi
         end += unit.width
         unit = unit_at(s, end)
     if length == 0:
-        if unit.width == 0 or unit.code >= 0x80:
+        if unit.cls == CH_NEWLINE:
+            widen(s, GAP_BREAK)
+            s.flags &= ~F_LINE_START
+            return end
+        if unit.code >= 0x80:
             return other(s, u'\\', at, end)
         name[0] = <uint8_t>unit.code
         entry = find_name(&COMMAND_NAMES, name, 1)
@@ -68,7 +72,7 @@ cdef Py_ssize_t command(Pass* s, Py_ssize_t at, uint32_t* emitted) noexcept nogi
         widen(s, GAP_BREAK)
         s.flags &= ~F_LINE_START
         return optional_length(s, end)
-    elif CMD_WRAP <= action <= CMD_ENVIRONMENT:
+    elif CMD_WRAP <= action <= CMD_ENVIRONMENT or action == CMD_UPRIGHT:
         return wrapper(s, action, end)
     elif action == CMD_FRAC:
         return open_fraction(s, at, end, G_NUMERATOR)
@@ -83,16 +87,42 @@ cdef Py_ssize_t command(Pass* s, Py_ssize_t at, uint32_t* emitted) noexcept nogi
             return root(s, 0x221C, at, stop)
         return root(s, 0x221A, at, end)
     elif action == CMD_NOT:
-        stop = skip_spaces(s, end)
-        unit = unit_at(s, stop)
-        if unit.cls == CH_EQUALS:
-            return relation(s, 0x2260, at, stop + unit.width)
-        return named_word(s, at, name_at, end, length)
+        stop = struck_out(s, at, end)
+        return stop if stop else named_word(s, at, name_at, end, length)
     elif action == CMD_MOD:
         widen(s, GAP_SPACE)
         word(s, b"mod", 3, at, end)
         s.gap = GAP_SPACE
     return end
+
+
+cdef Py_ssize_t struck_out(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """``\\not`` and the relation that it strikes out; 0 where none follows."""
+    cdef uint8_t name[KEY_BYTES]
+    cdef const Entry* entry
+    cdef Py_ssize_t stop = skip_spaces(s, end)
+    cdef Unit unit = unit_at(s, stop)
+    cdef uint32_t code = unit.code
+    cdef int length = 0
+    cdef int index
+    stop += unit.width
+    if code == u'\\':
+        unit = unit_at(s, stop)
+        while unit.cls == CH_LETTER and unit.code < 0x80:
+            if length == KEY_BYTES:
+                return 0
+            name[length] = <uint8_t>unit.code
+            length += 1
+            stop += unit.width
+            unit = unit_at(s, stop)
+        entry = find_name(&COMMAND_NAMES, name, length) if 0 < length < KEY_BYTES else NULL
+        if entry == NULL or entry.action != CMD_EMIT:
+            return 0
+        code = entry.payload
+    for index in range(NEGATIONS):
+        if code and code == NEGATED[0][index]:
+            return relation(s, NEGATED[1][index], at, stop)
+    return 0
 
 
 cdef Py_ssize_t named_word(
@@ -129,7 +159,7 @@ cdef Py_ssize_t optional_length(const Pass* s, Py_ssize_t end) noexcept nogil:
     first = unit_at(s, stop)
     for count in range(LOOKAHEAD_LIMIT - 1):
         unit = unit_at(s, stop)
-        if unit.width == 0:
+        if unit.cls == CH_NEWLINE:
             break
         stop += unit.width
         if unit.cls == CH_BRACKET_CLOSE:
@@ -139,11 +169,29 @@ cdef Py_ssize_t optional_length(const Pass* s, Py_ssize_t end) noexcept nogil:
     return end
 
 
+cdef bint is_letter_name(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Tell whether the braces at ``at`` hold one letter that is a name."""
+    cdef Unit unit = unit_at(s, at)
+    if s.last == K_WORD or unit.cls != CH_BRACE_OPEN:
+        return False
+    at += unit.width
+    unit = unit_at(s, at)
+    if unit.cls != CH_LETTER:
+        return False
+    at += unit.width
+    unit = unit_at(s, at)
+    if unit.cls != CH_BRACE_CLOSE:
+        return False
+    return s.last != K_NUMBER or argument_follows(s, at + unit.width)
+
+
 cdef Py_ssize_t wrapper(Pass* s, int action, Py_ssize_t end) noexcept nogil:
     cdef Unit unit = unit_at(s, end)
     cdef Py_ssize_t stop = end + unit.width if unit.code == u'*' else end
     cdef int group = G_WRAP
     stop = skip_spaces(s, stop)
+    if action == CMD_UPRIGHT:
+        action = CMD_WRAP if is_letter_name(s, stop) else CMD_TEXT
     if action == CMD_TEXT:
         widen(s, GAP_MARK)
         group = G_TEXT

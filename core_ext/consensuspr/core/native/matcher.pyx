@@ -13,7 +13,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memchr, memset
 
 from consensuspr.core.native.automaton cimport Automaton, automaton_build, automaton_free
 from consensuspr.core.native.normal_form cimport (
@@ -30,6 +30,7 @@ from consensuspr.core.native.normal_form cimport (
     CH_LESS,
     CH_LETTER,
     CH_MINUS,
+    CH_NEWLINE,
     CH_OPEN,
     CH_OTHER,
     CH_PLUS,

@@ -14,30 +14,36 @@ include "groups.pxi"
 include "fractions.pxi"
 include "operators.pxi"
 include "numbers.pxi"
+include "units.pxi"
 include "words.pxi"
 include "latex.pxi"
 
 
 # --- lines --------------------------------------------------------------
 
+cdef inline void end_line(Pass* s) noexcept nogil:
+    s.gap = GAP_BREAK
+    s.flags |= F_LINE_START
+    s.bar_open = False
+    s.table_row = False
+
+
 cdef Py_ssize_t newlines(Pass* s, Py_ssize_t at) noexcept nogil:
     cdef Py_ssize_t count = 0
+    cdef Py_ssize_t line = 0
     cdef Unit unit = unit_at(s, at)
     cdef Unit following
-    while is_blank(unit.cls):
+    while unit.width and is_blank(unit.cls):
         at += unit.width
         following = unit_at(s, at)
         # A CR and the LF behind it are one line break.
         if unit.cls == CH_NEWLINE and not (unit.code == u'\r' and following.code == u'\n'):
             count += 1
+            line = at
         unit = following
-    if count > 1:
-        forget_groups(s)
-    widen(s, GAP_BREAK)
-    s.flags |= F_LINE_START
-    s.bar_open = False
-    s.table_row = False
-    s.emphasis = False
+    if count > 1 or s.size == s.base:
+        begin_paragraph(s, line)
+    end_line(s)
     return at
 
 
@@ -166,6 +172,7 @@ cdef inline Py_ssize_t dispatch(
         elif cls == CH_PRIME:
             return prime(s, at, end)
         elif cls == CH_DROP:
+            set_flag(s, F_DEGREE, code == 0xB0)
             return end
         elif cls == CH_BAR:
             return bar(s, at, end)
@@ -251,25 +258,28 @@ cdef Py_ssize_t normal_form(
     s.product_at = 0
     s.product_end = 0
     s.unit_at = 0
+    s.dropped_at = -1
+    s.letter_at = -1
+    s.factor_at = -1
     s.past_unit_at = 0
     s.past_unit_end = -1
+    s.base = 0
+    s.limit = 0
     s.closed_position = 0
     s.closed_end = 0
     s.closed_before = K_START
     s.closed_separated = False
     s.closed_tokens = 0
     s.closed_content = C_NONE
-    s.bar_open = False
-    s.table_row = False
-    s.emphasis = False
-    after(&s, K_START)
+    begin_paragraph(&s, 0)
     s.flags |= F_LINE_START
-    forget_groups(&s)
     if starts == NULL:
         at = fast_lane(&s)
     while at < length:
         at = general(&s, at)
     write_product(&s)
+    if s.size == s.base and s.size > 0:
+        s.size -= 2  # the end of a paragraph that none follows
     return s.size
 
 

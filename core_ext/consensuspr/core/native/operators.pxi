@@ -110,6 +110,9 @@ cdef Py_ssize_t greater(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
 
 
 cdef Py_ssize_t bullet(Pass* s, Py_ssize_t end) noexcept nogil:
+    """Let a list mark vanish; at a line's start it begins a paragraph."""
+    if s.flags & F_LINE_START:
+        begin_paragraph(s, end)
     widen(s, GAP_BREAK)
     s.flags &= ~F_LINE_START
     return end
@@ -198,7 +201,13 @@ cdef Py_ssize_t plain_word_end(
         entry = find_word(&WORD_NAMES.any, word_shape(lower, length), lower, length)
         if entry != NULL and entry.meaning == W_STOP:
             return end if stop_words else 0
-        if entry != NULL and entry.meaning != W_GLUED_UNIT:
+        if entry != NULL and entry.meaning == W_MINUTES:
+            return 0 if unit.cls == CH_OPEN or unit.cls == CH_UNDERSCORE else end
+        if (
+            entry != NULL
+            and entry.meaning != W_GLUED_UNIT
+            and entry.meaning != W_CURRENCY
+        ):
             return 0
     return end
 
@@ -272,18 +281,33 @@ cdef bint star_multiplies(const Pass* s, Py_ssize_t end) noexcept nogil:
         return True
     if right.cls == CH_POINT:
         return starts_number(s, end)
+    return right.cls == CH_MINUS or starts_factor(right.cls)
+
+
+cdef bint closes_apart(const Pass* s, Py_ssize_t end) noexcept nogil:
+    """Tell whether an asterisk between blanks ends an emphasis."""
+    cdef Unit right
+    if not is_blank(class_of(s, end)):
+        return False
+    end = skip_spaces(s, end)
+    if plain_word_end(s, end, True) and not plain_word_end(s, end, False):
+        return True
+    right = unit_at(s, end)
+    return not (right.cls == CH_MINUS or starts_factor(right.cls) or starts_number(s, end))
+
+
+cdef inline bint starts_factor(int cls) noexcept nogil:
     return (
-        right.cls == CH_DIGIT
-        or right.cls == CH_LETTER
-        or right.cls == CH_SYMBOL
-        or right.cls == CH_ROOT
-        or right.cls == CH_OPEN
-        or right.cls == CH_BRACKET_OPEN
-        or right.cls == CH_BACKSLASH
-        or right.cls == CH_BRACE_OPEN
-        or right.cls == CH_FRACTION
-        or right.cls == CH_MARK
-        or right.cls == CH_MINUS
+        cls == CH_DIGIT
+        or cls == CH_LETTER
+        or cls == CH_SYMBOL
+        or cls == CH_ROOT
+        or cls == CH_OPEN
+        or cls == CH_BRACKET_OPEN
+        or cls == CH_BACKSLASH
+        or cls == CH_BRACE_OPEN
+        or cls == CH_FRACTION
+        or cls == CH_MARK
     )
 
 
@@ -309,10 +333,10 @@ cdef Py_ssize_t star(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
         return bullet(s, end)
     tight = s.gap <= GAP_GLUE
     following = unit_at(s, end)
-    closes = (
-        s.emphasis
-        and tight
-        and (is_blank(following.cls) or (following.cls == CH_MARK and following.code != u'$'))
+    closes = s.emphasis and (
+        is_blank(following.cls) or (following.cls == CH_MARK and following.code != u'$')
+        if tight
+        else closes_apart(s, end)
     )
     if not closes and star_multiplies(s, end):
         return times(s, at, end)
@@ -345,7 +369,8 @@ cdef void bare_numerator(Pass* s) noexcept nogil:
 cdef Py_ssize_t slash(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef Py_ssize_t start, stop
     if rate_end(s, end, &start, &stop):
-        return rate(s, at, start, stop)
+        rate(s, at, start, stop)
+        return argument_end(s, stop) if start > skip_spaces(s, end) else stop
     drop_units(s)
     write_product(s)
     bare_numerator(s)
@@ -360,11 +385,21 @@ cdef bint rate_end(
 ) noexcept nogil:
     """Find the unit after a bar as in 5 km/h or 10/day; False where none stands."""
     cdef Unit unit
+    cdef Py_ssize_t inside
     if s.unit_words < 0 or s.unit_words >= UNIT_WORDS_LIMIT or s.product:
         return False
     if s.gap == GAP_BREAK:
         return False
     start[0] = skip_spaces(s, end)
+    if code_of(s, start[0]) == u'\\':
+        inside = skip_name(s, start[0], b"\\text{")
+        if inside < 0:
+            inside = skip_name(s, start[0], b"\\mathrm{")
+        if inside < 0:
+            return False
+        start[0] = skip_spaces(s, inside)
+        stop[0] = plain_word_end(s, start[0], False)
+        return stop[0] > 0 and argument_end(s, stop[0]) > 0
     stop[0] = plain_word_end(s, start[0], False)
     if stop[0]:
         return True
@@ -376,9 +411,15 @@ cdef bint rate_end(
     return unit.cls == CH_LETTER and class_of(s, stop[0]) != CH_LETTER
 
 
-cdef Py_ssize_t rate(
-    Pass* s, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop
-) noexcept nogil:
+cdef Py_ssize_t argument_end(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Return the index past the brace that closes at ``at``, 0 where none does."""
+    cdef Unit unit
+    at = skip_spaces(s, at)
+    unit = unit_at(s, at)
+    return at + unit.width if unit.cls == CH_BRACE_CLOSE else 0
+
+
+cdef void rate(Pass* s, Py_ssize_t at, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
     """Write the ``/word`` of a unit, apart from its number."""
     cdef int words = s.unit_words
     if s.last == K_NUMBER:
@@ -386,7 +427,6 @@ cdef Py_ssize_t rate(
         separate(s, K_WORD, at)
     append_letters(s, c'/', at, start, stop)
     s.unit_words = words + 1
-    return stop
 
 
 cdef Py_ssize_t skip_name(
@@ -435,7 +475,9 @@ cdef Py_ssize_t caret(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
             stop += unit.width
         if which == 1:
             for index in range(count):
-                prime(s, at, stop)
+                prime_sign(s, at, stop)
+        else:
+            s.flags |= F_DEGREE
         return stop
     return caret_sign(s, at, end)
 
@@ -506,27 +548,75 @@ cdef Py_ssize_t underscore(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogi
 
 
 cdef Py_ssize_t prime(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    cdef int last = s.last
-    cdef bint tight = s.gap <= GAP_GLUE and not s.product
+    cdef int words = s.unit_words
     cdef Py_ssize_t stop = end
     cdef Unit unit = unit_at(s, end)
-    if tight and last == K_WORD and unit.cls == CH_LETTER:
+    if s.gap <= GAP_GLUE and not s.product and s.last == K_WORD and unit.cls == CH_LETTER:
         while unit.cls == CH_LETTER:
             stop += unit.width
             unit = unit_at(s, stop)
         append_letters(s, c"'", at, end, stop)
+        s.unit_words = words
         return stop
-    if tight and ends_operand(last) and last != K_NUMBER:
+    return prime_sign(s, at, end)
+
+
+cdef Py_ssize_t prime_sign(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    """A prime, an apostrophe at a word's end or a quotation mark."""
+    cdef int last = s.last
+    cdef int words = s.unit_words
+    if s.gap <= GAP_GLUE and not s.product and ends_operand(last) and last != K_NUMBER:
         put_byte(s, c"'", at, end)
         after(s, last)
+        if last == K_WORD:
+            s.unit_words = words  # 5 kids' toys
     else:
         widen(s, GAP_MARK)
     return end
 
 
+cdef bint is_factorial(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Tell 5!=120 and n!=n(n-1)! from 2!=3; ``at`` is behind the equals sign."""
+    cdef Unit unit = unit_at(s, at)
+    cdef uint64_t right = 0
+    cdef uint64_t value = 0
+    cdef uint64_t product = 1
+    cdef Py_ssize_t start
+    cdef int count = 0
+    if s.gap != GAP_NONE or s.product:
+        return False
+    if s.last == K_LETTER:
+        return unit.cls == CH_LETTER and unit.code == s.out[s.size - 1] and unit.code < 0x80
+    if s.last != K_NUMBER:
+        return False
+    while unit.cls == CH_DIGIT and count < 19:
+        right = 10 * right + (unit.code - 48)
+        at += unit.width
+        count += 1
+        unit = unit_at(s, at)
+    if count == 0 or unit.cls == CH_DIGIT:
+        return False
+    start = s.size
+    while start > 0 and c'0' <= s.out[start - 1] <= c'9':
+        start -= 1
+        if s.size - start > 2:
+            return False
+    if start == s.size or (start > 0 and s.out[start - 1] == c'.'):
+        return False
+    for at in range(start, s.size):
+        value = 10 * value + (s.out[at] - c'0')
+    if right == value:
+        return True
+    if value > 20:
+        return False
+    for count in range(2, <int>value + 1):
+        product *= <uint64_t>count
+    return right == product
+
+
 cdef Py_ssize_t bang(Pass* s, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef Unit unit = unit_at(s, end)
-    if unit.cls == CH_EQUALS:
+    if unit.cls == CH_EQUALS and not is_factorial(s, end + unit.width):
         return relation(s, 0x2260, at, end + unit.width)
     write_product(s)
     put_byte(s, c'!', at, end)

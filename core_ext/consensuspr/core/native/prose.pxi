@@ -832,7 +832,7 @@ cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
     cdef int kind
     if not is_ascii_letter(byte):
         if byte:
-            value = hash_step(value, byte)
+            value = hash_step(value, CANONICAL_BYTE[byte])
             s.at += 1
     else:
         while is_ascii_letter(byte):

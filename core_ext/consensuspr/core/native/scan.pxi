@@ -23,7 +23,7 @@ cdef uint32_t take_outputs(
             if matched[pattern.node]:
                 continue
             start = end - pattern.length
-            if left_free(data, start, pattern.edges) and right_free(
+            if left_free(data, length, start, pattern.edges) and right_free(
                 data, length, end, pattern.edges
             ):
                 matched[pattern.node] = CHANNEL_PATTERN

@@ -33,6 +33,7 @@ cdef enum TokenFlag:
     F_WORDY = 4       # it is a letter that is a word of prose, like "a"
     F_LISTING = 8     # it is a comma tight after a number
     F_APPLIED = 32    # ... of a function whose argument may follow without brackets
+    F_DEGREE = 64      # a degree sign stands behind it
     F_LINE_START = 16  # nothing but marks stands between the line's start and here
 
 cdef enum ContentFlag:
@@ -84,6 +85,8 @@ cdef struct Pass:
     Py_ssize_t length
     uint8_t* out
     Py_ssize_t size           # bytes in out
+    Py_ssize_t base           # where the paragraph begins in out
+    Py_ssize_t limit          # twice that, without three times where it begins in data
     uint32_t* starts          # NULL: offsets are not wanted
     uint32_t* ends
     # What every token sets: four bytes side by side, which compilers store at once.
@@ -95,6 +98,9 @@ cdef struct Pass:
     Py_ssize_t product_at     # ... and stands at these input bytes
     Py_ssize_t product_end
     Py_ssize_t unit_at
+    Py_ssize_t dropped_at     # where a unit was last dropped; its operator stands there
+    Py_ssize_t letter_at      # where a letter that may be a unit was last written
+    Py_ssize_t factor_at      # where a factor was last written whose product sign was not
     Py_ssize_t past_unit_at
     Py_ssize_t past_unit_end
     Frame frames[OPEN_GROUPS]
@@ -123,8 +129,9 @@ cdef struct Pass:
 cdef inline Unit unit_at(const Pass* s, Py_ssize_t at) noexcept nogil:
     cdef Unit unit
     if at >= s.length:
+        # The end of a text is the end of a line: a paragraph reads alone as it does in a text.
         unit.code = 0
-        unit.cls = CH_OTHER
+        unit.cls = CH_NEWLINE
         unit.width = 0
         return unit
     if s.data[at] < 0x80:
@@ -135,7 +142,7 @@ cdef inline Unit unit_at(const Pass* s, Py_ssize_t at) noexcept nogil:
 cdef inline int class_of(const Pass* s, Py_ssize_t at) noexcept nogil:
     cdef int cls
     if at >= s.length:
-        return CH_OTHER
+        return CH_NEWLINE
     cls = BYTE_CLASS[s.data[at]]
     return cls if cls != CH_MULTIBYTE else decode(s.data, s.length, at).cls
 
@@ -273,9 +280,14 @@ cdef void remove_open(Pass* s, Py_ssize_t position) noexcept nogil:
     s.size -= 1
 
 
+cdef inline bint at_limit(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Tell whether one more byte would take the paragraph's output to its limit."""
+    return 2 * s.size > 3 * at + s.limit
+
+
 cdef inline bint separate(Pass* s, int kind, Py_ssize_t at) noexcept nogil:
     cdef bint prose
-    if 2 * (s.size + 1) > 3 * at + 16:
+    if at_limit(s, at):
         return False
     prose = s.last == K_WORD or s.last == K_SENTENCE or kind == K_WORD
     put_byte(s, c' ' if prose or s.gap < GAP_MARK else c'\n', at, at)
@@ -384,6 +396,8 @@ cdef inline bint junction(Pass* s, int kind, Py_ssize_t at, Py_ssize_t end) noex
             )
         ):
             write_product(s)
+        else:
+            s.factor_at = s.size
         s.product = False
         s.gap = GAP_NONE
         return False
@@ -398,6 +412,7 @@ cdef inline bint junction(Pass* s, int kind, Py_ssize_t at, Py_ssize_t end) noex
 cdef inline void drop_units(Pass* s) noexcept nogil:
     if s.unit_words > 0:
         s.size = s.unit_at
+        s.dropped_at = s.size
         s.last = K_NUMBER
         s.gap = GAP_NONE
         s.flags &= ~F_SEALED

@@ -19,6 +19,7 @@ cdef enum CommandAction:
     CMD_THIN
     CMD_NOT
     CMD_BAR
+    CMD_UPRIGHT
 
 cdef enum WordMeaning:
     W_PLAIN = 0
@@ -36,6 +37,8 @@ cdef enum WordMeaning:
     W_PERCENT
     W_GLUED_UNIT
     W_APPLIED
+    W_CURRENCY
+    W_MINUTES
 
 cdef enum:
     # Longest name in either vocabulary, with its final zero.
@@ -45,15 +48,22 @@ cdef enum:
     # Every code point below this has an entry of its own; above it only two ranges matter.
     DIRECT_CODES = 0x3400
     # tables.REPLACEMENT, LOOKAHEAD, MAX_UNIT_WORDS, MAX_REWRITE_BYTES
-    # MAX_UNIT_BRACKET and MIN_NAME; a test compares.
+    # MAX_UNIT_BRACKET, MIN_NAME and MAX_UNIT_DIGITS; a test compares.
     REPLACEMENT_CODE = 0x1A
     LOOKAHEAD_LIMIT = 8
     UNIT_WORDS_LIMIT = 3
     REWRITE_LIMIT = 96
     UNIT_BRACKET_LIMIT = 40
     SHORTEST_NAME = 4
+    UNIT_DIGITS_LIMIT = 24
+    NEGATIONS = 32  # room for tables.NEGATED
     # No class of tables.Char: the character has to be decoded first.
     CH_MULTIBYTE = 255
+
+# What a letter may be behind a number.
+cdef enum UnitLetter:
+    UNIT_OF_NUMBER = 1
+    UNIT_OF_DEGREES = 2
 
 # One command with its meaning; an empty slot has length 0.
 cdef struct Entry:
@@ -101,6 +111,8 @@ cdef uint32_t MATHEMATICAL[0x400]         # of U+1D400 ... U+1D7FF
 cdef uint8_t LOWER[256]
 cdef uint8_t MOD_STARTS[256]              # this byte may begin what stands before "mod" ends
 cdef uint8_t BLANK_STARTS[256]            # this byte may go on a run of spaces
+cdef uint8_t UNIT_LETTER[256]             # see UnitLetter
+cdef uint32_t NEGATED[2][NEGATIONS]       # relations, and what they are when struck out
 cdef uint8_t NUMBER_ENDS[256]             # this byte after digits ends their number
 cdef uint8_t SCRIPT_TEXT[DIRECT_CODES]    # ASCII character of a super- or subscript
 cdef char FRACTION_TEXT[DIRECT_CODES][5]      # text of a vulgar fraction, zero-terminated
@@ -244,7 +256,7 @@ cdef int add_word(bytes word, int meaning, uint32_t payload) except -1:
     entry.meaning = meaning
     entry.payload = payload
     WORD_NAMES.any.lengths[word_shape(padded, length)] |= <uint16_t>(1 << length)
-    if meaning != W_STOP and meaning != W_GLUED_UNIT:
+    if meaning != W_STOP and meaning != W_GLUED_UNIT and meaning != W_CURRENCY:
         WORD_NAMES.signs.lengths[word_shape(padded, length)] |= <uint16_t>(1 << length)
     return 0
 
@@ -300,6 +312,13 @@ def _fill_tables():
         MOD_STARTS[code] = code >= 128 or chr(code) in " \t\v\f~\\mM"
         BLANK_STARTS[code] = BYTE_CLASS[code] in (CH_SPACE, CH_MULTIBYTE)
         LOWER[code] = code + 32 if 65 <= code <= 90 else code
+    for letter in tables.UNIT_LETTERS:
+        UNIT_LETTER[ord(letter)] |= UNIT_OF_NUMBER
+    for letter in tables.DEGREE_LETTERS:
+        UNIT_LETTER[ord(letter)] |= UNIT_OF_DEGREES
+    for index, (char, negated) in enumerate(tables.NEGATED.items()):
+        NEGATED[0][index] = ord(char)
+        NEGATED[1][index] = ord(negated)
     for count in range(9):
         FIRST_BYTES[count] = load_word(b"\xff" * count + b"\0" * (8 - count))
     for mapping in (tables.SUPERSCRIPTS, tables.SUBSCRIPTS):

@@ -52,8 +52,18 @@ cdef Py_ssize_t single_letter(
 ) noexcept nogil:
     cdef int before
     cdef bint wordy, index, separated
+    cdef uint8_t lower
     if (code == u'x' or code == u'X') and letter_multiplies(s, end):
         return times(s, at, end)
+    if s.last == K_NUMBER and code < 0x80 and UNIT_LETTER[code] and not s.product:
+        if s.flags & F_DEGREE and UNIT_LETTER[code] & UNIT_OF_DEGREES and names_degrees(s, end):
+            return end
+        if UNIT_LETTER[code] & UNIT_OF_NUMBER and s.gap != GAP_BREAK:
+            if unit_apart(s) or is_unit(s, end):
+                widen(s, GAP_SPACE)
+                lower = LOWER[code]
+                return plain_word(s, &lower, 1, W_PLAIN, at, end)
+            s.letter_at = s.size
     before = s.last
     index = before == K_UNDERSCORE
     # Only a plain space makes prose of a letter: in "So $a b$" both are variables.
@@ -69,6 +79,22 @@ cdef Py_ssize_t single_letter(
     return end
 
 
+cdef bint apostrophe_goes_on(const Pass* s, Py_ssize_t at) noexcept nogil:
+    """Tell whether the letter before the apostrophe at ``at`` begins a word like s'mores."""
+    cdef Unit unit
+    at += unit_at(s, at).width
+    unit = unit_at(s, at)
+    return unit.cls == CH_LETTER and class_of(s, at + unit.width) == CH_LETTER
+
+
+cdef Py_ssize_t letters_end(const Pass* s, Py_ssize_t at) noexcept nogil:
+    cdef Unit unit = unit_at(s, at)
+    while unit.cls == CH_LETTER:
+        at += unit.width
+        unit = unit_at(s, at)
+    return at
+
+
 cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
     """A run of letters; most words are folded straight into their place in the output."""
     cdef Py_ssize_t end = at + 1
@@ -80,6 +106,8 @@ cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
     if end >= s.length or (
         BYTE_CLASS[s.data[end]] != CH_LETTER and BYTE_CLASS[s.data[end]] != CH_MULTIBYTE
     ):
+        if end < s.length and s.data[end] == c"'" and apostrophe_goes_on(s, end):
+            return letters_as_word(s, at, at, letters_end(s, end + 1))
         return single_letter(s, s.data[at], at, end)
     separated = SEPARATES[separates_index(K_WORD, s.last, s.gap)]
     target = s.out + s.size + separated
@@ -101,7 +129,8 @@ cdef inline Py_ssize_t letters(Pass* s, Py_ssize_t at) noexcept nogil:
         (meaning > W_FUNCTION and meaning != W_APPLIED)
         or s.product
         or s.last == K_UNDERSCORE
-        or 2 * (s.size + 1) > 3 * at + 16
+        or (length == 2 and s.last == K_NUMBER and meaning == W_PLAIN)
+        or at_limit(s, at)
     ):
         return word(s, <const char*>s.data + at, length, at, end)
     if separated:
@@ -114,8 +143,12 @@ cdef Py_ssize_t letters_of_any_script(Pass* s, Py_ssize_t at) noexcept nogil:
     """A run of letters that are not all ASCII."""
     cdef Py_ssize_t end = at
     cdef Unit unit = unit_at(s, at)
-    if class_of(s, at + unit.width) != CH_LETTER:
-        return single_letter(s, unit.code, at, at + unit.width)
+    cdef Unit following = unit_at(s, at + unit.width)
+    if following.cls != CH_LETTER:
+        end = at + unit.width
+        if following.cls == CH_PRIME and apostrophe_goes_on(s, end):
+            return letters_as_word(s, at, at, letters_end(s, end + following.width))
+        return single_letter(s, unit.code, at, end)
     while True:
         unit = unit_at(s, end)
         if unit.cls != CH_LETTER:
@@ -184,6 +217,9 @@ cdef Py_ssize_t word(
             return times(s, at, end)
     elif meaning == W_PERCENT:
         return end
+    elif meaning == W_CURRENCY:
+        if ends_amount(s):
+            return end
     elif meaning == W_SYMBOL:
         return operand(s, entry.payload, at, end)
     elif meaning == W_SQRT:
@@ -194,6 +230,15 @@ cdef Py_ssize_t word(
     elif meaning == W_GLUED_UNIT:
         if s.last == K_NUMBER and not s.product:
             widen(s, GAP_GLUE)
+            reach_unit(s)
+    elif meaning == W_MINUTES:
+        index = class_of(s, end)
+        if s.last == K_NUMBER and not s.product and index != CH_OPEN and index != CH_UNDERSCORE:
+            meaning = W_GLUED_UNIT
+            widen(s, GAP_GLUE)
+            reach_unit(s)
+        else:
+            meaning = W_FUNCTION
     return plain_word(s, raw, length, meaning, at, end)
 
 
@@ -206,8 +251,11 @@ cdef Py_ssize_t plain_word(
     cdef Py_ssize_t position
     cdef uint8_t* target
     cdef int units = s.unit_words
+    cdef int gap
+    if length == 2 and meaning == W_PLAIN and is_factor_pair(s, text, end):
+        s.gap = GAP_NONE
     # What junction settles is put back for finish_word, which judges by the state before.
-    cdef int gap = s.gap
+    gap = s.gap
     # A short word next to a product sign is a product itself: 4*ac is 4ac.
     cdef bint factor = s.product and meaning == W_PLAIN and is_short(text, length)
     if factor and s.last == K_LETTER:
@@ -264,7 +312,12 @@ cdef inline void finish_word(
         return
     if (
         units < UNIT_WORDS_LIMIT
-        and (meaning == W_PLAIN or meaning == W_GLUED_UNIT or meaning == W_PERCENT)
+        and (
+            meaning == W_PLAIN
+            or meaning == W_GLUED_UNIT
+            or meaning == W_PERCENT
+            or meaning == W_CURRENCY
+        )
         and gap != GAP_BREAK
         and gap != GAP_NONE
     ):
@@ -292,6 +345,21 @@ cdef bint ends_with(const Pass* s, const char* words, Py_ssize_t length) noexcep
     return cut == 0 or memchr(b" \n.,;:?!()[]|=<>$", s.out[cut - 1], 17) != NULL
 
 
+cdef bint ends_amount(const Pass* s) noexcept nogil:
+    """Tell whether the output ends with a number, perhaps of thousands or millions."""
+    if s.product:
+        return False
+    if s.last == K_NUMBER:
+        return True
+    return s.unit_words == 1 and (
+        ends_with(s, b"hundred", 7)
+        or ends_with(s, b"thousand", 8)
+        or ends_with(s, b"million", 7)
+        or ends_with(s, b"billion", 7)
+        or ends_with(s, b"trillion", 8)
+    )
+
+
 cdef void join_variable(Pass* s) noexcept nogil:
     """Join ``2 x`` at the end of the output: what kept them apart was no word of prose."""
     cdef Py_ssize_t at = s.size - 2
@@ -312,13 +380,13 @@ cdef Py_ssize_t spelled_out(
     cdef Py_ssize_t cut = s.size - length
     cdef Py_ssize_t start = 0 if s.starts == NULL else <Py_ssize_t>s.starts[cut]
     cdef uint8_t tail
-    if cut > 0 and (s.out[cut - 1] == c' ' or s.out[cut - 1] == c'\n'):
+    if cut > s.base and (s.out[cut - 1] == c' ' or s.out[cut - 1] == c'\n'):
         cut -= 1
     if s.past_unit_end == cut:
         cut = s.past_unit_at
     s.size = cut
     join_variable(s)
-    if s.size == 0:
+    if s.size == s.base:
         after(s, K_START)
     else:
         tail = s.out[s.size - 1]

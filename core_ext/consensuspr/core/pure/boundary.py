@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from consensuspr.core.patterns import Edge
-from consensuspr.core.tables import CHAR_CLASSES, Char
+from consensuspr.core.tables import CHAR_CLASSES, MAX_REWRITE_BYTES, MIN_NAME, Char
 
 _DIGITS: Final = frozenset(b"0123456789")
+_LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _OPERANDS: Final = (Char.DIGIT, Char.LETTER, Char.SYMBOL)
 _BINDS_RIGHTWARD: Final = (
     Char.PLUS,
@@ -87,11 +88,91 @@ def left_free(data: bytes, start: int, edges: Edge) -> bool:
     if before is Char.SPACE:
         mixed = edges & Edge.LEFT_FRACTION and start >= 2 and data[start - 2] in _DIGITS
         return not mixed
-    if before is Char.CLOSE:
-        return not edges & Edge.LEFT_SIGN
+    if before in (Char.CLOSE, Char.BRACKET_CLOSE, Char.BAR, Char.BANG):
+        return _stands_behind(data, start, before, edges)
     if before is Char.PRIME:
         return not edges & Edge.LEFT_BRACKET
     return True
+
+
+def _stands_behind(data: bytes, start: int, before: Char, edges: Edge) -> bool:
+    """Tell whether what ends with a bracket, a bar or ``!`` is no factor of the hit behind it."""
+    if edges & Edge.LEFT_SIGN:
+        closes = before is Char.CLOSE or (before is Char.BAR and _closes_absolute(data, start))
+        return not closes
+    if data[start] in _DIGITS or _begins_word(data, start):
+        return True
+    if before is Char.BAR:
+        return not _closes_absolute(data, start)
+    if before is Char.BANG:
+        return not _is_factorial(data, start - 1)
+    return not _closes_factor(data, start)
+
+
+def _is_factorial(data: bytes, at: int) -> bool:
+    """Tell whether the ``!`` at ``at`` stands behind a number, a bracket or a single letter."""
+    if at == 0:
+        return False
+    if data[at - 1] in _DIGITS or data[at - 1] == ord(")"):
+        return True
+    return data[at - 1] in _LETTERS and (at == 1 or data[at - 2] not in _LETTERS)
+
+
+def _begins_word(data: bytes, start: int) -> bool:
+    """Tell whether a word of prose stands at ``start``, or a name: no product of letters."""
+    end = start
+    while end < len(data) and end - start < MIN_NAME and data[end] in _LETTERS:
+        end += 1
+    return end - start == MIN_NAME or (end - start > 1 and data[end : end + 1] == b" ")
+
+
+def _closes_absolute(data: bytes, start: int) -> bool:
+    """Tell whether the bar before ``start`` is an even one of its line."""
+    line = data[max(0, start - MAX_REWRITE_BYTES) : start]
+    return line[line.rfind(b"\n") + 1 :].count(b"|") % 2 == 0
+
+
+def _closes_factor(data: bytes, start: int) -> bool:
+    """Tell whether the bracket that closes before ``start`` is a factor, no remark or label.
+
+    ``(a+b)`` and ``f(x)`` are; ``(given)``, ``(by 3)``, ``(y=2)``, ``(iii)`` and ``[1]`` are not.
+    """
+    close = data[start - 1]
+    opening = ord("(") if close == ord(")") else ord("[")
+    depth = 0
+    operator = word = False
+    letters = 0
+    at = start
+    while at > max(0, start - MAX_REWRITE_BYTES):
+        at -= 1
+        byte = data[at]
+        if byte == close:
+            depth += 1
+        elif byte == opening:
+            depth -= 1
+            if depth == 0:
+                break
+        if byte in _LETTERS:
+            letters += 1
+            word = word or letters == MIN_NAME
+            continue
+        hyphen = byte == ord("-") and letters and data[at - 1] in _LETTERS
+        blank = byte == ord(" ") and (letters or data[at - 1] in _LETTERS)
+        if blank or byte in b"\n,;:?=<>" or data[at : at + 2] == b"\xe2\x89":
+            return False
+        # An operation, a product of a number and a letter, or a root.
+        operator = operator or (byte in b"+-*/^|!" and not hyphen)
+        operator = operator or (byte in _DIGITS and (letters > 0 or data[at - 1] in _LETTERS))
+        operator = operator or data[at : at + 3] == b"\xe2\x88\x9a"
+        letters = 0
+    if depth or data[at] != opening:
+        return False
+    called = (
+        close == ord(")")
+        and at > 0
+        and (data[at - 1] in _LETTERS or data[at - 1] in _DIGITS or data[at - 1] in b")]")
+    )
+    return operator or (called and not word)
 
 
 _RADICALS: Final = tuple(char.encode() for char in "√∛∜")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from consensuspr.core.pure.state import (
     BINDING,
     FACTOR_ENDS,
@@ -22,6 +24,7 @@ from consensuspr.core.tables import (
     MAX_UNIT_BRACKET,
     MAX_UNIT_WORDS,
     MIN_NAME,
+    PARAGRAPH,
     Char,
 )
 
@@ -75,14 +78,21 @@ class Groups(State):
         self.overflow += 1
         return True
 
-    def forget_groups(self) -> None:
-        """Give up all open groups: a blank line ends every formula."""
+    def begin_paragraph(self, at: int) -> None:
+        """End all that is pending: what stands from ``at`` on is read as a text of its own."""
+        self.write_product()
+        if len(self.out) > self.base:
+            self.write(PARAGRAPH, at, at)
+        self.base, self.origin = len(self.out), at
         self.frames.clear()
-        self.braces = 0
-        self.overflow = 0
+        self.braces = self.overflow = 0
         self.root_index = False
         self.closed = None
         self.empty_content()
+        self.past_unit_end = -1
+        self.bar_open = self.table_row = self.emphasis = False
+        self.after(Kind.START)
+        self.gap = Gap.BREAK
 
     def pop(self) -> Frame:
         """Close the innermost frame and return to its parent's content."""
@@ -148,7 +158,9 @@ class Groups(State):
         return end if self.classes[end] in (Char.DIGIT, Char.LETTER, Char.MARK) else 0
 
     def bullet(self, end: int) -> int:
-        """Let a list mark vanish; it is a line break."""
+        """Let a list mark vanish; at a line's start it begins a paragraph."""
+        if self.line_start:
+            self.begin_paragraph(end)
         self.widen(Gap.BREAK)
         self.line_start = False
         return end
@@ -178,15 +190,20 @@ class Groups(State):
             return end
         self.write_product()
         self.gap = Gap.NONE
-        if frame.before in (Kind.OPERATOR, Kind.RELATION) or self.classes[
-            self.skip_spaces(end)
-        ] in (Char.PLUS, Char.MINUS, Char.STAR, Char.TIMES, Char.SLASH, Char.EQUALS):
+        # 48 grains (1959 penny) + 36: behind a word of a unit a remark may hold numbers too.
+        unit = frame.unit_words >= 0 and self.holds_words(
+            frame.position + 1, numbers=frame.unit_words > 0
+        )
+        if not unit and (
+            frame.before in (Kind.OPERATOR, Kind.RELATION)
+            or self.classes[self.skip_spaces(end)]
+            in (Char.PLUS, Char.MINUS, Char.STAR, Char.TIMES, Char.SLASH, Char.EQUALS)
+        ):
             self.drop_lone_unit()
         verdict = self.paren_goes(frame)
         if verdict is not None:
             self.drop_bracket(frame, verdict, end)
             return end
-        unit = frame.unit_words >= 0 and self.holds_words(frame.position + 1)
         self.keep_bracket(frame, at, end)
         if unit:
             # 4 hours (driving) + 6: the bracket belongs to the unit.
@@ -206,12 +223,21 @@ class Groups(State):
             self.tokens = self.factors = 1
             self.content = Content.NONE
 
-    def holds_words(self, position: int) -> bool:
-        """Tell whether the output from ``position`` on is a few words and nothing else."""
+    def holds_words(self, position: int, numbers: bool = False) -> bool:
+        """Tell whether the output from ``position`` on is a few words and nothing else.
+
+        Args:
+            position: where to begin.
+            numbers: whether numbers may stand among them.
+        """
         words = self.out[position:]
         if not 2 <= len(words) <= MAX_UNIT_BRACKET:
             return False
-        return all(byte in b"abcdefghijklmnopqrstuvwxyz -'/" for byte in words)
+        if all(byte in b"abcdefghijklmnopqrstuvwxyz -'/" for byte in words):
+            return True
+        more = b"., 0123456789" if numbers else b"., "
+        word = any(97 <= a <= 122 and 97 <= b <= 122 for a, b in pairwise(words))
+        return word and all(byte in b"abcdefghijklmnopqrstuvwxyz-'/" + more for byte in words)
 
     def close_raw(self, text: str, at: int, end: int) -> int:
         """Write a closing bracket as it stands."""
@@ -339,7 +365,8 @@ class Groups(State):
             case Group.WRAP:
                 return end
             case Group.TEXT:
-                self.widen(Gap.MARK)
+                if self.gap is not Gap.NONE or not self.argument_follows(end):
+                    self.widen(Gap.MARK)
                 return end
             case Group.DISCARD | Group.ENVIRONMENT:
                 return self.close_discarded(frame, end)
@@ -369,6 +396,13 @@ class Groups(State):
             self.sealed = True
             self.unit_words = -1
         return end
+
+    def argument_follows(self, end: int) -> bool:
+        """Tell whether a bracket stands tight behind a name: \\text{Var}(X)."""
+        return any(
+            self.chars[end : end + len(name)] == name
+            for name in ("(", "[", "\\left(", "\\left[", "\\bigl(", "\\bigl[")
+        )
 
     def leave_open(self, frame: Frame) -> None:
         """Give up a bracket that was never closed; what it held belongs to its parent."""

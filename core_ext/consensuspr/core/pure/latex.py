@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from consensuspr.core.pure.characters import char_class
 from consensuspr.core.pure.operators import Operators
 from consensuspr.core.pure.state import Gap, Group, Kind
-from consensuspr.core.tables import COMMANDS, LOOKAHEAD, MAX_COMMAND, Char, Command
+from consensuspr.core.tables import COMMANDS, LOOKAHEAD, MAX_COMMAND, NEGATED, Char, Command
 
 
 class Latex(Operators, ABC):
@@ -31,8 +31,10 @@ class Latex(Operators, ABC):
         while self.classes[end] is Char.LETTER and self.chars[end].isascii():
             end += 1
         if end == at + 1:
-            if end >= self.length:
-                return self.other("\\", at, end)
+            if self.classes[end] is Char.NEWLINE:
+                self.widen(Gap.BREAK)
+                self.line_start = False
+                return end
             name = self.chars[end]
             if name not in COMMANDS:
                 return self.other("\\", at, end)
@@ -71,7 +73,13 @@ class Latex(Operators, ABC):
                 self.widen(Gap.BREAK)
                 self.line_start = False
                 return self.optional_length(end)
-            case Command.WRAP | Command.TEXT | Command.DISCARD | Command.ENVIRONMENT:
+            case (
+                Command.WRAP
+                | Command.TEXT
+                | Command.UPRIGHT
+                | Command.DISCARD
+                | Command.ENVIRONMENT
+            ):
                 return self.wrapper(action, end)
             case Command.FRAC:
                 return self.open_fraction(at, end, Group.NUMERATOR)
@@ -83,13 +91,23 @@ class Latex(Operators, ABC):
                         return self.root(sign, at, end + 3)
                 return self.root("√", at, end)
             case Command.NOT:
-                stop = self.skip_spaces(end)
-                if self.classes[stop] is Char.EQUALS:
-                    return self.relation("≠", at, stop + 1)
-                return self.named_word(name, at, end)
+                return self.struck_out(at, end) or self.named_word(name, at, end)
             case Command.MOD:
                 return self.modulo(at, end)
         return end
+
+    def struck_out(self, at: int, end: int) -> int:
+        """``\\not`` and the relation that it strikes out (rule 18); 0 where none follows."""
+        start = self.skip_spaces(end)
+        char, stop = self.chars[start : start + 1], start + 1
+        if char == "\\":
+            while self.classes[stop] is Char.LETTER and self.chars[stop].isascii():
+                stop += 1
+            action, char = COMMANDS.get(self.chars[start + 1 : stop], (Command.WORD, ""))
+            if action is not Command.EMIT:
+                return 0
+        negated = NEGATED.get(char)
+        return self.relation(negated, at, stop) if negated else 0
 
     def named_word(self, name: str, at: int, end: int) -> int:
         """Let a command without a meaning of its own be a word."""
@@ -119,7 +137,7 @@ class Latex(Operators, ABC):
                     if self.classes[end + 1] in (Char.DIGIT, Char.POINT, Char.MINUS):
                         return stop + 1
                     break
-                if stop >= self.length:
+                if self.classes[stop] is Char.NEWLINE:
                     break
         return end
 
@@ -127,6 +145,12 @@ class Latex(Operators, ABC):
         """Open the braces of a command whose braces vanish."""
         stop = end + 1 if self.chars[end : end + 1] == "*" else end
         stop = self.skip_spaces(stop)
+        if action is Command.UPRIGHT:
+            name = self.classes[stop : stop + 3] == [Char.BRACE_OPEN, Char.LETTER, Char.BRACE_CLOSE]
+            if self.last is Kind.NUMBER:
+                name = name and self.argument_follows(stop + 3)
+            name = name and self.last is not Kind.WORD
+            action = Command.WRAP if name else Command.TEXT
         if action is Command.TEXT:
             self.widen(Gap.MARK)
         elif action is Command.ENVIRONMENT:

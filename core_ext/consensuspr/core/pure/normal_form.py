@@ -13,19 +13,44 @@ from dataclasses import dataclass
 from consensuspr.core.patterns import encode
 from consensuspr.core.pure.characters import canonical_characters, char_class
 from consensuspr.core.pure.latex import Latex
-from consensuspr.core.pure.state import FACTOR_ENDS, Content, Gap, Kind, fold_case
+from consensuspr.core.pure.state import FACTOR_ENDS, Content, Gap, Group, Kind, fold_case
 from consensuspr.core.tables import (
+    AMOUNTS,
+    DEGREE_LETTERS,
     FRACTIONS,
+    MAX_REWRITE_BYTES,
+    MAX_UNIT_DIGITS,
     MAX_UNIT_WORDS,
     MAX_WORD,
     MIN_NAME,
+    PARAGRAPH,
     SUBSCRIPTS,
     SUPERSCRIPTS,
+    UNIT_LETTERS,
     Char,
     Word,
 )
 
 _PLAIN = (Word.PLAIN, "")
+# What makes a name or a factor of a letter before it.
+_NAMES_GO_ON = (
+    Char.DIGIT,
+    Char.UNDERSCORE,
+    Char.PRIME,
+    Char.OPEN,
+    Char.SUBSCRIPT,
+)
+# What stands behind two letters that are factors.
+_JOINS_FACTORS = (
+    Char.PLUS,
+    Char.MINUS,
+    Char.STAR,
+    Char.TIMES,
+    Char.CARET,
+    Char.EQUALS,
+)
+_UNIT_BYTES = UNIT_LETTERS.encode()
+_SIDE = b"0123456789.+-*/()^ \n" + _UNIT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +93,8 @@ class _Pass(Latex):
         while at < self.length:
             at = self.step(at)
         self.write_product()
+        if 0 < self.base == len(self.out):
+            self.truncate(self.base - len(PARAGRAPH))
 
     def step(self, at: int) -> int:
         match self.classes[at]:
@@ -147,6 +174,7 @@ class _Pass(Latex):
             case Char.PRIME:
                 return self.prime(at, end)
             case Char.DROP:
+                self.degree = self.degree or char == "°"
                 return end
             case Char.BAR:
                 return self.bar(at, end)
@@ -171,19 +199,20 @@ class _Pass(Latex):
     # --- lines -------------------------------------------------------------------------------
 
     def newlines(self, at: int) -> int:
-        """Line breaks; a blank line also ends all open groups."""
-        count = 0
-        while self.classes[at] in (Char.NEWLINE, Char.SPACE):
+        """Line breaks; a blank line ends all that is pending."""
+        count = line = 0
+        while at < self.length and self.classes[at] in (Char.NEWLINE, Char.SPACE):
             # A CR and the LF behind it are one line break.
             pair = self.chars[at : at + 2] == "\r\n"
             if self.classes[at] is Char.NEWLINE and not pair:
                 count += 1
+                line = at + 1
             at += 1
-        if count > 1:
-            self.forget_groups()
+        if count > 1 or len(self.out) == self.base:
+            self.begin_paragraph(line)
         self.widen(Gap.BREAK)
         self.line_start = True
-        self.bar_open = self.table_row = self.emphasis = False
+        self.bar_open = self.table_row = False
         return at
 
     def list_number(self, at: int) -> int:
@@ -365,14 +394,35 @@ class _Pass(Latex):
         end = at + 1
         while self.classes[end] is Char.LETTER:
             end += 1
+        if end - at == 1 and self.apostrophe_goes_on(end):
+            end += 1
+            while self.classes[end] is Char.LETTER:
+                end += 1
         if end - at == 1:
             return self.single_letter(self.chars[at], at, end)
         return self.word(self.chars[at:end], at, end)
+
+    def apostrophe_goes_on(self, at: int) -> bool:
+        """Tell whether the letter before ``at`` begins a word like s'mores or o'clock."""
+        return (
+            self.classes[at] is Char.PRIME
+            and self.classes[at + 1] is Char.LETTER
+            and self.classes[at + 2] is Char.LETTER
+        )
 
     def single_letter(self, text: str, at: int, end: int) -> int:
         """A letter on its own: a variable, an article or a product sign (rule 5)."""
         if text in "xX" and self.letter_multiplies(end):
             return self.times(at, end)
+        if self.last is Kind.NUMBER and self.product is None:
+            if self.degree and text in DEGREE_LETTERS and self.names_degrees(end):
+                return end
+            letter = text in UNIT_LETTERS and self.gap is not Gap.BREAK
+            if letter and (self.unit_apart() or self.is_unit(end)):
+                self.widen(Gap.SPACE)
+                return self.plain_word(text.lower(), Word.PLAIN, at, end)
+            if letter:
+                self.letter_at = len(self.out)
         before, index = self.last, self.last is Kind.UNDERSCORE
         # Only a plain space makes prose of a letter: in "So $a b$" both are variables.
         wordy = self.gap is Gap.SPACE and (before is Kind.WORD or self.wordy)
@@ -385,6 +435,146 @@ class _Pass(Latex):
         self.sealed = index
         self.wordy = separated and wordy
         return end
+
+    def names_degrees(self, end: int) -> bool:
+        """Tell whether the letter behind a degree sign is its scale: 30 °C."""
+        if self.gap is Gap.BREAK or self.classes[end] in _NAMES_GO_ON:
+            return False
+        spaced = self.gap in (Gap.THIN, Gap.SPACE)
+        if spaced and self.classes[self.skip_spaces(end)] is Char.EQUALS:
+            at = self.number_start()  # 20° C + 5° C = 25° C, but A = 30° C = 40°
+            return at > self.base and self.out[at - 1] in b"+-*/"
+        return True
+
+    def is_unit(self, end: int) -> bool:
+        """Tell whether the letter behind a number is a unit, no variable (rule 3).
+
+        It is one behind the right operand where the left one lost its unit, and behind a relation
+        whose left side has a unit in each of its terms.
+        """
+        if self.classes[end] in _NAMES_GO_ON or not self.unit_ends(end):
+            return False
+        at = self.number_start()
+        if at <= self.base or self.out[at - 1] not in b"+-*/=":
+            return False
+        dropped = self.dropped_at == at - 1
+        if self.out[at - 1] == ord("="):
+            return self.drop_unit_letters(at - 1) or dropped
+        return dropped
+
+    def reach_unit(self) -> None:
+        """Take the letters out of a relation's left side where its right side has a known unit.
+
+        That is 2h * 60 = 120 minutes; 2h = 120 minutes stays as it is.
+        """
+        if self.letter_at < self.base or len(self.out) - self.letter_at > 2 * MAX_REWRITE_BYTES:
+            return
+        at = self.number_start()
+        if self.gap is not Gap.BREAK and at > self.base and self.out[at - 1] == ord("="):
+            side = self.out[max(self.base, at - 1 - MAX_REWRITE_BYTES) : at - 1]
+            side = side[side.rfind(b"=") + 1 :]
+            if any(byte in b"+-*/" for byte in side):
+                self.drop_unit_letters(at - 1)
+
+    def unit_ends(self, end: int) -> bool:
+        """Tell whether what follows leaves a letter behind a number a unit.
+
+        A letter does not (3 m n), nor does a sum with a number that has no unit (3h = 2h + 10).
+        """
+        at = self.skip_spaces(end)
+        if self.classes[at] is Char.LETTER:
+            return self.classes[at + 1] is Char.LETTER or self.chars[at] in "xX"
+        if self.classes[at] in (Char.PLUS, Char.MINUS):
+            at = start = self.skip_spaces(at + 1)
+            while self.classes[at] in (Char.DIGIT, Char.POINT, Char.COMMA):
+                at += 1
+                if at - start > MAX_UNIT_DIGITS:
+                    return False
+            return at > start and self.classes[self.skip_spaces(at)] in (
+                Char.LETTER,
+                Char.BACKSLASH,
+            )
+        return True
+
+    def unit_apart(self) -> bool:
+        """Tell whether a letter is the first one in the braces of \\text behind a number."""
+        frame = self.frames[-1] if self.frames else None
+        return frame is not None and frame.group is Group.TEXT and frame.position == len(self.out)
+
+    def number_start(self) -> int:
+        """Return where the number at the end of the output begins; 0 if it is too long."""
+        at = len(self.out)
+        while at > self.base and self.out[at - 1] in b"0123456789.":
+            at -= 1
+            if len(self.out) - at > MAX_UNIT_DIGITS:
+                return 0
+        return at
+
+    def drop_unit_letters(self, stop: int) -> bool:
+        """Take the units of one letter out of the side of a relation that ends at ``stop``.
+
+        Returns:
+            Whether each of its terms had a unit; otherwise nothing is taken out.
+        """
+        out = self.out
+        start = stop
+        while start > self.base and out[start - 1] in _SIDE:
+            start -= 1
+            if stop - start > MAX_REWRITE_BYTES:
+                return False
+            if out[start] in b" \n" and out[start + 1] not in _UNIT_BYTES:
+                start += 1
+                break
+        if start > self.base and out[start - 1] not in b"=<> \n:,;.(":
+            return False
+        if start <= self.factor_at < stop:
+            return False  # 20 * h = 10h
+        removed: list[int] = []
+        unit = False
+        at = start
+        while at < stop:
+            if out[at] in b"+-" and at > start:
+                if not unit and self.dropped_at != at:
+                    return False
+                unit = False
+            elif self.dropped_at == at:
+                unit = True
+            elif out[at] in _UNIT_BYTES or out[at] in b" \n":
+                if at == start or out[at - 1] not in b"0123456789":
+                    return False
+                if out[at] in b" \n":
+                    removed.append(at)
+                    at += 1
+                if at >= stop or out[at] not in _UNIT_BYTES:
+                    return False
+                while True:
+                    removed.append(at)
+                    at += 1
+                    if at + 1 < stop and out[at] == ord("^") and 48 <= out[at + 1] <= 57:
+                        removed += (at, at + 1)
+                        at += 2
+                    if at + 1 < stop and out[at] == ord("/") and out[at + 1] in _UNIT_BYTES:
+                        removed.append(at)
+                        at += 1
+                        continue
+                    break
+                if at < stop and out[at] not in b"+-*/)":
+                    return False
+                unit = True
+                continue
+            at += 1
+        if not unit and self.dropped_at != stop:
+            return False
+        if removed:
+            if any(frame.position > removed[0] for frame in self.frames):
+                return False
+            for at in reversed(removed):
+                del self.out[at], self.starts[at], self.ends[at]
+            self.dropped_at = -1
+            self.past_unit_end = -1
+            self.closed = None
+            self.unit_at = len(self.out)
+        return True
 
     def fold_last_letter(self) -> bool:
         """Lower-case the output's last letter: letters that come together make a word (rule 15).
@@ -436,6 +626,8 @@ class _Pass(Latex):
                 return self.times(at, end)
             case Word.PERCENT:
                 return end
+            case Word.CURRENCY if self.ends_amount():
+                return end
             case Word.SYMBOL:
                 return self.operand(Kind.LETTER, payload, at, end)
             case Word.SQRT if self.root_follows(end):
@@ -445,15 +637,26 @@ class _Pass(Latex):
             case Word.GLUED_UNIT:
                 if self.last is Kind.NUMBER and self.product is None:
                     self.widen(Gap.GLUE)
+                    self.reach_unit()
+            case Word.MINUTES:
+                number = self.last is Kind.NUMBER and self.product is None
+                if number and self.classes[end] not in (Char.OPEN, Char.UNDERSCORE):
+                    meaning = Word.GLUED_UNIT
+                    self.widen(Gap.GLUE)
+                    self.reach_unit()
+                else:
+                    meaning = Word.FUNCTION
         return self.plain_word(lower, meaning, at, end)
 
     def plain_word(self, lower: str, meaning: Word, at: int, end: int) -> int:
         """Write a word as it is, and tell whether it can be a unit (rule 3)."""
+        if len(lower) == 2 and meaning is Word.PLAIN and self.is_factor_pair(lower, end):
+            self.gap = Gap.NONE
         index = self.last is Kind.UNDERSCORE
         units, unit_at, unit_end = self.unit_words, self.unit_at, len(self.out)
         can_be_unit = (
             units >= 0
-            and meaning in (Word.PLAIN, Word.GLUED_UNIT, Word.PERCENT)
+            and meaning in (Word.PLAIN, Word.GLUED_UNIT, Word.PERCENT, Word.CURRENCY)
             and self.gap is not Gap.BREAK
             and self.gap is not Gap.NONE
             and self.product is None
@@ -477,6 +680,25 @@ class _Pass(Latex):
             self.past_unit_at, self.past_unit_end = unit_at, unit_end
         return end
 
+    def ends_amount(self) -> bool:
+        """Tell whether the output ends with a number, perhaps of thousands or millions."""
+        if self.product is not None:
+            return False
+        if self.last is Kind.NUMBER:
+            return True
+        return self.unit_words == 1 and any(self.ends_with(word) for word in AMOUNTS)
+
+    def is_factor_pair(self, letters: str, end: int) -> bool:
+        """Tell whether two letters apart from a number are its factors: 4 ac, 2 xy = 6."""
+        if self.last is not Kind.NUMBER or self.product is not None or not letters.isascii():
+            return False
+        if self.gap not in (Gap.THIN, Gap.SPACE):
+            return False
+        if self.classes[self.skip_marks(end)] in _JOINS_FACTORS:
+            return True
+        at = self.number_start()
+        return at > self.base and self.out[at - 1] in b"+-*/^("
+
     def number_follows(self, end: int) -> bool:
         """Tell whether the next operand is a number."""
         return self.starts_number(self.skip_marks(end))
@@ -498,14 +720,14 @@ class _Pass(Latex):
         """Replace ``words`` at the end of the output by a sign (rule 16)."""
         cut = len(self.out) - len(words)
         start = self.starts[cut]
-        if bytes(self.out[cut - 1 : cut]) in (b" ", b"\n"):
+        if cut > self.base and self.out[cut - 1] in b" \n":
             cut -= 1
         # Units in front of the words go as they do before the sign itself.
         if self.past_unit_end == cut:
             cut = self.past_unit_at
         self.truncate(cut)
         self.join_variable()
-        tail = self.out[-1:]
+        tail = self.out[self.base :][-1:]
         self.after(Kind.NUMBER if tail.isdigit() else Kind.CLOSE if tail else Kind.START)
         if sign == "=":
             return self.relation("=", start, end)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import factorial
+
 from consensuspr.core.pure.groups import Groups
 from consensuspr.core.pure.state import OPERAND_ENDS, Content, Gap, Kind, fold_case
 from consensuspr.core.tables import MAX_REWRITE_BYTES, MAX_UNIT_WORDS, MAX_WORD, Char, Word
@@ -22,6 +24,7 @@ _FACTOR_STARTS = frozenset(
     )
 )
 _BLANKS = (Char.SPACE, Char.NEWLINE)
+_RAISED = ("\\circ", "\\prime", "°")
 _MOST_PRIMES = 3
 _MOST_INDEX_DIGITS = 6
 # What a sign stands tight before.
@@ -180,7 +183,9 @@ class Operators(Groups):
             meaning, _ = self.meaning(fold_case(self.chars[at:end]))
             if meaning is Word.STOP:
                 return end if stop_words else 0
-            if meaning not in (Word.PLAIN, Word.GLUED_UNIT):
+            if meaning is Word.MINUTES:
+                return 0 if self.classes[end] in (Char.OPEN, Char.UNDERSCORE) else end
+            if meaning not in (Word.PLAIN, Word.GLUED_UNIT, Word.CURRENCY):
                 return 0
         return end
 
@@ -225,12 +230,25 @@ class Operators(Groups):
             return self.bullet(end)
         tight = self.gap <= Gap.GLUE
         quoted = self.classes[end] is Char.MARK and self.chars[end] != "$"
-        closes = self.emphasis and tight and (quoted or self.classes[end] in _BLANKS)
+        closes = self.emphasis and (
+            quoted or self.classes[end] in _BLANKS if tight else self.closes_apart(end)
+        )
         if not closes and self._star_multiplies(end):
             return self.times(at, end)
         self.emphasis = not closes and not (tight and self.last in OPERAND_ENDS)
         self.widen(Gap.MARK)
         return end
+
+    def closes_apart(self, end: int) -> bool:
+        """Tell whether an asterisk between blanks ends an emphasis: *A=9\\pi * and so on."""
+        if self.classes[end] not in _BLANKS:
+            return False
+        at = self.skip_spaces(end)
+        if self.plain_word_end(at, True) and not self.plain_word_end(at, False):
+            return True
+        right = self.classes[at]
+        operand = right in _FACTOR_STARTS or right is Char.MINUS or self.starts_number(at)
+        return not operand
 
     def _star_multiplies(self, end: int) -> bool:
         if self.last is Kind.SENTENCE:
@@ -265,9 +283,10 @@ class Operators(Groups):
 
     def slash(self, at: int, end: int) -> int:
         """A fraction bar; brackets around a pure product before it go (rule 10)."""
-        stop = self.rate_end(end)
+        start, stop = self.rate_end(end)
         if stop:
-            return self.rate(at, stop)
+            self.rate(at, start, stop)
+            return self.argument_end(stop) if start > self.skip_spaces(end) else stop
         self.drop_units()
         self.write_product()
         self._bare_numerator()
@@ -276,32 +295,38 @@ class Operators(Groups):
         self.after(Kind.OPERATOR)
         return end
 
-    def rate_end(self, end: int) -> int:
-        """Return the end of the unit after a bar as in 5 km/h or 10/day, 0 where none stands."""
+    def rate_end(self, end: int) -> tuple[int, int]:
+        """Return where the unit after a bar stands as in 5 km/h or 10/day; it ends at 0 if none."""
         if self.unit_words < 0 or self.unit_words >= MAX_UNIT_WORDS or self.product is not None:
-            return 0
+            return end, 0
         if self.gap is Gap.BREAK:
-            return 0
+            return end, 0
         start = self.skip_spaces(end)
+        for name in ("\\text{", "\\mathrm{"):
+            if self.chars[start : start + len(name)] == name:
+                start = self.skip_spaces(start + len(name))
+                stop = self.plain_word_end(start, stop_words=False)
+                return start, stop if stop and self.argument_end(stop) else 0
         stop = self.plain_word_end(start, stop_words=False)
         if stop:
-            return stop
+            return start, stop
         # A single letter is a unit only after one: km/h, but 3/x is a quotient.
         letter = self.unit_words > 0 and self.classes[end] is Char.LETTER
-        return end + 1 if letter and self.classes[end + 1] is not Char.LETTER else 0
+        return end, end + 1 if letter and self.classes[end + 1] is not Char.LETTER else 0
 
-    def rate(self, at: int, stop: int) -> int:
+    def argument_end(self, at: int) -> int:
+        """Return the index past the brace that closes at ``at``, 0 where none does."""
+        at = self.skip_spaces(at)
+        return at + 1 if self.classes[at] is Char.BRACE_CLOSE else 0
+
+    def rate(self, at: int, start: int, stop: int) -> None:
         """Write the ``/word`` of a unit, apart from its number (rule 3)."""
         words, unit_at = self.unit_words, self.unit_at
-        start = stop
-        while self.classes[start - 1] is Char.LETTER:
-            start -= 1
         if self.last is Kind.NUMBER:
             self.gap = Gap.SPACE
             self.separate(Kind.WORD, at)
         self.append_letters("/", at, start, stop)
         self.unit_words, self.unit_at = words + 1, unit_at
-        return stop
 
     def _bare_numerator(self) -> None:
         closed = self.closed
@@ -325,7 +350,7 @@ class Operators(Groups):
         """A power, or the degree sign written as one (rules 12 and 17)."""
         brace = self.classes[end] is Char.BRACE_OPEN
         inner = end + 1 if brace else end
-        for name in ("\\circ", "\\prime", "°"):
+        for name in _RAISED:
             stop, count = inner, 0
             while self.chars[stop : stop + len(name)] == name and count < _MOST_PRIMES:
                 stop += len(name)
@@ -340,7 +365,9 @@ class Operators(Groups):
                 stop += 1
             if name == "\\prime":
                 for _ in range(count):
-                    self.prime(at, stop)
+                    self.prime_sign(at, stop)
+            else:
+                self.degree = True
             return stop
         return self.caret_sign(at, end)
 
@@ -395,25 +422,59 @@ class Operators(Groups):
             stop = end
             while self.classes[stop] is Char.LETTER:
                 stop += 1
+            words, unit_at = self.unit_words, self.unit_at
             self.append_letters("'", at, end, stop)  # that's, Beatrice's
+            self.unit_words, self.unit_at = words, unit_at
             return stop
+        return self.prime_sign(at, end)
+
+    def prime_sign(self, at: int, end: int) -> int:
+        """A prime, an apostrophe at a word's end or a quotation mark."""
+        tight = self.gap <= Gap.GLUE and self.product is None
         if tight and self.last in OPERAND_ENDS and self.last is not Kind.NUMBER:
-            last = self.last
+            last, words = self.last, self.unit_words
             self.write("'", at, end)
             self.after(last)
+            if last is Kind.WORD:
+                self.unit_words = words  # 5 kids' toys
         else:
             self.widen(Gap.MARK)  # a quotation mark, or feet
         return end
 
     def bang(self, at: int, end: int) -> int:
         """A factorial, the end of a sentence, or ``!=`` (rule 18)."""
-        if self.classes[end] is Char.EQUALS:
+        if self.classes[end] is Char.EQUALS and not self.is_factorial(end + 1):
             return self.relation("≠", at, end + 1)
         self.write_product()
         self.write("!", at, end)
         self.note(Kind.SENTENCE)
         self.after(Kind.SENTENCE)
         return end
+
+    def is_factorial(self, at: int) -> bool:
+        """Tell ``5!=120`` and ``n!=n(n-1)!`` from ``2!=3``; ``at`` is behind the equals sign.
+
+        What ``!=`` would deny of a number and its factorial, or of anything and itself, is meant
+        as a factorial.
+        """
+        if self.gap is not Gap.NONE or self.product is not None:
+            return False
+        if self.last is Kind.LETTER:
+            letter = self.chars[at : at + 1]
+            return self.classes[at] is Char.LETTER and self.out[-1:] == letter.encode()
+        end = at
+        while self.classes[end] is Char.DIGIT and end - at < 19:
+            end += 1
+        if self.last is not Kind.NUMBER or end == at or self.classes[end] is Char.DIGIT:
+            return False
+        number = self.out[-3:].decode(errors="replace")
+        number = number[len(number.rstrip("0123456789")) :]
+        before = self.out[-len(number) - 1 : -len(number)] if number else b"."
+        if before == b"." or not 1 <= len(number) <= 2:
+            return False
+        right = int(self.chars[at:end])
+        value = int(number)
+        return right == value or (value <= 20 and right == factorial(value))
 
     def colon(self, at: int, end: int) -> int:
         """A colon, or the definition sign ``:=``."""

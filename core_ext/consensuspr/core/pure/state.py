@@ -132,18 +132,22 @@ class State:
         self.chars = chars
         self.length = len(chars)
         self.offsets = offsets
-        # Two characters of nothing behind the end, so that looking ahead needs no check.
-        self.classes = [char_class(char) for char in chars] + [Char.OTHER] * 2
+        # The end of a text is the end of a line, so that a paragraph reads alone as it does in
+        # a text; two of them, so that looking ahead needs no check.
+        self.classes = [char_class(char) for char in chars] + [Char.NEWLINE] * 2
         self.out = bytearray()
         self.starts: list[int] = []  # per output byte: index of the first character behind it
         self.ends: list[int] = []  # per output byte: index past the last character behind it
+        self.base = 0  # where the paragraph begins in the output ...
+        self.origin = 0  # ... and in the characters
         self.last = Kind.START
-        self.gap = Gap.NONE
+        self.gap = Gap.BREAK
         self.sealed = False  # digits that follow do not extend the last token
         self.function = False  # the last word is a function's name
         self.applied = False  # ... whose argument may follow without brackets
         self.wordy = False  # the last letter is a word of prose, like "a"
         self.listing = False  # the last token is a comma tight after a number
+        self.degree = False  # a degree sign stands behind the last token
         self.line_start = True
         self.product: tuple[int, int] | None = None  # a product sign not yet written
         # Units: where the last number ended, and how many unit words followed (-1: none can).
@@ -152,6 +156,12 @@ class State:
         # The units that the last word of prose put an end to, for "20 cups divided by 5".
         self.past_unit_at = 0
         self.past_unit_end = -1
+        # Where a unit was last dropped in the output: its operator stands there.
+        self.dropped_at = -1
+        # Where a letter that may be a unit was last written behind a number.
+        self.letter_at = -1
+        # Where a factor was last written whose product sign was not: a letter there is no unit.
+        self.factor_at = -1
         self.frames: list[Frame] = []
         self.braces = 0  # frames that a } closes
         self.overflow = 0  # groups opened while no frame was free
@@ -159,7 +169,7 @@ class State:
         self.root_index = False  # inside the [3] of \sqrt[3]{8}
         self.bar_open = False  # an absolute value is open
         self.table_row = False  # the line began with a table's bar
-        self.emphasis = False  # an asterisk of this line opened an emphasis
+        self.emphasis = False  # an asterisk of this paragraph opened an emphasis
         # Content of the innermost group.
         self.tokens = 0
         self.factors = 0  # tokens that no power, root or factorial sign binds to another
@@ -240,10 +250,11 @@ class State:
         line break or a delimiter kept apart are separated by a line break, so that ``2`` and
         ``1/2`` on two lines are no mixed number.
 
-        The output never exceeds 1.5 times the input and 8 bytes; only optional separators
-        can get there, in text made for it, and are left out then.
+        A paragraph's output never exceeds 1.5 times its input and 1 byte; only optional
+        separators can get there, in text made for it, and are left out then.
         """
-        if 2 * (len(self.out) + 1) > 3 * self.offsets[at] + 16:
+        read = self.offsets[at] - self.offsets[self.origin]
+        if 2 * (len(self.out) - self.base + 1) > 3 * read + 2:
             return False
         prose = self.last in (Kind.WORD, Kind.SENTENCE) or kind is Kind.WORD
         self.write(" " if prose or self.gap < Gap.MARK else "\n", at, at)
@@ -270,6 +281,7 @@ class State:
         self.applied = False
         self.wordy = False
         self.listing = False
+        self.degree = False
         self.line_start = False
         self.unit_words = -1
 
@@ -321,6 +333,8 @@ class State:
             )
             if kind in (Kind.NUMBER, Kind.WORD) or not factors:
                 self.write_product()
+            else:
+                self.factor_at = len(self.out)
             self.product = None
             self.gap = Gap.NONE
             return False
@@ -345,6 +359,7 @@ class State:
         """Take back the unit words after the last number: an operator follows (rule 3)."""
         if self.unit_words > 0:
             self.truncate(self.unit_at)
+            self.dropped_at = self.unit_at
             self.last = Kind.NUMBER
             self.gap = Gap.NONE
             self.sealed = False

@@ -583,16 +583,16 @@ class _Scanner:
             case Command.DELIMITER:
                 if self._peek() == ".":
                     self.at += 1
-            case Command.BREAK if name in ("\\", "\n", "newline", "linebreak"):
+            case Command.BREAK if name in ("\\", "newline", "linebreak"):
                 self._line_break(1)
             case Command.BREAK:
                 self.stop()
-            case Command.WRAP | Command.TEXT:
+            case Command.WRAP | Command.TEXT | Command.UPRIGHT:
                 self._skip_spaces()
                 if self._peek() == "{":
                     self.at += 1
                     self._open_brace(_Brace.NOTHING, start)
-                if action is Command.TEXT:
+                if action is not Command.WRAP:
                     self._gap = True
             case Command.DISCARD:
                 self._take(_ARGUMENT, self.at)
