@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from consensuspr.core.pure.statements import regions
+from consensuspr.core.pure.statements.code import split_code
 
 # Longer code is a program, not a solution; the parser's own limits are far above.
 MAX_CODE_CHARS: Final = 1 << 15
@@ -67,7 +67,7 @@ class _Known(NamedTuple):
 def read_equations(response: str) -> list[Equation]:
     """Return the distinct steps of the code of a response, in order."""
     reader = _Reader()
-    for start, end, is_code in regions(response):
+    for start, end, is_code in split_code(response):
         if is_code and end - start <= MAX_CODE_CHARS:
             reader.read(response[start:end], start)
     return list(reader.found.values())

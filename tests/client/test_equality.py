@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
+import grpc
 import pytest
 
 from consensuspr.client import (
     AsyncRewardClient,
+    GuardBudget,
     InlineNode,
     LocalClient,
     RewardClient,
@@ -19,7 +22,16 @@ from consensuspr.client import (
     Status,
 )
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1 import scoring_pb2_grpc
 
+CODE = "```python\nleft = 16 - 3 - 4\nprint(left * 2)\n```\n#### 18"
+# All products of the problem's numbers, less one of them: two steps deep.
+NUMBERS = (2, 3, 4, 9, 16)
+LISTED = "\n".join(
+    [f"{a} * {b} - {c} = {a * b - c}" for a, b, c in product(range(1, 24), NUMBERS, NUMBERS)]
+    + ["16 - 3 - 4 = 9", "#### 18"]
+)
 RIGHT = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = $18. #### 18"
 
 ROLLOUTS = [
@@ -54,6 +66,11 @@ ROLLOUTS = [
     Rollout("ducks", "é" * (8 * 1024 * 1024 + 1)),
     Rollout("ducks", "x" * (100 * 1000 * 1000)),
     Rollout("ducks", RIGHT),
+    Rollout("ducks", RIGHT, nodes=[["9*2=18"], ["y=4"]], budget=GuardBudget(1, 9)),
+    Rollout("ducks", RIGHT, nodes=[["9*2=18"]], budget=GuardBudget(0, 9)),
+    Rollout("ducks", RIGHT, nodes=[InlineNode(["9*2=18"], weight=float("nan"), is_final=True)]),
+    Rollout("ducks", LISTED),
+    Rollout("ducks", CODE),
 ]
 
 REWARDS = [
@@ -62,6 +79,8 @@ REWARDS = [
     RewardSpec.maximum(),
     RewardSpec.curriculum(1),
     RewardSpec.outcome(),
+    RewardSpec.linear(guard=False, statements=False),
+    RewardSpec.maximum(final_nodes=False),
 ]
 
 
@@ -103,6 +122,8 @@ def test_equal_spans_in_code_points_of_the_original(local: LocalClient, real_ser
     ):
         assert list(there) == list(here)
     for rollout, score in zip(ROLLOUTS, here, strict=True):
+        if rollout.response in (CODE, LISTED):
+            continue
         if isinstance(rollout.response, str) and score.spans and score.spans[-1]:
             start, end = score.spans[-1]
             assert rollout.response[start:end].replace(" ", "").strip("$") in (
@@ -227,3 +248,52 @@ def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server:
     )  # fmt: skip
     assert there.max_response_bytes == here.max_response_bytes == 16 << 20
     assert (there.max_message_bytes, here.max_message_bytes) == (64 << 20, 0)
+
+
+@pytest.mark.parametrize(
+    ("response", "channels", "at_least", "at_most"),
+    [
+        (RIGHT, ("statement", "statement"), 1.0, 1.0),
+        (CODE, ("code", "code"), 1.0, 1.0),
+        (LISTED, ("statement", "statement"), 0.001, 0.1),
+    ],
+    ids=["honest", "code", "listed"],
+)
+def test_a_list_of_all_sums_is_worth_little_at_a_server(
+    real_server: str, response: str, channels: tuple[str, ...], at_least: float, at_most: float
+) -> None:
+    with RewardClient(real_server) as client:
+        [score] = client.score([Rollout("ducks", response)], RewardSpec.maximum())
+        [plain] = client.score([Rollout("ducks", response)], RewardSpec.maximum(guard=False))
+        told = client.explain(Rollout("ducks", response))
+    assert score.channels == plain.channels == channels
+    assert score.ncr_raw == plain.ncr == 1.0
+    assert score.ncr == score.guard
+    assert score.ncr is not None
+    assert at_least <= score.ncr <= at_most
+    assert (score.acc, score.reward) == (1.0, 1.0)
+    assert tuple(node.channel for node in told.nodes) == channels
+    assert told.guard is not None
+    assert (told.guard.statements > told.guard.max_statements) is (at_most < 1.0)
+
+
+def test_a_client_that_knows_no_guard_is_scored_as_ever(
+    local: LocalClient, real_server: str
+) -> None:
+    texts = (RIGHT, CODE, LISTED)
+    request = pb.ScoreRequest(
+        protocol_version=1,
+        reward=pb.RewardSpec(kind=pb.REWARD_KIND_MAX, alpha=0.5, switch_epoch=1),
+        rollouts=[pb.Rollout(problem_id="ducks", response=text.encode()) for text in texts],
+    )
+    with grpc.insecure_channel(real_server) as channel:
+        reply = scoring_pb2_grpc.ScoringServiceStub(channel).Score(request, timeout=30)
+    paper = RewardSpec.maximum(guard=False, statements=False)
+    here = local.score([Rollout("ducks", text) for text in texts], paper)
+    assert [score.ncr for score in reply.scores] == [score.ncr for score in here] == [1.0, 0.0, 0.5]
+    # What it cannot read is not sent.
+    assert not any(
+        score.HasField("ncr_raw") or score.HasField("guard") or score.channels
+        for score in reply.scores
+    )
+    assert reply.identity.reward.guard is reply.identity.reward.statements is False

@@ -35,12 +35,14 @@ FULL = {
             "derived": ["x = 10/2"],
             "support": 7,
             "is_final": True,
+            "weight": 0.25,
             "comment": "ours",
         }
     ],
     "split": "train",
     "metadata": {"level": 3},
     "answer_rule": "boxed",
+    "budget": {"statements": 20, "numbers": 35},
     "source_url": "somewhere",
 }
 
@@ -53,6 +55,7 @@ def test_a_full_row_keeps_every_key() -> None:
     assert node.extra == {"comment": "ours"}
     assert (node.expressions, node.derived) == (("x=5", "5=x"), ("x = 10/2",))
     assert (node.support, node.is_final, node.type) == (7, True, "equation")
+    assert (problem.budget, node.weight) == ((20, 35), 0.25)
     assert problem_to_row(problem) == FULL
 
 
@@ -105,6 +108,29 @@ BAD_PROBLEMS = [
         {"answer_rule": "exact"},
         "answer_rule must be auto, dapo, boxed or gsm8k or null, got 'exact'",
     ),
+    *[
+        ({"budget": budget}, f"budget{reason}")
+        for budget, reason in [
+            (20, " must be an object with statements and numbers, got 20"),
+            ({"statements": 20}, ".numbers must be a whole number from 1 to 4294967295, got null"),
+            (
+                {"statements": 0, "numbers": 9},
+                ".statements must be a whole number from 1 to 4294967295, got 0",
+            ),
+            (
+                {"statements": 9, "numbers": 2.5},
+                ".numbers must be a whole number from 1 to 4294967295, got 2.5",
+            ),
+            (
+                {"statements": True, "numbers": 9},
+                ".statements must be a whole number from 1 to 4294967295, got true",
+            ),
+            (
+                {"statements": 9, "numbers": 9, "words": 9},
+                " has statements and numbers, not 'words'",
+            ),
+        ]
+    ],
     ({"metadata": "level 3"}, "metadata must be an object, got 'level 3'"),
     ({"nodes": {}}, "nodes must be a list, got an object"),
     ({"nodes": "x=5"}, "nodes must be a list, got 'x=5'"),
@@ -130,6 +156,10 @@ BAD_PROBLEMS = [
             ("support", math.inf, " must be a whole number of 0 or more, got inf"),
             ("is_final", "yes", " must be true or false, got 'yes'"),
             ("node_id", 3, " must be a string, got 3"),
+            ("weight", -0.5, " must be a number from 0 to 1e+06, got -0.5"),
+            ("weight", math.nan, " must be a number from 0 to 1e+06, got nan"),
+            ("weight", "much", " must be a number from 0 to 1e+06, got 'much'"),
+            ("weight", True, " must be a number from 0 to 1e+06, got true"),
         ]
     ],
 ]

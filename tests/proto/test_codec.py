@@ -194,6 +194,30 @@ def test_what_is_no_list_of_expressions_is_a_node_without_any(node: Any) -> None
     assert back.nodes == [InlineNode(())]
 
 
+def test_a_server_that_knows_no_guard_had_none() -> None:
+    score = decode_score(
+        pb.RolloutScore(status=pb.STATUS_OK, ncr=0.5, matched=[True, False], num_nodes=2)
+    )
+    assert (score.ncr_raw, score.guard, score.channels) == (0.5, 1.0, ("pattern", ""))
+    unknown = decode_score(pb.RolloutScore(status=pb.STATUS_NO_NODES))
+    assert (unknown.ncr_raw, unknown.guard, unknown.channels) == (None, None, ())
+    newer = pb.RolloutScore(status=pb.STATUS_OK, matched=[True, True], channels=bytes((2, 9)))
+    assert decode_score(newer).channels == ("statement", "pattern")
+
+
+@pytest.mark.parametrize(
+    ("channels", "size"),
+    [((), 0), ((0, 1, 1, 0), 0), ((1, 2, 0), 5), ((3,), 3)],
+)
+def test_channels_cost_bytes_only_where_they_say_something(
+    channels: tuple[int, ...], size: int
+) -> None:
+    score = Score(Status.OK, ncr=0.5, ncr_raw=0.5, guard=1.0, channel_numbers=bytes(channels))
+    bare = Score(Status.OK, ncr=0.5, ncr_raw=0.5, guard=1.0)
+    sizes = [len(encode_score(one).SerializeToString()) for one in (score, bare)]
+    assert sizes[0] - sizes[1] == size
+
+
 # What a client means that does not know guard and statements.
 PAPER: NcrOptions = {"guard": False, "statements": False}
 
@@ -211,7 +235,10 @@ PAPER: NcrOptions = {"guard": False, "statements": False}
         ),
         (pb.RewardSpec(guard=True), RewardSpec.linear(guard=True, statements=False)),
         (pb.RewardSpec(statements=True), RewardSpec.linear(guard=False, statements=True)),
-        (pb.RewardSpec(final_nodes=False), RewardSpec.linear(final_nodes=False, **PAPER)),
+        (
+            pb.RewardSpec(final_nodes=False),
+            RewardSpec(RewardKind.LINEAR, guard=False, statements=False, final_nodes=False),
+        ),
     ],
 )
 def test_an_absent_number_is_the_default_and_never_zero(

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from consensuspr.scoring import (
     DatasetIndex,
     InlineNode,
     NcrKind,
+    RewardKind,
     RewardSpec,
     Rollout,
     Score,
@@ -82,7 +83,8 @@ def score_of(scorer: Scorer, rollout: Rollout, **spec: Any) -> Score:
     ],
 )
 def test_the_default_budget(nodes: int, length: int, statements: float, numbers: float) -> None:
-    assert default_budget(nodes, length) == (statements, numbers)
+    allowed = default_budget([nodes], [length])
+    assert [column.tolist() for column in allowed] == [[statements], [numbers]]
 
 
 @pytest.mark.parametrize(
@@ -283,5 +285,5 @@ def test_every_kind_takes_them() -> None:
         RewardSpec.curriculum(2, guard=False), RewardSpec.outcome(guard=False),
     ]  # fmt: skip
     assert not any(spec.guard for spec in made)
-    assert RewardSpec.linear(guard=np.bool_(True)) == RewardSpec.linear()
+    assert RewardSpec(RewardKind.LINEAR, guard=cast(bool, np.bool_(True))) == RewardSpec.linear()
     assert RewardSpec.linear(ncr="plain").ncr is NcrKind.PLAIN

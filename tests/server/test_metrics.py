@@ -50,6 +50,25 @@ def test_a_batch_is_counted_by_status_and_data_source() -> None:
         assert value(metrics, "batch_seconds_sum", stage=stage) == pytest.approx(seconds)
 
 
+def test_nodes_are_counted_by_channel_and_what_the_guard_lowered_by_answer() -> None:
+    metrics = Metrics()
+    scores = [
+        Score(Status.OK, acc=1.0, ncr=1.0, guard=1.0, channel_numbers=bytes((1, 2, 3))),
+        Score(Status.OK, acc=1.0, ncr=0.5, guard=0.5, channel_numbers=bytes((2, 0, 0))),
+        Score(Status.OK, acc=0.0, ncr=0.1, guard=0.08, channel_numbers=bytes((1, 1, 1))),
+        Score(Status.NO_GROUND_TRUTH, ncr=0.1, guard=0.9),
+        Score(Status.NO_NODES, acc=1.0),
+    ]
+    metrics.batch([Rollout("p", b"")] * 5, [None] * 5, scores, **TOOK)
+    counted = {"pattern": 4, "statement": 2, "code": 1, "none": 2}
+    for channel, number in counted.items():
+        assert value(metrics, "nodes_total", channel=channel) == number
+    for answer in ("right", "wrong", "unknown"):
+        assert value(metrics, "guarded_rollouts_total", answer=answer) == 1
+    assert value(metrics, "guard_factor_count") == 3
+    assert value(metrics, "guard_factor_bucket", le="0.1") == 1
+
+
 def test_data_sources_are_bounded() -> None:
     metrics = Metrics()
     sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
