@@ -27,7 +27,7 @@ from consensusbench.construction import (
     refine_candidates,
 )
 from consensusbench.construction import build as run_build
-from consensusbench.construction.pipeline import Engine, Split
+from consensusbench.construction.pipeline import Engine, Split, add_budgets
 from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S
 from consensusbench.extraction.llm import LlmExtractor, LlmSettings
 from consensusbench.extraction.refine import PaperRefiner, RefineSettings
@@ -255,6 +255,10 @@ def build(
     candidates: Annotated[
         Path | None, _file("Also write what consensusbench extract does.")
     ] = None,
+    budgets: Annotated[
+        Path | None,
+        _file("Only add budgets of the guard to this dataset; its nodes stay as they are."),
+    ] = None,
     settings: BuildSettings,
     as_json: Json = False,
 ) -> None:
@@ -264,12 +268,23 @@ def build(
     consensusbench build rollouts.jsonl --problems problems.jsonl --output dataset.jsonl
     consensusbench build a.jsonl b.jsonl.gz --exclude-model gpt-4o --output dataset.parquet
     consensusbench build rollouts.jsonl --extractor llm --model NAME --base-url URL --output d.jsonl
+    consensusbench build rollouts.jsonl --budgets dataset.jsonl --output with-budgets.jsonl
     ```
 
     Of each problem, correct rollouts of several models are compared; conclusions that at least two
-    of them reach become its nodes. Whatever is left out stands in the audit with its reason. Killed
-    at any moment, the same command goes on where it was; `docs/build-datasets.md` tells the rest.
+    of them reach become its nodes. With them goes a budget of the guard: what a right rollout
+    states at most, half as much again. Whatever is left out stands in the audit with its reason.
+    Killed at any moment, the same command goes on where it was; `docs/build-datasets.md` tells the
+    rest.
     """
+    if budgets is not None:
+        for option, given in {
+            "--problems": problems, "--audit": audit, "--candidates": candidates,
+        }.items():  # fmt: skip
+            if given is not None:
+                raise InputError(f"{option} has no use with --budgets, which makes no nodes")
+        _build(rollouts, budgets, OutputPaths(output), None, settings, as_json, budgets=True)
+        return
     paths = OutputPaths(output, audit or audit_path(output), candidates)
     _build(rollouts, problems, paths, settings.refiner(), settings, as_json)
 
@@ -311,6 +326,7 @@ def _build(
     refiner: PaperRefiner | None,
     settings: BuildSettings,
     as_json: bool,
+    budgets: bool = False,
 ) -> None:
     output = paths.dataset or paths.candidates
     assert output is not None, "a build writes something"
@@ -330,7 +346,7 @@ def _build(
             settings.time_limit,
         )
         progress = stack.enter_context(TerminalProgress(settings.no_progress))
-        report = run_build(job, progress)
+        report = add_budgets(job, progress) if budgets else run_build(job, progress)
     print_report(report, as_json, settings.color)
 
 
@@ -508,5 +524,6 @@ def _end_sentences(report: BuildReport) -> list[str]:
         sentences.append(f"{paths.audit}: what was left out, and why")
     if paths.dataset is not None:
         written = counts.written.total()
-        sentences.append(f"{paths.dataset}: {written:,} problems, digest {report.digest}")
+        made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
+        sentences.append(f"{paths.dataset}: {written:,} problems{made}, digest {report.digest}")
     return sentences

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from consensusbench.construction.budgets import Stated, budget_of
 from consensusbench.construction.selection import SelectionSettings
 from consensusbench.construction.store import Disagreements, extraction_from_row, extraction_to_row
 from consensusbench.construction.types import (
@@ -151,7 +152,10 @@ class Outputs:
             made = outcome.chosen.to_row()
             made["provenance"] = made["provenance"] | {"refinement": refiner.provenance()}
             metadata = {**problem.metadata, "construction": {"layout": LAYOUT, **made}}
-            self._dataset.write(problem_to_row(replace(problem, nodes=nodes, metadata=metadata)))
+            stated = outcome.chosen.stated
+            budget = None if stated is None else budget_of(stated, len(nodes))
+            made_of = replace(problem, nodes=nodes, budget=budget, metadata=metadata)
+            self._dataset.write(problem_to_row(made_of))
 
     def _exclude(self, excluded: Excluded) -> None:
         self.counts.exclude(excluded)
@@ -242,8 +246,19 @@ def _item(problem: Problem, row: Row) -> Item:
         extraction["correct_rollouts"],
         extraction["inputs"],
         extraction["provenance"],
+        _stated(extraction.get("stated")),
     )
     return ProblemTask(chosen, extraction=extraction_from_row(extraction))
+
+
+def _stated(row: Any) -> Stated | None:
+    if row is None:
+        return None
+    said: Row = row if isinstance(row, dict) else {}
+    counts: list[Any] = [said.get(key) for key in ("statements", "numbers")]
+    if any(type(count) is not int or count < 0 for count in counts):
+        raise InputError("extraction.stated must have statements and numbers, 0 or more")
+    return Stated(*counts)
 
 
 def _sampled(rows: Any) -> tuple[UsedRollout, ...]:
@@ -280,6 +295,7 @@ class BuildReport:
         rollouts: None where none were read; so are ``disagreements``.
         skipped_rows: bad rows of the file of problems or candidates.
         resumed: problems whose extraction an earlier run had left.
+        budgets: problems that got a budget of the guard where nothing else was done; else None.
         digest: of the dataset, None where none was written.
         provenance: how; the same for all problems of this command.
     """
@@ -290,6 +306,7 @@ class BuildReport:
     skipped_rows: int = 0
     disagreements: Disagreements | None = None
     resumed: int = 0
+    budgets: int | None = None
     digest: str | None = None
     provenance: Row = field(default_factory=dict)
     seconds: BuildSeconds = field(default_factory=BuildSeconds)
@@ -325,6 +342,7 @@ class BuildReport:
         return {
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "digest": self.digest,
+            "budgets": self.budgets,
             "problems": self.problems.to_json(),
             "rollouts": None if self.rollouts is None else asdict(self.rollouts),
             "skipped_rows": self.skipped_rows,

@@ -26,8 +26,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias
 
+from consensusbench.construction.budgets import Stated, budget_of, stated_in
 from consensusbench.construction.outputs import (
     BuildReport,
     BuildSeconds,
@@ -59,7 +61,17 @@ from consensusbench.construction.types import (
 from consensusbench.construction.worker import Stages
 from consensusbench.construction.workers import ask_model, batches, work_here, work_on_ray
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
-from consensuspr.data import OnError, Problem, ReadReport, Row, read_rollouts
+from consensuspr.data import (
+    DataError,
+    OnError,
+    Problem,
+    ReadReport,
+    Row,
+    open_writer,
+    problem_to_row,
+    read_problems,
+    read_rollouts,
+)
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.scoring.answers import AnswerVerifier
@@ -205,6 +217,62 @@ def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
         workspace.done()
     report.seconds.total = time.perf_counter() - started
     return report
+
+
+def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
+    """Give the problems of a dataset budgets of the guard, and change nothing else.
+
+    A problem without a correct rollout keeps the budget that it has, if any.
+
+    Args:
+        job: its ``problems`` are the dataset, ``paths.dataset`` is what is written; stages 2 and
+            3 are not used.
+
+    Raises:
+        InputError: an input or an output is bad, or no problem has a correct rollout.
+    """
+    dataset, output = job.problems, job.paths.dataset
+    assert dataset is not None and output is not None, "budgets are added to a dataset"
+    started = time.perf_counter()
+    progress = progress or BuildProgress()
+    job.paths.refuse_inputs(*job.rollouts, dataset)
+    report = BuildReport(OutputPaths(output), budgets=0)
+    selection = replace(job.selection, min_rollouts=1)
+    stated: dict[str, Stated] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="consensusbench-")))
+        inputs = stack.enter_context(closing(Inputs(folder, None)))
+        report.skipped_rows = inputs.list_problems(dataset, job.on_error).skipped
+        counts = report.rollouts = take_rollouts(job, inputs, progress)
+        report.seconds.reading = time.perf_counter() - started
+        progress.begin(len(inputs))
+        verifier = None
+        if not selection.trust_labels:
+            verifier = stack.enter_context(AnswerVerifier(job.workers))
+        tasks = Tasks(inputs, selection, verifier, counts, report.seconds, {})
+        for done, item in enumerate(tasks.items(), start=1):
+            if isinstance(item, ProblemTask) and item.chosen.stated is not None:
+                stated[item.chosen.problem.problem_id] = item.chosen.stated
+            progress.work(done)
+        if not stated:
+            raise InputError("no problem of the dataset has a correct rollout to make a budget of")
+        out = stack.enter_context(open_writer(output))
+        for problem in read_problems(dataset, job.on_error, _Unsaid()):
+            report.problems.write(problem.data_source, len(problem.nodes))
+            if problem.nodes and (most := stated.get(problem.problem_id)) is not None:
+                report.budgets = (report.budgets or 0) + 1
+                problem = replace(problem, budget=budget_of(most, len(problem.nodes)))
+            out.write(problem_to_row(problem))
+    _name_dataset(report, output)
+    report.seconds.total = time.perf_counter() - started
+    return report
+
+
+class _Unsaid(ReadReport):
+    """Skips bad rows without a word: they were told of when the file was read first."""
+
+    def skip(self, fault: DataError) -> None:
+        self.skipped += 1
 
 
 def refine_candidates(
@@ -414,9 +482,18 @@ class Tasks:
             for one, rollout in zip(sampled, read, strict=True)
         )
         inputs = inputs_digest(problem, chosen, names)
+        stated = self._stated(judged.correct)
         return ProblemTask(
-            ProblemRollouts(problem, sampled, correct, inputs, self.provenance), rollouts
+            ProblemRollouts(problem, sampled, correct, inputs, self.provenance, stated), rollouts
         )
+
+    def _stated(self, correct: Sequence[DistinctRollout]) -> Stated:
+        """Return the most that a correct rollout states, one that is not looked at included."""
+        most = Stated()
+        for portion in batches(correct, lambda one: _size([one]), BATCH_ROLLOUTS, BATCH_BYTES):
+            texts = [self.inputs.read(one.at).response for one in portion]
+            most = most.most(stated_in(texts))
+        return most
 
 
 def _size(rollouts: Sequence[DistinctRollout]) -> tuple[int, int]:
@@ -521,7 +598,11 @@ def _finish(
                 f"same command goes on with them, --on-error skip leaves {them} out)"
             )
     if report.paths.dataset is not None:
-        # The digest that every score with this dataset will carry.
-        from consensuspr.scoring import DatasetIndex
+        _name_dataset(report, report.paths.dataset)
 
-        report.digest = DatasetIndex.load(report.paths.dataset, derive="stored").digest
+
+def _name_dataset(report: BuildReport, path: Path) -> None:
+    """Put the digest into the report that every score with this dataset will carry."""
+    from consensuspr.scoring import DatasetIndex
+
+    report.digest = DatasetIndex.load(path, derive="stored").digest

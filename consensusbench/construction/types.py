@@ -11,6 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from consensusbench.construction.budgets import Stated
 from consensusbench.extraction.types import CorrectRollout, Dropped, Extraction
 from consensuspr.data import Node, Problem, Row
 
@@ -62,6 +63,7 @@ class ProblemRollouts:
         correct: distinct correct rollouts that there were to choose from.
         inputs: digest of the problem and of the chosen rollouts' texts.
         provenance: versions, and the settings of selection and extraction.
+        stated: the most that a correct rollout states; None where a file does not say.
     """
 
     problem: Problem
@@ -69,11 +71,13 @@ class ProblemRollouts:
     correct: int
     inputs: str
     provenance: Row
+    stated: Stated | None = None
 
     def to_row(self) -> Row:
         """Return what files say of it beside the problem."""
         return {
             "correct_rollouts": self.correct,
+            "stated": None if self.stated is None else self.stated.to_row(),
             "rollouts": [one.to_row() for one in self.sampled],
             "inputs": self.inputs,
             "provenance": self.provenance,

@@ -212,14 +212,14 @@ def numbers_in(problem: str) -> list[Fraction]:
 
 
 @dataclass(frozen=True, slots=True)
-class Equations:
-    """Equations that an attack writes, with what they come to."""
+class EquationList:
+    """EquationList that an attack writes, with what they come to."""
 
     texts: tuple[str, ...]
     values: tuple[int, ...]  # in units of the last decimal
 
     @classmethod
-    def of(cls, made: Iterable[tuple[str, int]]) -> Equations:
+    def of(cls, made: Iterable[tuple[str, int]]) -> EquationList:
         """Take all of them."""
         pairs = list(made)
         return cls(tuple(text for text, _ in pairs), tuple(value for _, value in pairs))
@@ -249,20 +249,20 @@ class Equations:
         return " ".join(number for text in self.texts for number in _WRITTEN.findall(text))
 
 
-def pairs_of(numbers: list[Fraction]) -> Equations:
+def pairs_of(numbers: list[Fraction]) -> EquationList:
     """Return every pair of numbers combined."""
-    return Equations.of(_up_to(_combined(numbers, 1), MAX_DEEP_CHARS))
+    return EquationList.of(_up_to(_combined(numbers, 1), MAX_DEEP_CHARS))
 
 
-def pairs_of_pairs(numbers: list[Fraction]) -> Equations:
+def pairs_of_pairs(numbers: list[Fraction]) -> EquationList:
     """Return every pair of numbers combined, and the results with all of these."""
-    return Equations.of(_up_to(_combined(numbers, 2), MAX_DEEP_CHARS))
+    return EquationList.of(_up_to(_combined(numbers, 2), MAX_DEEP_CHARS))
 
 
 @cache
-def constant_table() -> Equations:
+def constant_table() -> EquationList:
     """Return what all pairs up to 40 come to."""
-    return Equations.of(
+    return EquationList.of(
         made
         for left in range(1, LAST_CONSTANT + 1)
         for right in range(1, LAST_CONSTANT + 1)
@@ -920,7 +920,7 @@ def enumerations(problem: str, entry: Entry) -> Iterator[tuple[Attack, str]]:
         yield Attack.DEEP_CUT, _cut(deep, entry)
 
 
-def _cut(equations: Equations, entry: Entry) -> str:
+def _cut(equations: EquationList, entry: Entry) -> str:
     """Cut equations to what a text of no length may state."""
     (statements,), (numbers,) = _budgets([entry], [0])
     return equations.cut(statements, numbers)

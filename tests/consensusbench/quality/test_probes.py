@@ -17,7 +17,7 @@ from consensusbench.quality import probes
 from consensusbench.quality.probes import (
     MAX_NUMBERS,
     Attack,
-    Equations,
+    EquationList,
     ProbeReport,
     ProbeSettings,
     RolloutSample,
@@ -154,7 +154,7 @@ def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None
     ],
 )
 def test_enumerations_are_true_and_state_what_they_say(
-    made: Equations, first: str, count: int
+    made: EquationList, first: str, count: int
 ) -> None:
     assert (made.texts[0], len(made.texts)) == (first, count)
     for text, value in zip(made.texts, made.values, strict=True):

@@ -1,0 +1,67 @@
+"""Budgets of the guard, made of rollouts that are right: what a solution of a problem states.
+
+The default budget (:mod:`consensuspr.scoring.guard`) grows with the length of a response, which a
+policy can buy with words that say nothing; a stored one does not.  It is half as much again as
+the right rollout needs that states most, and never less than a few values beside the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from consensuspr.core import Matcher, match_batch
+from consensuspr.data import Row
+from consensuspr.scoring.guard import GuardBudget
+
+# Room beside what the right rollout states that states most: others take more steps.
+MARGIN = 1.5
+# The least, whatever rollouts there were: for each node, and for any problem.
+LEAST_STATEMENTS = (2, 4)
+LEAST_NUMBERS = (3, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The most that one of some rollouts states.
+
+    Attributes:
+        statements: distinct values.
+        numbers: distinct numbers, those values at least (a program writes few of its own).
+    """
+
+    statements: int = 0
+    numbers: int = 0
+
+    def most(self, other: Stated) -> Stated:
+        """Return the larger of each."""
+        return Stated(
+            max(self.statements, other.statements),
+            max(self.numbers, other.numbers),
+        )
+
+    def to_row(self) -> Row:
+        """Return it as it stands in files."""
+        return {"statements": self.statements, "numbers": self.numbers}
+
+
+def stated_in(responses: Sequence[str]) -> Stated:
+    """Return the most that one of these responses states."""
+    if not responses:
+        return Stated()
+    found = match_batch([Matcher([])] * len(responses), responses, threads=1)
+    assert found.num_values is not None and found.num_numbers is not None, "counted by default"
+    statements = int(found.num_values.max())
+    return Stated(statements, max(statements, int(found.num_numbers.max())))
+
+
+def budget_of(stated: Stated, num_nodes: int) -> GuardBudget:
+    """Return the budget of a problem from what its right rollouts state."""
+
+    def enough(most: int, least: tuple[int, int]) -> int:
+        return max(math.ceil(MARGIN * most), least[0] * num_nodes + least[1])
+
+    return GuardBudget(
+        enough(stated.statements, LEAST_STATEMENTS), enough(stated.numbers, LEAST_NUMBERS)
+    )
