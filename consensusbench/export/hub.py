@@ -67,6 +67,8 @@ _COLUMNS = """\
 | `nodes[].label`, `type` | what a person reads; equation, value, proposition or expression |
 | `nodes[].support` | rollouts that reached the node, null where unknown |
 | `nodes[].is_final` | the node states the final answer |
+| `nodes[].weight` | what it adds to a weighted NCR, where a node has one |
+| `budget` | what a response may state before the guard lowers its NCR, where a problem has one |
 | `split` | `train` or `test` |
 | `metadata` | JSON text: level, subject, how the nodes were made |
 """
@@ -144,13 +146,15 @@ class _HubLayout:
         self.making = ConstructionSummary()
         self._extra = ColumnTypes()
         self._node_extra = ColumnTypes()
-        self._has_answer_rule = False
+        self._has_answer_rule = self._has_budget = self._has_weight = False
 
     def row(self, problem: Problem, split: ExportSplit) -> Row:
         self._extra.note(problem.extra)
         for node in problem.nodes:
             self._node_extra.note(node.extra)
+            self._has_weight |= node.weight is not None
         self._has_answer_rule |= problem.answer_rule is not None
+        self._has_budget |= problem.budget is not None
         plain = replace(problem, split=SPLIT_OF[split], nodes=(), extra={})
         row = problem_to_row(plain)
         row["nodes"] = [_node_row(node) for node in problem.nodes]
@@ -163,6 +167,8 @@ class _HubLayout:
         row |= self._extra.settled(row.pop("extra"))
         for node in row["nodes"]:
             node |= self._node_extra.settled(node.pop("extra"))
+            if not self._has_weight:
+                del node["weight"]
         return row
 
     def schema(self) -> pa.Schema:
@@ -175,6 +181,7 @@ class _HubLayout:
             pa.field("derived", texts),
             pa.field("support", pa.int64()),
             pa.field("is_final", pa.bool_()),
+            *([pa.field("weight", pa.float64())] if self._has_weight else []),
             *self._node_extra.fields(),
         ]
         columns = [
@@ -186,6 +193,9 @@ class _HubLayout:
         ]
         if self._has_answer_rule:
             columns.append(pa.field("answer_rule", text))
+        if self._has_budget:
+            counts = [pa.field(name, pa.int64()) for name in ("statements", "numbers")]
+            columns.append(pa.field("budget", pa.struct(counts)))
         return pa.schema([*columns, *self._extra.fields()])
 
 
@@ -198,6 +208,7 @@ def _node_row(node: Node) -> Row:
         "derived": None if node.derived is None else list(node.derived),
         "support": node.support,
         "is_final": node.is_final,
+        "weight": node.weight,
         "extra": node.extra,
     }
 

@@ -259,6 +259,12 @@ def _print(
     console.print()
     for line in status_lines(overall):
         console.print(line, markup=False)
+    if overall.guarded:
+        console.print(
+            f"the guard lowered NCR of {overall.guarded:,} rollouts, {overall.guarded_right:,} of "
+            f"them right; without it NCR is {mean_text(overall.ncr_raw, overall.rollouts, '.1%')}",
+            markup=False,
+        )
     if read.skipped:
         console.print(f"{read.skipped:,} bad rows skipped", style="yellow")
     rate = overall.rollouts / max(elapsed_s, 1e-9)

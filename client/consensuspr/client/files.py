@@ -42,7 +42,7 @@ CHUNK_ROLLOUTS = 4096
 CHUNK_CHARS = 32 << 20
 
 NO_SOURCE = "(none)"
-MEASURES = ("acc", "ncr", "tpn", "reward")
+MEASURES = ("acc", "ncr", "tpn", "reward", "ncr_raw")
 
 
 class Connection:
@@ -152,6 +152,10 @@ class ScoreCounts:
     ncr: Mean = field(default_factory=Mean)
     tpn: Mean = field(default_factory=Mean)
     reward: Mean = field(default_factory=Mean)
+    ncr_raw: Mean = field(default_factory=Mean)
+    # Whose NCR the guard lowered, and how many of them are right.
+    guarded: int = 0
+    guarded_right: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
     # What the first rollout of each status was told.
     messages: dict[Status, str] = field(default_factory=dict)
@@ -164,6 +168,9 @@ class ScoreCounts:
             self.messages.setdefault(score.status, score.message)
         for measure in MEASURES:
             getattr(self, measure).add(getattr(score, measure))
+        if score.guard is not None and score.guard < 1.0:
+            self.guarded += 1
+            self.guarded_right += score.acc == 1.0
 
     def to_json(self) -> dict[str, object]:
         """Return means with their counts, and the count of each status met."""
@@ -175,6 +182,8 @@ class ScoreCounts:
         return {
             "rollouts": self.rollouts,
             **means,
+            "guarded": self.guarded,
+            "guarded_right": self.guarded_right,
             "statuses": {status.value: count for status, count in self.statuses.items()},
         }
 

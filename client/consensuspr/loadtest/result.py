@@ -52,7 +52,9 @@ MAX_START_RATE = 100.0
 
 # Not among them: the sentence of a status and the way in which an answer was decided, which
 # say how and not what.
-_OF_NODES: tuple[str, ...] = ("ncr", "num_nodes", "num_matched", "matched", "tpn")
+_OF_NODES: tuple[str, ...] = (
+    "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "matched", "channels", "tpn",
+)  # fmt: skip
 _ALL: tuple[str, ...] = ("status", "reward", "acc", *_OF_NODES, "answer")
 
 # Answers that need computer algebra wait for one process; a check is no race.

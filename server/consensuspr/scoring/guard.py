@@ -38,6 +38,10 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 STATEMENTS = (2, 8, 0.6)
 NUMBERS = (3, 20, 0.9)
 
+# More than this share of right rollouts lowered, of at least so many, is worth a word.
+MAX_LOWERED = 0.01
+MIN_RIGHT = 500
+
 
 class GuardBudget(NamedTuple):
     """What a response may hold before its NCR falls.
@@ -96,3 +100,31 @@ def factors(
     return np.minimum(1.0, max_statements / stated) * np.minimum(
         1.0, max_numbers / np.maximum(numbers, stated)
     )
+
+
+class GuardWatch:
+    """Counts right rollouts and those of them that the guard lowers, and tells once of too many.
+
+    A right rollout is an honest one as a rule, so that what it loses is what the guard costs.
+    """
+
+    def __init__(self) -> None:
+        self.right = 0
+        self.lowered = 0
+        self._told = False
+
+    def add(self, acc: float | None, guard: float | None) -> str | None:
+        """Count a score; return one sentence the first time that too many were lowered."""
+        if acc != 1.0 or guard is None:
+            return None
+        self.right += 1
+        self.lowered += guard < 1.0
+        share = self.lowered / self.right
+        if self._told or self.right < MIN_RIGHT or share <= MAX_LOWERED:
+            return None
+        self._told = True
+        return (
+            f"the guard lowered NCR of {self.lowered:,} of {self.right:,} right rollouts "
+            f"({share:.1%}): solutions here state more than their budget allows; give the "
+            "dataset's problems budgets of their own, or turn the guard off (guard=False)"
+        )

@@ -534,17 +534,32 @@ class _Matching:
             batch.num_numbers[positions] = result.num_numbers
         batch.num_nodes[positions] = [matcher.num_nodes for matcher in matchers]
         for row, (at, one) in enumerate(zip(positions, nodes, strict=True)):
-            channels = result.channels(row)
-            batch.channels[at] = channels.tobytes()
+            batch.channels[at] = result.channels(row).tobytes()
             if one.budget is not None:
                 batch.budgets[at] = one.budget
-            if one.counted is not None and one.weights is not None:
-                hit = channels != 0
-                batch.num_nodes[at] = one.counted.sum()
-                batch.num_matched[at] = (hit & one.counted).sum()
-                batch.shares[at] = one.weights[hit].sum() / one.weights.sum()
             if self._include_spans:
                 batch.spans[at] = tuple(matchers[row].spans(texts[row]))
+        # A reward asks for a choice of nodes or for none, of all rollouts alike.
+        chosen = [one.counted for one in nodes if one.counted is not None]
+        weights = [one.weights for one in nodes if one.weights is not None]
+        if chosen:
+            self._choose(positions, np.concatenate(chosen), np.concatenate(weights))
+
+    def _choose(
+        self,
+        positions: list[int],
+        counted: npt.NDArray[np.bool_],
+        weights: npt.NDArray[np.float64],
+    ) -> None:
+        """Count nodes anew, of which not all count or not all for the same."""
+        batch = self._batch
+        channels = [batch.channels[at] for at in positions]
+        reached = np.frombuffer(b"".join(channels), dtype=np.uint8) != 0
+        starts = np.cumsum([0, *map(len, channels[:-1])])
+        batch.num_nodes[positions] = np.add.reduceat(counted, starts, dtype=np.int64)
+        batch.num_matched[positions] = np.add.reduceat(counted & reached, starts, dtype=np.int64)
+        earned = np.add.reduceat(weights * reached, starts)
+        batch.shares[positions] = earned / np.add.reduceat(weights, starts)
 
 
 def _shown(problem_id: str) -> str:

@@ -12,6 +12,7 @@ Means are quotients of two counters, for example
 from __future__ import annotations
 
 import collections
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -22,6 +23,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from consensuspr.scoring import AnswerVerifier, Explanation, Scorer, Verdict
+from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     CHANNELS,
     AnswerRule,
@@ -31,6 +33,7 @@ from consensuspr.scoring.types import (
     ScoreOptions,
     Status,
 )
+from consensuspr.server.logs import LOGGER_NAME
 
 # Labels come from requests, and each value is kept for as long as the process lives: what
 # does not fit in here is counted under OTHER.
@@ -53,6 +56,9 @@ _REMEMBERED_SOURCES = 16_384
 _MAX_ID_CHARS = 256
 
 
+_log = logging.getLogger(LOGGER_NAME)
+
+
 class Metrics:
     """The metrics of one worker; safe to use from any thread.
 
@@ -63,6 +69,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._sources: set[str] = set()
+        self._guard_watch = GuardWatch()
         self._totals_lock = threading.Lock()
         self._child = lru_cache(_REMEMBERED_CHILDREN)(_labelled)
         self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
@@ -162,10 +169,14 @@ class Metrics:
                     self._child(value_rollouts, label).inc(len(values))
 
     def _nodes_and_guard(self, scores: Sequence[Score]) -> None:
-        reached = collections.Counter(b"".join([s.channel_numbers for s in scores]))
-        for number, count in reached.items():
-            self._child(self._nodes, CHANNELS[number] or "none").inc(count)
+        reached = b"".join([s.channel_numbers for s in scores])
+        for number, channel in enumerate(CHANNELS):
+            if count := reached.count(number):
+                self._child(self._nodes, channel or "none").inc(count)
         for score in scores:
+            warning = self._guard_watch.add(score.acc, score.guard)
+            if warning is not None:
+                _log.warning("%s", warning)
             if score.guard is not None and score.guard < 1.0:
                 self._child(self._guarded, _ANSWERS[score.acc]).inc()
                 self._guard_factors.observe(score.guard)

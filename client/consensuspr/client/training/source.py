@@ -37,6 +37,7 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
+from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import Rollout, Score, ScoreOptions, Status
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
@@ -230,6 +231,7 @@ class RewardSource:
             else None
         )
         self._events = EventLog(logger)
+        self._guard_watch = GuardWatch()
         self._options: ScoreOptions | None = None
         self._introduction: asyncio.Task[ServerInfo] | None = None
         self._digest: str | None = None
@@ -251,6 +253,9 @@ class RewardSource:
         """
         settings = self.settings
         score, scored_by = await self._decided(rollout, self._options_of(epoch))
+        warning = self._guard_watch.add(score.acc, score.guard)
+        if warning is not None:
+            self._events.report("guarded", warning)
         if (
             score.status is Status.NO_NODES
             and score.acc is not None
