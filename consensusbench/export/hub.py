@@ -480,7 +480,10 @@ def _features(fields: pa.Schema | pa.StructType, indent: str) -> Iterator[str]:
 def _type_lines(kind: pa.DataType, indent: str) -> Iterator[str]:
     import pyarrow as pa
 
-    if not pa.types.is_list(kind):
+    if pa.types.is_struct(kind):
+        yield f"{indent}struct:"
+        yield from _features(kind, indent)
+    elif not pa.types.is_list(kind):
         yield f"{indent}dtype: {_NAMES.get(str(kind), str(kind))}"
     elif pa.types.is_struct(kind.value_type):
         yield f"{indent}list:"

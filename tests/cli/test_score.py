@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.rows import read_rows, write_rows
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Rows, RunningServer
     from tests.commands import Run
@@ -37,6 +39,30 @@ def test_scores_in_this_process(
     assert scored[0]["tpn"] == 10.0
     assert scored[1]["matched"] == [True, False]
     assert (scored[1]["num_nodes"], scored[1]["num_matched"]) == (2, 1)
+
+
+def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_path: Path) -> None:
+    listed = "\n".join(f"{a} * {b} - {a} = {a * b - a}" for a in range(1, 40) for b in (4, 12, 48))
+    rows = [
+        {"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9. Answer: 9"},
+        {"problem_id": "p1", "response": f"{listed}\n48-39 = 9. Answer: 9"},
+    ]
+    output = tmp_path / "out.jsonl"
+    command = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
+    done = run(*command, "--output", output)
+    assert (
+        "the guard lowered NCR of 1 rollouts, 1 of them right; without it NCR is 100.0 %"
+    ) in done.out
+    honest, lists = read_rows(output)
+    assert (honest["ncr"], honest["ncr_raw"], honest["guard"]) == (1.0, 1.0, 1.0)
+    assert honest["channels"] == ["statement", "statement"]
+    assert lists["ncr"] == lists["ncr_raw"] * lists["guard"] < 0.25
+    done = run(*command, "--output", output, "--no-guard", "--no-statements", "--json")
+    said = json.loads(done.out)
+    reward = said["identity"]["reward"]
+    assert (reward["guard"], reward["statements"]) == (False, False)
+    assert (said["overall"]["guarded"], said["overall"]["ncr_raw"]) == (0, said["overall"]["ncr"])
+    assert read_rows(output)[0]["channels"] == ["pattern", "pattern"]
 
 
 def test_the_table_groups_by_data_source_and_counts_every_status(

@@ -25,6 +25,7 @@ from consensuspr.http.problems import (
     read_label,
 )
 from consensuspr.scoring import DatasetIndex
+from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import InlineNode
 from tests.http.conftest import DUCKS
 
@@ -69,6 +70,13 @@ def test_nodes_with_names() -> None:
     assert label.nodes == [InlineNode(expressions=["x"], node_id="a", derived=["y"])]
 
 
+def test_nodes_with_what_decides_ncr() -> None:
+    nodes = '[{"expressions": ["x"], "is_final": true, "weight": 0.5}]'
+    label = label_of(f'{{"nodes": {nodes}, "budget": {{"statements": 9, "numbers": 20}}}}')
+    assert label.nodes == [InlineNode(["x"], is_final=True, weight=0.5)]
+    assert label.budget == GuardBudget(9, 20)
+
+
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
@@ -81,6 +89,8 @@ def test_nodes_with_names() -> None:
         ('{"nodes": "x"}', "nodes in labels[3] must be a list, got str"),
         ('{"nodes": ["x"]}', "a node in labels[3] must be a list of expressions"),
         ('{"nodes": [{"expression": []}]}', "a node in labels[3] must be"),
+        ('{"budget": 3}', "budget in labels[3] must be an object of statements and numbers"),
+        ('{"budget": {"numbers": 3}}', "budget in labels[3] must be an object of statements and"),
         ('{"nodes": [{"derived": "x"}]}', "derived of a node in labels[3] must be a list"),
     ],
 )

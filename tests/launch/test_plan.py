@@ -99,6 +99,28 @@ def test_a_sweep_is_one_run_an_alpha(plan_for: MakePlan) -> None:
     assert len({run[f"{KWARGS}.score_log"] for run in runs}) == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "settings", "name"),
+    [
+        ({}, {}, ""),
+        ({"guard": False}, {"guard": "False"}, "-no-guard"),
+        (
+            {"guard": False, "statements": False},
+            {"guard": "False", "statements": "False"},
+            "-no-guard-no-statements",
+        ),
+    ],
+)
+def test_the_papers_own_ncr_is_a_choice_and_a_name_of_its_own(
+    plan_for: MakePlan, given: dict[str, Any], settings: dict[str, str], name: str
+) -> None:
+    [training] = plan_for(**given).trainings
+    planned = settings_of(training)
+    ours = {f"{KWARGS}.{key}" for key in ("guard", "statements")} & planned.keys()
+    assert {key.removeprefix(f"{KWARGS}."): planned[key] for key in ours} == settings
+    assert training.name == f"grpo-qwen3-4b-base-linear{name}"
+
+
 def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
     plan_for: MakePlan, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from consensuspr.client.training import UnscorableSample
@@ -55,6 +56,29 @@ def test_it_returns_the_keys_of_every_sample(real_server: str) -> None:
 def test_nodes_may_come_with_the_row(real_server: str, nodes: Any) -> None:
     info = {"problem_id": "nobody knows it", "nodes": nodes}
     assert score(info, address=real_server)["ncr"] == 0.5
+
+
+def test_what_decides_ncr_may_come_with_the_row_too(real_server: str) -> None:
+    info = {
+        "problem_id": "nobody knows it",
+        "nodes": [
+            {"expressions": ["16-3-4=9"], "weight": 0.75},
+            {"expressions": ["1=2"], "weight": 0.25, "is_final": True},
+        ],
+        "budget": {"statements": np.int64(1), "numbers": 99},
+    }
+    assert score(info, address=real_server, ncr="weighted", guard=False)["ncr"] == 0.75
+    assert score(info, address=real_server, final_nodes=False, guard=False)["ncr"] == 1.0
+    told = score(info, address=real_server)
+    assert (told["ncr_raw"], told["guard"], told["ncr"]) == (0.5, 0.5, 0.25)
+    no_budget = {**info, "budget": {"statements": None, "numbers": None}}
+    assert score(no_budget, address=real_server)["guard"] == 1.0
+
+
+@pytest.mark.parametrize("budget", [3, {"statements": 3}, {"statements": 3, "numbers": "9"}])
+def test_a_budget_of_another_shape_is_refused(real_server: str, budget: Any) -> None:
+    with pytest.raises(InputError, match=r"extra_info.budget must be \{statements, numbers\}"):
+        score({"problem_id": "ducks", "budget": budget}, address=real_server)
 
 
 @pytest.mark.parametrize("truth", [18, 18.0, "18"])

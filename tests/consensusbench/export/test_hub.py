@@ -63,6 +63,8 @@ def rich_rows() -> list[dict[str, Any]]:
     odd["metadata"] = {"level": 5, "construction": construction}
     odd["nodes"][0] |= {"label": "sum", "type": "equation", "support": 3, "position": 0.25}
     odd["nodes"][1] |= {"is_final": True, "derived": [], "position": 1, "models": ["x"]}
+    odd["nodes"][1]["weight"] = 0.25
+    odd["budget"] = {"statements": 20, "numbers": 33}
     other = held_out(2, metadata={"construction": construction}, weight=2**60)
     other["nodes"][0].pop("derived")
     return [odd, other, held_out(3, data_source="", weight=None)]
@@ -85,6 +87,7 @@ def test_the_library_reads_it(load_dataset: Any, bench: ExportBench) -> None:
     assert (first["label"], first["support"], first["position"]) == ("sum", 3, 0.25)
     assert (second["is_final"], second["derived"], second["models"]) == (True, [], '["x"]')
     assert (row["note"], row["tags"]) == ("kept", '["a", 1]')
+    assert (row["budget"], second["weight"]) == ({"statements": 20, "numbers": 33}, 0.25)
 
 
 def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:
@@ -94,14 +97,14 @@ def test_nothing_is_lost_and_scores_stay_the_same(bench: ExportBench) -> None:
 
     def shown(one: Problem) -> dict[str, Any]:
         nodes = [
-            (n.node_id, n.label, n.type, n.expressions, n.derived, n.support, n.is_final)
+            (n.node_id, n.label, n.type, n.expressions, n.derived, n.support, n.is_final, n.weight)
             for n in one.nodes
         ]
         extra = {key: value for key, value in one.extra.items() if value is not None}
         return {
             "id": (one.problem_id, one.problem, one.ground_truth, one.data_source),
             "nodes": nodes,
-            "other": (one.metadata, one.answer_rule, extra),
+            "other": (one.metadata, one.answer_rule, one.budget, extra),
         }
 
     assert [shown(one) for one in read_problems(bench.out / TEST)] == [

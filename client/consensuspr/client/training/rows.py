@@ -210,7 +210,8 @@ def inline_budget(budget: Any) -> GuardBudget | None:
     Raises:
         InputError: it has another shape.
     """
-    if budget is None:
+    # A column of structs may have one of nulls where a row has none.
+    if budget is None or (isinstance(budget, Mapping) and set(budget.values()) == {None}):
         return None
     try:
         return GuardBudget(index(budget["statements"]), index(budget["numbers"]))
