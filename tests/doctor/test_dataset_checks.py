@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from consensuspr.client import InlineNode, LocalClient, Rollout
+from consensuspr.client import InlineNode, LocalClient, NcrKind, Rollout
 from consensuspr.client.training import RewardSettings
 from consensuspr.doctor.dataset_checks import (
     BATCH,
@@ -25,7 +25,7 @@ from consensuspr.doctor.dataset_checks import (
     check_problems,
 )
 from consensuspr.doctor.verl_config import NO_RUN
-from consensuspr.errors import Unavailable
+from consensuspr.errors import InvalidRequest, Unavailable
 from tests.doctor.conftest import no_progress
 from tests.rows import write_rows
 
@@ -89,6 +89,7 @@ PROBLEMS: list[dict[str, Any]] = [
     {"problem_id": "full", "ground_truth": "55", "nodes": NODES},
     {"problem_id": "bare", "ground_truth": "1/2", "nodes": []},
     {"problem_id": "open", "nodes": NODES},
+    {"problem_id": "final", "ground_truth": "55", "nodes": [{**NODES[0], "is_final": True}]},
 ]
 INLINE = [InlineNode(["x=1"])]
 
@@ -116,6 +117,14 @@ def asked(
 NO_NODES, NO_TRUTH = "without nodes", "without ground truth"
 UNKNOWN = "unknown to the server"
 NEITHER = f"{UNKNOWN}, and without ground truth"
+
+
+def test_nodes_that_do_not_count_and_weights_that_are_not_there(client: LocalClient) -> None:
+    settings = RewardSettings(final_nodes=False)
+    assert list(asked(client, settings, ("final", None, None)).unscorable) == [NO_NODES]
+    assert not asked(client, RewardSettings(), ("final", None, None)).unscorable
+    with pytest.raises(InvalidRequest, match="which ncr='weighted' needs"):
+        asked(client, RewardSettings(ncr=NcrKind.WEIGHTED), ("full", None, None))
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,8 @@ def ask_for(
     while batch := list(islice(drawn, BATCH)):
         scores = client.score(
             [question.as_asked() for question in batch],
-            RewardSpec.outcome(),
+            # Which nodes count, and whether there are weights, is the same as in training.
+            RewardSpec.outcome(final_nodes=settings.final_nodes, ncr=settings.ncr),
             dataset=dataset,
             answer_rule=AnswerRule.AUTO,
             on_undecided=OnUndecided.MASK,
