@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from consensuspr.core.patterns import Channel
+
 # expression, text with the hit between ⟦ and ⟧
 SPANS = [
     ("x=5", "So $⟦x = 5⟧$."),
@@ -51,9 +53,9 @@ SPANS = [
 def test_span(engine: Any, expression: str, marked: str) -> None:
     text = marked.replace("⟦", "").replace("⟧", "")
     expected = (marked.index("⟦"), marked.index("⟧") - 1)
-    matcher = engine.Matcher([[expression]])
+    matcher = engine.Matcher([[expression]], statements=False)
     assert matcher.spans(text) == [expected]
-    assert matcher.hits(text) == [(*expected, expression)]
+    assert matcher.hits(text) == [(*expected, expression, Channel.PATTERN)]
 
 
 def test_spans_of_bytes_count_characters(engine: Any) -> None:
@@ -65,13 +67,16 @@ def test_spans_of_bytes_count_characters(engine: Any) -> None:
 
 def test_a_hit_names_the_expression_that_was_found(engine: Any) -> None:
     matcher = engine.Matcher([["x=5", "5=x"], ["y = 2", "2=y"]])
-    assert matcher.hits("2 = y and 5 = x") == [(10, 15, "5=x"), (0, 5, "2=y")]
+    assert matcher.hits("2 = y and 5 = x") == [
+        (10, 15, "5=x", Channel.PATTERN),
+        (0, 5, "2=y", Channel.PATTERN),
+    ]
 
 
 def test_the_hit_that_ends_first_counts_and_the_longest_of_those(engine: Any) -> None:
     matcher = engine.Matcher([["x=5", "4+x=5", "y=7"]])
-    assert matcher.hits("say 4+x=5, y=7") == [(4, 9, "4+x=5")]
-    assert matcher.hits("y=7, x=5") == [(0, 3, "y=7")]
+    assert matcher.hits("say 4+x=5, y=7") == [(4, 9, "4+x=5", Channel.PATTERN)]
+    assert matcher.hits("y=7, x=5") == [(0, 3, "y=7", Channel.PATTERN)]
 
 
 def test_what_was_not_found_has_no_span(engine: Any) -> None:
