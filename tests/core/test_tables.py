@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import NORMAL_FORM_VERSION, tables
-from consensuspr.core.patterns import Edge
+from consensuspr.core import NORMAL_FORM_VERSION, statements, tables
+from consensuspr.core.patterns import Channel, Edge
 from consensuspr.core.pure import state
 from consensuspr.core.tables import CHAR_CLASSES, CHAR_MAP, COMMANDS, WORDS, Char, Command, Word
+
+# Limits that the compiled core reads from the module, or that its integers have of themselves.
+NOT_COMPILED = ("MAX_INT", "MAX_WORD")
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +39,8 @@ def _enumerators(body: str) -> dict[str, int]:
         if not code:
             continue
         name, _, value = (part.strip() for part in code.partition("="))
-        if "<<" in value:
-            left, right = value.split("<<")
-            following = int(left, 0) << int(right, 0)
-        elif value:
-            following = int(value, 0)
+        if value:
+            following = eval(value, {}, values)  # also of those before it
         values[name] = following
         following += 1
     return values
@@ -57,6 +57,8 @@ def _enumerators(body: str) -> dict[str, int]:
         ("C_", state.Content),
         ("G_", state.Group),
         ("EDGE_", Edge),
+        ("CHANNEL_", Channel),
+        ("M_", statements.Meaning),
     ],
 )
 def test_enumerations_agree(
@@ -87,6 +89,11 @@ def test_enumerations_agree(
         ("UNIT_DIGITS_LIMIT", tables.MAX_UNIT_DIGITS),
         ("BRACKET_LIMIT", tables.MAX_REWRITE_BYTES),
         ("LETTERS_OF_NAME", tables.MIN_NAME),
+        *(
+            (name, getattr(statements, name))
+            for name in dir(statements)
+            if name.startswith(("MAX_", "MIN_")) and name not in NOT_COMPILED
+        ),
     ],
 )
 def test_limits_agree(constants: dict[str, int], name: str, value: int) -> None:
