@@ -1,4 +1,4 @@
-"""What docs/matching.md says, executed: examples, limits, version."""
+"""What docs/matching.md and docs/statements.md say, executed: examples, limits, version."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from consensuspr.core import NORMAL_FORM_VERSION, tables
+from consensuspr.core import NORMAL_FORM_VERSION, statements, tables
+from consensuspr.core.patterns import Channel
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "matching.md"
-TEXT = PAGE.read_text(encoding="utf-8").partition("\n## Derived forms\n")[0]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "matching.md").read_text(encoding="utf-8").partition("\n## Derived forms\n")[0]
+STATEMENTS = (DOCS / "statements.md").read_text(encoding="utf-8")
 LINE_BREAK = "⏎"
 
 
@@ -28,10 +30,10 @@ def _text(cell: str) -> str:
     return code[1].replace("\\|", "|").replace(LINE_BREAK, "\n")
 
 
-def _rows(*header: str) -> Iterator[Any]:
+def _rows(page: str, *header: str) -> Iterator[Any]:
     """The rows of every table with this header, with their line numbers as names."""
     inside = False
-    for number, line in enumerate(TEXT.splitlines(), start=1):
+    for number, line in enumerate(page.splitlines(), start=1):
         if not line.startswith("|"):
             inside = False
         elif _cells(line) == list(header):
@@ -40,8 +42,9 @@ def _rows(*header: str) -> Iterator[Any]:
             yield pytest.param(*_cells(line), id=f"line {number}")
 
 
-FORMS = list(_rows("text", "normal form"))
-MATCHES = list(_rows("node", "text", "match"))
+FORMS = list(_rows(TEXT, "text", "normal form"))
+MATCHES = list(_rows(TEXT, "node", "text", "match"))
+STATED = list(_rows(STATEMENTS, "node", "text", "match"))
 
 
 @pytest.mark.parametrize(("text", "form"), FORMS)
@@ -51,7 +54,32 @@ def test_normal_form(engine: Any, text: str, form: str) -> None:
 
 @pytest.mark.parametrize(("node", "text", "match"), MATCHES)
 def test_match(engine: Any, node: str, text: str, match: str) -> None:
-    assert engine.Matcher([[_text(node)]]).match(_text(text)) == [{"yes": True, "no": False}[match]]
+    matcher = engine.Matcher([[_text(node)]], statements=False)
+    assert matcher.match(_text(text)) == [{"yes": True, "no": False}[match]]
+
+
+@pytest.mark.parametrize(("node", "text", "match"), STATED)
+def test_stated(engine: Any, node: str, text: str, match: str) -> None:
+    (hit,) = engine.Matcher([[_text(node)]]).hits(_text(text))
+    stated = hit is not None and hit.channel is not Channel.PATTERN
+    assert stated == {"yes": True, "no": False}[match]
+
+
+def test_statements_have_examples() -> None:
+    assert len(STATED) > 40
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(statements.MAX_SIDE, statements.MAX_DEPTH, statements.MAX_STRETCH, statements.MAX_DIGITS),
+        *(statements.MAX_EXPONENT, statements.MAX_UNIT_WORDS, statements.MAX_NAMED),
+        *(statements.MAX_NAMES, statements.MAX_LINE),
+    ],
+)
+def test_limits_of_statements(value: int) -> None:
+    limits = STATEMENTS.partition("\n## Limits\n")[2]
+    assert str(value) in re.findall(r"[0-9]+", limits)
 
 
 def test_every_rule_has_examples() -> None:
