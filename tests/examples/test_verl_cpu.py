@@ -80,7 +80,8 @@ def test_rewards_equal_the_formula(rows: list[dict[str, Any]]) -> None:
         assert row["status"] == "OK"
         assert row["scored_by"] == "server"
         assert row["num_nodes"] == 5
-        assert row["ncr"] == row["num_matched"] / row["num_nodes"]
+        assert row["ncr_raw"] == row["num_matched"] / row["num_nodes"]
+        assert row["ncr"] == row["ncr_raw"] * row["guard"]
         assert row["score"] == (row["ncr"] if row["epoch"] == 0 else row["acc"])
         assert row["reward"] == row["score"]
 

@@ -94,12 +94,16 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
     assert logged.metrics == {
         "consensuspr/acc": 0.25,
         "consensuspr/ncr": 0.375,
+        "consensuspr/ncr_raw": 0.375,
+        "consensuspr/guard": 1.0,
         "consensuspr/tpn": pytest.approx((len(TEXTS[0]) / 2 + len(TEXTS[1])) / 2),
         "consensuspr/unscorable": 0.0,
     }
     assert logged.extra == {
         "acc": [1.0, 0.0, 0.0, 0.0],
         "ncr": [1.0, 0.5, 0.0, 0.0],
+        "ncr_raw": [1.0, 0.5, 0.0, 0.0],
+        "guard": [1.0] * 4,
         "status": ["OK"] * 4,
     }
     [file] = (tmp_path / "scores").iterdir()
@@ -108,7 +112,8 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
     assert rows[0].pop("time") > 0
     assert rows[0] == {
         "step": 7, "epoch": 0, "split": "train", "data_source": "toy", "problem_id": "toy/1",
-        "reward": 1.0, "score": 1.0, "acc": 1.0, "ncr": 1.0, "num_nodes": 2, "num_matched": 2,
+        "reward": 1.0, "score": 1.0, "acc": 1.0, "ncr": 1.0, "ncr_raw": 1.0,
+        "guard": 1.0, "num_nodes": 2, "num_matched": 2,
         "tpn": len(TEXTS[0]) / 2, "num_tokens": len(TEXTS[0]), "overlong_penalty": 0.0,
         "status": "OK", "scored_by": "server",
     }  # fmt: skip

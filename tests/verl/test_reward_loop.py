@@ -20,7 +20,7 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 
 NUM_ROLLOUTS = 2048
-KEYS = "score acc ncr num_nodes num_matched tpn overlong_penalty status".split()
+KEYS = "score acc ncr ncr_raw guard num_nodes num_matched tpn overlong_penalty status".split()
 # Parts of a rollout, so that 2,048 differ and no cache makes the run easy.
 CUTS = (1.0, 0.9, 0.75, 0.5, 0.3, 0.1, 0.0)
 
@@ -104,6 +104,8 @@ def test_the_reward_equals_the_formula_for_every_sample(
     for number, score in enumerate(expected):
         assert fields["acc"][number] == score.acc
         assert fields["ncr"][number] == score.ncr
+        assert fields["ncr_raw"][number] == score.ncr_raw
+        assert fields["guard"][number] == score.guard
         reward = 0.25 * score.acc + 0.75 * score.ncr
         assert fields["score"][number] == pytest.approx(reward, abs=1e-12)
         assert rewards[number] == pytest.approx(reward, abs=1e-6)
@@ -116,9 +118,9 @@ def test_the_reward_equals_the_formula_for_every_sample(
     # The sample is worth looking at only where rewards differ.
     assert len(set(rewards)) > 10
     # Equal counts give exactly equal values: a group without spread must have a spread of 0.
-    by_counts: dict[tuple[float, int, int], set[float]] = {}
+    by_counts: dict[tuple[float, ...], set[float]] = {}
     for number in range(len(rollouts)):
-        counts = tuple(fields[key][number] for key in ("acc", "num_nodes", "num_matched"))
+        counts = tuple(fields[key][number] for key in ("acc", "num_nodes", "num_matched", "guard"))
         by_counts.setdefault(counts, set()).add(fields["score"][number])
     assert all(len(values) == 1 for values in by_counts.values())
 
