@@ -75,9 +75,8 @@ def test_time_is_linear(engine: Any, name: str, full: bool) -> None:
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="an allocator is preloaded")
 def test_memory_is_bounded(engine: Any) -> None:
     matcher = engine.Matcher([["9*8=72", "1+1=2"], ["7*60=420"]])
-    size = 1 << (20 if engine.name == "native" else 13)
     # The normal form and its offsets are within this, too.
-    limit = 4 << 20 if engine.name == "python" else 32 << 20
+    size, limit = (1 << 20, 32 << 20) if engine.name == "native" else (1 << 10, 4 << 20)
     for name, text_of in TEXTS.items():
         text = text_of(size)
         tracemalloc.start()

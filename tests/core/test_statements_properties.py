@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from consensuspr.core.pure.statements import expression_keys, read_statements
 from consensuspr.core.pure.statements.code import split_code
-from consensuspr.core.statements import Statement, operands_hash
+from consensuspr.core.statements import TrueStatement, operands_hash
 
 PIECES = [
     # numbers and names
@@ -146,7 +146,7 @@ def equations(draw: st.DrawFn) -> tuple[str, Fraction, list[str]]:
     return text, value, operands
 
 
-def _whole(text: str) -> list[Statement]:
+def _whole(text: str) -> list[TrueStatement]:
     return [one for one in read_statements(text).statements if one.whole]
 
 

@@ -153,7 +153,7 @@ def _mixed(value: int) -> int:
     return value ^ value >> 31
 
 
-class Statement(NamedTuple):
+class TrueStatement(NamedTuple):
     """A true statement, or a part of one, with its place in the text.
 
     Attributes:

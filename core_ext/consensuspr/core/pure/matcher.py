@@ -22,7 +22,7 @@ from consensuspr.core.pure.boundary import stands_alone
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
 from consensuspr.core.pure.statements import expression_keys, read_statements
-from consensuspr.core.statements import Key, Statement
+from consensuspr.core.statements import Key, TrueStatement
 
 
 class Matcher:
@@ -103,7 +103,7 @@ class Matcher:
             for one in found
         ]
 
-    def find(self, data: bytes, statements: Iterable[Statement]) -> list[Hit | None]:
+    def find(self, data: bytes, statements: Iterable[TrueStatement]) -> list[Hit | None]:
         """Return each node's first hit, in bytes."""
         found: list[Hit | None] = [None] * self.num_nodes
         for one in statements:
@@ -153,7 +153,7 @@ def match_batch(
     num_values, num_numbers = np.zeros((2, len(texts)), dtype=np.uint32)
     for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
         data = encode(text)
-        stated: list[Statement] = []
+        stated: list[TrueStatement] = []
         if counts or (statements and matcher.has_keys):
             stated, num_values[index], num_numbers[index] = read_statements(data)
         found = matcher.find(data, stated if statements else [])

@@ -17,7 +17,7 @@ from consensuspr.core.pure.statements.code import Program, split_code
 from consensuspr.core.pure.statements.equations import Equations, StatementLog
 from consensuspr.core.pure.statements.folding import fold
 from consensuspr.core.pure.statements.prose import read_stretches
-from consensuspr.core.statements import Key, Statement
+from consensuspr.core.statements import Key, TrueStatement
 
 __all__ = ["StatedText", "expression_keys", "read_statements"]
 
@@ -31,7 +31,7 @@ class StatedText(NamedTuple):
         numbers: distinct magnitudes of all numbers written.
     """
 
-    statements: list[Statement]
+    statements: list[TrueStatement]
     values: int
     numbers: int
 

@@ -20,7 +20,7 @@ from consensuspr.core.pure.statements.arithmetic import (
     run_after,
     run_before,
 )
-from consensuspr.core.statements import MAX_DIGITS, MAX_SIDE, Statement
+from consensuspr.core.statements import MAX_DIGITS, MAX_SIDE, TrueStatement
 
 
 class StatementLog:
@@ -32,13 +32,13 @@ class StatementLog:
     """
 
     def __init__(self) -> None:
-        self.statements: list[Statement] = []
+        self.statements: list[TrueStatement] = []
         self.numbers: set[Fraction] = set()
 
     def state(self, parts: list[ExactValue], start: int, end: int, code: bool) -> None:
         """Take the operations of one side; the last is the side itself."""
         for index, part in enumerate(parts, 1):
-            self.statements.append(Statement(part.key, start, end, index == len(parts), code))
+            self.statements.append(TrueStatement(part.key, start, end, index == len(parts), code))
 
 
 class _Side:

@@ -16,7 +16,7 @@ from consensuspr.core.pure.statements.arithmetic import (
     ItemKind,
     Shown,
 )
-from consensuspr.core.pure.statements.prose import ProseToken, TokenKind
+from consensuspr.core.pure.statements.prose import ProseKind, ProseToken
 from consensuspr.core.statements import (
     MAX_DIGITS,
     MAX_INT,
@@ -37,10 +37,10 @@ def fold(tokens: list[ProseToken]) -> list[ArithmeticItem]:
 
 # --- emphasis -----------------------------------------------------------------------------
 
-_LEFT_NUMBERS = (TokenKind.NUMBER, TokenKind.FRACTION, TokenKind.CLOSE, TokenKind.PERCENT)
-_RIGHT_NUMBERS = (TokenKind.NUMBER, TokenKind.FRACTION, TokenKind.OPEN, TokenKind.OPERATOR)
-_LEFT_OPERANDS = (*_LEFT_NUMBERS, TokenKind.WORD, TokenKind.NAME)
-_RIGHT_OPERANDS = (*_RIGHT_NUMBERS, TokenKind.WORD, TokenKind.NAME)
+_LEFT_NUMBERS = (ProseKind.NUMBER, ProseKind.FRACTION, ProseKind.CLOSE, ProseKind.PERCENT)
+_RIGHT_NUMBERS = (ProseKind.NUMBER, ProseKind.FRACTION, ProseKind.OPEN, ProseKind.OPERATOR)
+_LEFT_OPERANDS = (*_LEFT_NUMBERS, ProseKind.WORD, ProseKind.NAME)
+_RIGHT_OPERANDS = (*_RIGHT_NUMBERS, ProseKind.WORD, ProseKind.NAME)
 
 
 def _without_emphasis(tokens: list[ProseToken]) -> list[ProseToken]:
@@ -52,7 +52,7 @@ def _without_emphasis(tokens: list[ProseToken]) -> list[ProseToken]:
     gap = False  # before the next token, where dropped stars stood
     for index, token in enumerate(tokens):
         before = token.gap or gap
-        if token.kind not in (TokenKind.STAR, TokenKind.STARS):
+        if token.kind not in (ProseKind.STAR, ProseKind.STARS):
             token.gap = before
             kept.append(token)
             gap = False
@@ -61,11 +61,11 @@ def _without_emphasis(tokens: list[ProseToken]) -> list[ProseToken]:
         after = following is None or following.gap
         if kept and following is not None:
             left, right = kept[-1].kind, following.kind
-            single = token.kind is TokenKind.STAR
+            single = token.kind is ProseKind.STAR
             numbers = left in _LEFT_NUMBERS and right in _RIGHT_NUMBERS
             operands = left in _LEFT_OPERANDS and right in _RIGHT_OPERANDS
             if operands and (before == after or (single and numbers)):
-                token.kind = TokenKind.OPERATOR
+                token.kind = ProseKind.OPERATOR
                 token.op = "*" if single else "^"
                 token.gap = before
                 kept.append(token)
@@ -77,12 +77,12 @@ def _without_emphasis(tokens: list[ProseToken]) -> list[ProseToken]:
 
 # --- items --------------------------------------------------------------------------------
 
-_OPERAND_BEGINNINGS = (TokenKind.NUMBER, TokenKind.FRACTION, TokenKind.OPEN)
+_OPERAND_BEGINNINGS = (ProseKind.NUMBER, ProseKind.FRACTION, ProseKind.OPEN)
 _WORD_OPERATORS = {Meaning.PLUS: "+", Meaning.MINUS: "-", Meaning.TIMES: "*"}
 _BY_OPERATORS = {Meaning.DIVIDED: "/", Meaning.MULTIPLIED: "*"}
 _FILLERS = (Meaning.ROUGHLY, Meaning.FILLER, Meaning.EQUAL, Meaning.OF)
 # Behind the last token: something that nothing is made of.
-_END = ProseToken(TokenKind.NAME, 0, 0, gap=True)
+_END = ProseToken(ProseKind.NAME, 0, 0, gap=True)
 
 
 class _Remark(NamedTuple):
@@ -126,7 +126,7 @@ class _Folder:
     def _operand_begins(self, at: int) -> bool:
         token, following = self._token(at), self._token(at + 1)
         return token.kind in _OPERAND_BEGINNINGS or (
-            token.kind is TokenKind.OPERATOR
+            token.kind is ProseKind.OPERATOR
             and token.op in "+-"
             and following.kind in _OPERAND_BEGINNINGS
             and not following.gap
@@ -155,35 +155,35 @@ class _Folder:
 
     def _one(self, token: ProseToken) -> None:
         match token.kind:
-            case TokenKind.NUMBER:
+            case ProseKind.NUMBER:
                 self._number(token)
-            case TokenKind.FRACTION:
+            case ProseKind.FRACTION:
                 if self._after_unit:
                     self._stop(token)
                 self._put_fraction(token)
-            case TokenKind.OPERATOR:
+            case ProseKind.OPERATOR:
                 self._operator(token)
-            case TokenKind.OPEN:
+            case ProseKind.OPEN:
                 self._open(token)
-            case TokenKind.CLOSE:
+            case ProseKind.CLOSE:
                 self._put(ItemKind.CLOSE, token)
-            case TokenKind.EQUALS:
+            case ProseKind.EQUALS:
                 self._equals(token)
-            case TokenKind.WORD:
+            case ProseKind.WORD:
                 self._word(token)
-            case TokenKind.NAME:
+            case ProseKind.NAME:
                 self._put(ItemKind.UNKNOWN, token)
-            case TokenKind.DOTS:
+            case ProseKind.DOTS:
                 # 1 + 2 + ... + 9 leaves something out.
-                if self._last(ItemKind.OPERATOR) or self._next.kind is TokenKind.OPERATOR:
+                if self._last(ItemKind.OPERATOR) or self._next.kind is ProseKind.OPERATOR:
                     self._put(ItemKind.UNKNOWN, token)
                 else:
                     self._stop(token)
-            case TokenKind.PERCENT if self._operand_ends():
+            case ProseKind.PERCENT if self._operand_ends():
                 self._put(ItemKind.UNKNOWN, token)  # a remainder
-            case TokenKind.COLON:
+            case ProseKind.COLON:
                 self._colon(token)
-            case TokenKind.AMPERSAND | TokenKind.LINE:
+            case ProseKind.AMPERSAND | ProseKind.LINE:
                 self._line(token)
 
     def _number(self, token: ProseToken) -> None:
@@ -195,7 +195,7 @@ class _Folder:
         if not shown.decimals:
             self._mixed(item)
         percent = self._next
-        if percent.kind is TokenKind.PERCENT and not (
+        if percent.kind is ProseKind.PERCENT and not (
             percent.gap and self._operand_begins(self._at + 1)  # 7 % 3 is a remainder
         ):
             self._at += 1
@@ -211,12 +211,12 @@ class _Folder:
     def _mixed(self, item: ArithmeticItem) -> None:
         """Join 7 1/2, and 7½, to one number."""
         above, bar, below = (self._token(self._at + index) for index in range(3))
-        if above.kind is TokenKind.FRACTION:
+        if above.kind is ProseKind.FRACTION:
             numerator, denominator, last, used = above.number, above.denominator, above, 1
         elif (
-            above.kind is below.kind is TokenKind.NUMBER
+            above.kind is below.kind is ProseKind.NUMBER
             and above.gap
-            and (bar.kind, bar.op) == (TokenKind.OPERATOR, "/")
+            and (bar.kind, bar.op) == (ProseKind.OPERATOR, "/")
             and not bar.gap
             and not below.gap
             and not (above.shown.decimals or below.shown.decimals)
@@ -238,16 +238,16 @@ class _Folder:
     @staticmethod
     def _binds_closer(token: ProseToken) -> bool:
         """Tell whether this takes the denominator from a fraction before it: 7 1/2/3."""
-        return token.kind is TokenKind.OPERATOR and token.op in "/^" and not token.gap
+        return token.kind is ProseKind.OPERATOR and token.op in "/^" and not token.gap
 
     def _operator(self, token: ProseToken) -> None:
         following = self._next
-        if self._after_unit and token.op == "^" and following.kind is TokenKind.NUMBER:
+        if self._after_unit and token.op == "^" and following.kind is ProseKind.NUMBER:
             self._at += 1  # 12 cm^2
         elif (
             token.op == "/"
             and self._operand_ends()
-            and following.kind is TokenKind.WORD
+            and following.kind is ProseKind.WORD
             and not following.single
         ):
             if not self._after_unit:  # 15 USD/hour: what follows is a part of the unit
@@ -274,15 +274,15 @@ class _Folder:
         has_words = has_signs = False
         for at in range(self._at, min(len(self._tokens), self._at + MAX_REMARK)):
             token = self._tokens[at]
-            if token.kind is TokenKind.OPEN:
+            if token.kind is ProseKind.OPEN:
                 depth += 1
-            elif token.kind is TokenKind.CLOSE:
+            elif token.kind is ProseKind.CLOSE:
                 depth -= 1
                 if depth == 0:
                     return _Remark(at, has_words, has_signs)
-            elif token.kind is TokenKind.WORD:
+            elif token.kind is ProseKind.WORD:
                 has_words |= not (token.meaning in _WORD_OPERATORS or token.times)
-            elif token.kind is TokenKind.EQUALS:
+            elif token.kind is ProseKind.EQUALS:
                 has_signs = True
         return _Remark(0, has_words, has_signs)
 
@@ -308,7 +308,7 @@ class _Folder:
         if (
             self._last(ItemKind.NUMBER)
             and not self._after_unit
-            and following.kind is TokenKind.NUMBER
+            and following.kind is ProseKind.NUMBER
             and following.gap == token.gap
         ):
             # A ratio, or a time of day.
@@ -321,9 +321,9 @@ class _Folder:
     def _line(self, token: ProseToken) -> None:
         """Stop at a line's end, unless a sign or an operator stands on either side of it."""
         at = self._at
-        while self._token(at).kind in (TokenKind.AMPERSAND, TokenKind.LINE):
+        while self._token(at).kind in (ProseKind.AMPERSAND, ProseKind.LINE):
             at += 1
-        if self._token(at).kind is not TokenKind.EQUALS and not self._last(
+        if self._token(at).kind is not ProseKind.EQUALS and not self._last(
             ItemKind.SIGN, ItemKind.OPERATOR
         ):
             self._stop(token)
@@ -364,7 +364,7 @@ class _Folder:
     def _operand_of_next(self, token: ProseToken) -> bool:
         """Take a word before an operator for its left operand; a sign of a number is none."""
         following = self._next
-        if following.kind is not TokenKind.OPERATOR or (
+        if following.kind is not ProseKind.OPERATOR or (
             following.gap and following.op in "+-" and self._operand_begins(self._at)
         ):
             return False
@@ -375,8 +375,8 @@ class _Folder:
         """Read a variable: unknown where it is a part of an expression."""
         following = self._next
         if self._last(*OPERAND_ENDS, ItemKind.OPERATOR, ItemKind.UNKNOWN) or (
-            following.kind is not TokenKind.EQUALS
-            and (following.kind is TokenKind.OPERATOR or not following.gap)
+            following.kind is not ProseKind.EQUALS
+            and (following.kind is ProseKind.OPERATOR or not following.gap)
         ):
             self._put(ItemKind.UNKNOWN, token)
         else:
@@ -447,7 +447,7 @@ class _Folder:
         end = at + MAX_OF_WORDS
         while at < end:
             token = self._token(at)
-            if token.kind is not TokenKind.WORD or token.single or token.meaning not in meanings:
+            if token.kind is not ProseKind.WORD or token.single or token.meaning not in meanings:
                 break
             at += 1
         return at

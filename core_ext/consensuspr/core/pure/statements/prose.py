@@ -34,7 +34,7 @@ from consensuspr.core.statements import (
 from consensuspr.core.tables import COMMANDS, FRACTIONS, SUPERSCRIPTS, Char, Command
 
 
-class TokenKind(IntEnum):
+class ProseKind(IntEnum):
     """Kinds of tokens."""
 
     NUMBER = 0
@@ -71,7 +71,7 @@ class ProseToken:
         name: what the line says before its first sign of equality.
     """
 
-    kind: TokenKind
+    kind: ProseKind
     start: int
     end: int
     gap: bool
@@ -180,7 +180,7 @@ class _Scanner:
     def stop(self) -> None:
         """End the stretch; it is of no use without a sign of equality or a verb."""
         if any(
-            token.kind is TokenKind.EQUALS or token.meaning in (Meaning.VERB, Meaning.EQUAL)
+            token.kind is ProseKind.EQUALS or token.meaning in (Meaning.VERB, Meaning.EQUAL)
             for token in self._tokens
         ):
             self._finished.append(self._tokens)
@@ -214,17 +214,17 @@ class _Scanner:
         while self._class(self.at) is Char.SPACE:
             self.at += 1
 
-    def _last(self, *kinds: TokenKind) -> bool:
+    def _last(self, *kinds: ProseKind) -> bool:
         return bool(self._tokens) and self._tokens[-1].kind in kinds
 
-    def _touches(self, *kinds: TokenKind) -> bool:
+    def _touches(self, *kinds: ProseKind) -> bool:
         """Tell whether such a token stands before this place without a blank."""
         return not self._gap and self._last(*kinds)
 
     # -- tokens --
 
-    def _put(self, kind: TokenKind, start: int, **fields: Any) -> None:
-        if kind is not TokenKind.WORD:
+    def _put(self, kind: ProseKind, start: int, **fields: Any) -> None:
+        if kind is not ProseKind.WORD:
             if self._not_words >= MAX_STRETCH:
                 self.stop()
             self._not_words += 1
@@ -232,15 +232,15 @@ class _Scanner:
         self._gap = False
 
     def _operator(self, op: str, start: int) -> None:
-        self._put(TokenKind.OPERATOR, start, op=op)
+        self._put(ProseKind.OPERATOR, start, op=op)
 
     def _fraction(self, start: int, numerator: str, denominator: str) -> None:
         if max(len(numerator), len(denominator)) > MAX_DIGITS:
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
             return
         above, below = Fraction(int(numerator)), Fraction(int(denominator))
         self._numbers |= {above, below}
-        self._put(TokenKind.FRACTION, start, number=above, denominator=below)
+        self._put(ProseKind.FRACTION, start, number=above, denominator=below)
 
     # -- lines --
 
@@ -265,10 +265,10 @@ class _Scanner:
         if lines > 1:
             self.stop()
         elif not (
-            self._last(TokenKind.EQUALS, TokenKind.OPERATOR, TokenKind.LINE)
-            or (self._last(TokenKind.STAR) and self._tokens[-1].gap)
+            self._last(ProseKind.EQUALS, ProseKind.OPERATOR, ProseKind.LINE)
+            or (self._last(ProseKind.STAR) and self._tokens[-1].gap)
         ):
-            self._put(TokenKind.LINE, self.at)
+            self._put(ProseKind.LINE, self.at)
             self._gap = True
 
     def _begin_line(self) -> None:
@@ -298,11 +298,11 @@ class _Scanner:
         start = self.at
         if (
             self._text[start] in "xX"
-            and self._touches(TokenKind.NUMBER)
+            and self._touches(ProseKind.NUMBER)
             and self._class(start + 1) is Char.DIGIT
         ):
             self.at += 1
-            self._put(TokenKind.WORD, start, letters=1, times=True, single=True)
+            self._put(ProseKind.WORD, start, letters=1, times=True, single=True)
             return
         letters, plain = self._letters()
         word = self._text[start : self.at].lower()
@@ -312,15 +312,15 @@ class _Scanner:
             self._peek() == "("
             and word not in WORDS
             and not self._last(
-                TokenKind.NUMBER, TokenKind.FRACTION, TokenKind.CLOSE, TokenKind.WORD
+                ProseKind.NUMBER, ProseKind.FRACTION, ProseKind.CLOSE, ProseKind.WORD
             )
         ):
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
         elif plain and WORDS.get(word) is Meaning.PERCENT:
-            self._put(TokenKind.PERCENT, start)
+            self._put(ProseKind.PERCENT, start)
         else:
             self._put(
-                TokenKind.WORD,
+                ProseKind.WORD,
                 start,
                 letters=letters,
                 meaning=WORDS.get(word, Meaning.PLAIN) if plain else Meaning.PLAIN,
@@ -349,22 +349,22 @@ class _Scanner:
 
     def _letter(self, start: int, word: str) -> None:
         """Put a word of one letter: a multiplication, "a", a unit, or a variable."""
-        touched = self._touches(TokenKind.NUMBER)
+        touched = self._touches(ProseKind.NUMBER)
         following = self._class(self.at)
         if word == "x":
-            self._put(TokenKind.WORD, start, letters=1, times=True, single=True)
+            self._put(ProseKind.WORD, start, letters=1, times=True, single=True)
         elif (
             word in "ai"
             and not touched
             and following not in (Char.CARET, Char.UNDERSCORE, Char.OPEN)
         ):
-            self._put(TokenKind.WORD, start, letters=1, meaning=WORDS[word])
+            self._put(ProseKind.WORD, start, letters=1, meaning=WORDS[word])
         elif WORDS.get(self._text[start]) is Meaning.UNIT and (
             touched or following is not Char.OPEN
         ):
-            self._put(TokenKind.WORD, start, letters=1, meaning=Meaning.UNIT)
+            self._put(ProseKind.WORD, start, letters=1, meaning=Meaning.UNIT)
         else:
-            self._put(TokenKind.WORD, start, letters=1, single=True)
+            self._put(ProseKind.WORD, start, letters=1, single=True)
 
     # -- numbers --
 
@@ -376,30 +376,30 @@ class _Scanner:
         decimals = (match["decimals"] or ".")[1:]
         digits = (whole + decimals).lstrip("0")
         if len(digits) > MAX_DIGITS or len(decimals) > MAX_DIGITS:
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
             return
         number = Fraction(int(digits or "0"), 10 ** len(decimals))
         self._numbers.add(number)
         if self._peek() == "." and self._class(self.at + 1) is Char.DIGIT:
-            self._put(TokenKind.NAME, start)  # a version, or an address
+            self._put(ProseKind.NAME, start)  # a version, or an address
             return
         zeros = 0 if decimals or not digits else len(digits) - len(digits.rstrip("0"))
-        self._put(TokenKind.NUMBER, start, number=number, shown=Shown(len(decimals), zeros))
+        self._put(ProseKind.NUMBER, start, number=number, shown=Shown(len(decimals), zeros))
 
     def _superscript(self, start: int) -> None:
         digits = SUPERSCRIPTS[self._text[start]]
         while self._class(self.at) is Char.SUPERSCRIPT:
             digits += SUPERSCRIPTS[self._text[self.at]]
             self.at += 1
-        if self._touches(TokenKind.WORD):
+        if self._touches(ProseKind.WORD):
             return  # cm²
         if not digits.isdigit() or len(digits) > 2:
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
             return
         number = Fraction(int(digits))
         self._numbers.add(number)
         self._operator("^", start)
-        self._put(TokenKind.NUMBER, start, number=number)
+        self._put(ProseKind.NUMBER, start, number=number)
 
     # -- signs --
 
@@ -415,10 +415,10 @@ class _Scanner:
                 self._skip("*")
                 # Three and more are a line of Markdown, or its strongest emphasis.
                 if self.at - behind < 2:
-                    self._put(TokenKind.STAR if self.at == behind else TokenKind.STARS, start)
+                    self._put(ProseKind.STAR if self.at == behind else ProseKind.STARS, start)
             case Char.TIMES:
                 self._operator("*", start)
-            case Char.BULLET if self._last(TokenKind.NUMBER, TokenKind.CLOSE):
+            case Char.BULLET if self._last(ProseKind.NUMBER, ProseKind.CLOSE):
                 self._operator("*", start)
             case Char.SLASH if self._peek() != "/":
                 self._operator("/", start)
@@ -430,52 +430,52 @@ class _Scanner:
             case Char.SUPERSCRIPT:
                 self._superscript(start)
             case Char.UNDERSCORE:
-                if self._touches(TokenKind.WORD, TokenKind.NAME, TokenKind.CLOSE):
+                if self._touches(ProseKind.WORD, ProseKind.NAME, ProseKind.CLOSE):
                     self._take(_SUBSCRIPT, start)
             case Char.EQUALS:
                 self._equals(start)
             case Char.RELATION if char == "≈":
-                self._put(TokenKind.EQUALS, start, op="≈")
+                self._put(ProseKind.EQUALS, start, op="≈")
             case Char.LESS | Char.GREATER:
                 self._skip("<>=")
                 self.stop()
             case Char.OPEN | Char.BRACKET_OPEN:
-                self._put(TokenKind.OPEN, start)
+                self._put(ProseKind.OPEN, start)
             case Char.CLOSE | Char.BRACKET_CLOSE:
-                self._put(TokenKind.CLOSE, start)
+                self._put(ProseKind.CLOSE, start)
             case Char.BRACE_OPEN:
                 self._open_brace(_Brace.GROUP, start)
             case Char.BRACE_CLOSE:
                 self._close_brace(start)
             case Char.COLON:
-                self._put(TokenKind.COLON, start)
+                self._put(ProseKind.COLON, start)
             case Char.BANG if not self._gap and _AFTER_FACTORIAL.match(
                 self._text, self.at, self._end
             ):
-                self._put(TokenKind.NAME, start)
+                self._put(ProseKind.NAME, start)
             case Char.MARK if char in "$`":
                 pass
             case Char.DROP if char == "%":
-                self._put(TokenKind.PERCENT, start)
+                self._put(ProseKind.PERCENT, start)
             case Char.DROP:
                 self._skip_scale()
             case Char.BAR if not self._table_row:
-                self._put(TokenKind.NAME, start)
+                self._put(ProseKind.NAME, start)
             case Char.AMPERSAND:
-                self._put(TokenKind.AMPERSAND, start)
+                self._put(ProseKind.AMPERSAND, start)
             case Char.BACKSLASH:
                 self._command(start)
             case Char.FRACTION:
                 self._fraction(start, *FRACTIONS[char].split("/"))
             case Char.SYMBOL | Char.ROOT | Char.PLUS_MINUS:
-                self._put(TokenKind.NAME, start)
+                self._put(ProseKind.NAME, start)
             case Char.SUBSCRIPT:
-                if not self._touches(TokenKind.WORD, TokenKind.NAME):
-                    self._put(TokenKind.NAME, start)
+                if not self._touches(ProseKind.WORD, ProseKind.NAME):
+                    self._put(ProseKind.NAME, start)
             case Char.POINT:
                 self._point(start)
             case _ if char == "…":
-                self._put(TokenKind.DOTS, start)
+                self._put(ProseKind.DOTS, start)
             case _:
                 self.stop()
 
@@ -485,7 +485,7 @@ class _Scanner:
             self.stop()
         elif (
             char == "-"
-            and self._touches(TokenKind.NUMBER)
+            and self._touches(ProseKind.NUMBER)
             and self._class(self.at) is Char.LETTER
             and self._class(self.at + 1) is Char.LETTER
         ):
@@ -510,7 +510,7 @@ class _Scanner:
             self._skip("=<>~")
             self.stop()
         else:
-            self._put(TokenKind.EQUALS, start, op="=", name=self._line_name(start))
+            self._put(ProseKind.EQUALS, start, op="=", name=self._line_name(start))
 
     def _line_name(self, sign: int) -> str:
         """Return what stands before the first sign of its line, without blanks and marks."""
@@ -525,9 +525,9 @@ class _Scanner:
     def _point(self, start: int) -> None:
         if self._peek() == ".":
             self._skip(".")
-            self._put(TokenKind.DOTS, start)
+            self._put(ProseKind.DOTS, start)
         elif not (
-            self._touches(TokenKind.WORD)
+            self._touches(ProseKind.WORD)
             and _AFTER_ABBREVIATION.match(self._text, self.at, self._end)
         ):
             self.stop()
@@ -537,23 +537,23 @@ class _Scanner:
     def _open_brace(self, brace: _Brace, start: int) -> None:
         if len(self._braces) >= MAX_DEPTH:
             self._lost_braces += 1
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
             return
         self._braces.append(brace)
         if brace is not _Brace.NOTHING:
-            self._put(TokenKind.OPEN, start)
+            self._put(ProseKind.OPEN, start)
 
     def _close_brace(self, start: int) -> None:
         if self._lost_braces:
             self._lost_braces -= 1
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
             return
         brace = self._braces.pop() if self._braces else _Brace.GROUP
         if brace is _Brace.NOTHING:
             return
-        self._put(TokenKind.CLOSE, start)
+        self._put(ProseKind.CLOSE, start)
         if brace is _Brace.DENOMINATOR:
-            self._put(TokenKind.CLOSE, start)
+            self._put(ProseKind.CLOSE, start)
         elif brace is _Brace.NUMERATOR:
             self._skip_spaces()
             self._operator("/", start)
@@ -561,8 +561,8 @@ class _Scanner:
                 self.at += 1
                 self._open_brace(_Brace.DENOMINATOR, self.at - 1)
             else:
-                self._put(TokenKind.NAME, start)
-                self._put(TokenKind.CLOSE, start)
+                self._put(ProseKind.NAME, start)
+                self._put(ProseKind.CLOSE, start)
 
     def _command(self, start: int) -> None:
         name = self._command_name()
@@ -573,11 +573,11 @@ class _Scanner:
             case Command.SPACE | Command.THIN:
                 self._gap = True
             case Command.NOTHING if name == "%":
-                self._put(TokenKind.PERCENT, start)
+                self._put(ProseKind.PERCENT, start)
             case Command.NOTHING if name == "{":
-                self._put(TokenKind.OPEN, start)
+                self._put(ProseKind.OPEN, start)
             case Command.NOTHING if name == "}":
-                self._put(TokenKind.CLOSE, start)
+                self._put(ProseKind.CLOSE, start)
             case Command.NOTHING | Command.MARK:
                 pass
             case Command.DELIMITER:
@@ -602,7 +602,7 @@ class _Scanner:
             case Command.FRAC:
                 self._fraction_command(start)
             case _:
-                self._put(TokenKind.NAME, start)
+                self._put(ProseKind.NAME, start)
 
     def _command_name(self) -> str:
         start = self.at
@@ -624,7 +624,7 @@ class _Scanner:
         self._skip_spaces()
         if self._peek() == "{":
             self.at += 1
-            self._put(TokenKind.OPEN, start)
+            self._put(ProseKind.OPEN, start)
             self._open_brace(_Brace.NUMERATOR, start)
         else:
-            self._put(TokenKind.NAME, start)
+            self._put(ProseKind.NAME, start)
