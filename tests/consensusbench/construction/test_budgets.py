@@ -84,7 +84,7 @@ def test_a_build_stores_budgets_of_all_right_rollouts(tmp_path: Path) -> None:
 
 def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
     node = {"node_id": "n", "expressions": ["3*10=30"], "weight": 0.5, "note": "kept"}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"problem_id": "p", "ground_truth": "42", "nodes": [node, {**node, "node_id": "o"}],
          "metadata": {"level": 3}, "mine": 1, "budget": {"statements": 1, "numbers": 1}},
         {"problem_id": "q", "ground_truth": "1", "nodes": [node],
