@@ -10,6 +10,8 @@ import random
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.harness.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import (
@@ -29,6 +31,14 @@ from benchmarks.quality.measure import (
     measure,
     read_gold,
     read_responses,
+)
+from benchmarks.quality.writers import (
+    attacks_table,
+    families,
+    families_table,
+    guard_table,
+    measure_attacks,
+    measure_families,
 )
 
 
@@ -129,12 +139,19 @@ def main() -> int:
     arguments = _arguments()
     demand(arguments.shared, [GOLD_NODES])
     results = measure(arguments.shared, arguments.in_process)
+    named = families(arguments.shared).items()
+    off, on = (measure_families(arguments.shared, named, wanted) for wanted in (False, True))
+    with TemporaryDirectory(prefix="quality-") as folder:
+        probed = measure_attacks(arguments.shared, Path(folder))
     problems = read_gold(arguments.shared)
     known = {problem.problem_id for problem in problems}
     files = [read_responses(arguments.shared / path, known) for path in ROLLOUTS.values()]
     num_nodes = sum(len(problem.nodes) for problem in problems)
     blocks = {
         "figures": figures_table(results),
+        "writers": families_table(off, on),
+        "hacks": attacks_table(*probed),
+        "guard": guard_table(arguments.shared),
         "forms": forms_table(count_forms(problems, files), num_nodes),
         "misses": misses_table(results),
     }
