@@ -13,7 +13,7 @@ import operator
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -22,10 +22,11 @@ import numpy as np
 
 from benchmarks.harness.markdown import demand, page_parser, publish, table
 from benchmarks.quality.measure import CALCULATOR, read_gold, write_dataset
+from benchmarks.quality.writers import as_program
 from consensusbench.construction import BuildJob, OutputPaths, SelectionSettings, build
 from consensusbench.evaluation.agreement import Agreement, agreement_of_files
 from consensusbench.evaluation.estimates import Estimate
-from consensusbench.evaluation.metrics import Consistency, consistency_of
+from consensusbench.evaluation.metrics import Consistency, consistency_of, within_problems
 from consensusbench.evaluation.scored import ScoredSet, score_files
 from consensusbench.extraction.refine import PaperRefiner, RefineSettings
 from consensusbench.extraction.rules import RulesExtractor, RulesSettings
@@ -37,7 +38,7 @@ CONFIDENCE = 0.95
 _HEADINGS = (
     "set", "nodes made from", "problems", "nodes (final)", "held out: right, wrong",
     "NCR right / wrong", "D_NCR", "AUROC", "AUCPR (chance)", "without final: D_NCR", "AUROC",
-    "chance NCR",
+    "within problems", "length alone, within", "right ones lowered", "chance NCR",
 )  # fmt: skip
 
 
@@ -50,6 +51,8 @@ class RolloutSet:
         folds: 0: leave one model out; n: leave every n-th rollout of a problem out.
         min_rollouts, min_support: where they are not the defaults.
         variants: how many of the variants are measured.
+        held_as_programs, sources_as_programs: the held-out rollouts, or those that nodes are made
+            from, are rewritten as program code by rule.
     """
 
     name: str
@@ -58,17 +61,18 @@ class RolloutSet:
     min_rollouts: int = 3
     min_support: int = 2
     variants: int = 1
+    held_as_programs: bool = False
+    sources_as_programs: bool = False
 
 
+_GSM8K = (
+    "data/rollouts/gsm8k_gpt3.jsonl.gz",
+    "data/rollouts/gsm8k_gpt4o_mini_and_older.jsonl.gz",
+)
 SETS = (
-    RolloutSet(
-        "GSM8K",
-        (
-            "data/rollouts/gsm8k_gpt3.jsonl.gz",
-            "data/rollouts/gsm8k_gpt4o_mini_and_older.jsonl.gz",
-        ),
-        variants=3,
-    ),
+    RolloutSet("GSM8K", _GSM8K, variants=3),
+    RolloutSet("GSM8K, programs by nodes of prose", _GSM8K, held_as_programs=True),
+    RolloutSet("GSM8K, prose by nodes of programs", _GSM8K, sources_as_programs=True),
     RolloutSet("MATH", ("data/rollouts/math100_qwen25math.jsonl.gz",), folds=4),
     RolloutSet(
         "AIME 2024",
@@ -145,6 +149,8 @@ class Figures:
         finals: nodes that state the final answer, a problem.
         scored: held-out rollouts of problems with nodes.
         every, inner: consistency of NCR with Acc, over all nodes and without final ones.
+        length: AUROC of length alone within problems; None without such problems.
+        lowered: share of the right rollouts that the guard lowers.
         chance: NCR of rollouts of other problems; None where nothing was drawn.
     """
 
@@ -155,6 +161,8 @@ class Figures:
     scored: int
     every: Consistency
     inner: Consistency
+    length: Estimate
+    lowered: float
     chance: float | None
 
 
@@ -169,8 +177,9 @@ def measure(
         report(f"{one.name}, {variant.name}: fold {number}")
         with tempfile.TemporaryDirectory(prefix="construction-") as name:
             sources, held_out = Path(name) / "sources.jsonl", Path(name) / "held-out.jsonl"
-            _write(held_out, compress(rows, held))
-            _write(sources, compress(rows, map(operator.not_, held)))
+            kept, given = compress(rows, held), compress(rows, map(operator.not_, held))
+            _write(held_out, _programs(kept) if one.held_as_programs else kept)
+            _write(sources, _programs(given) if one.sources_as_programs else given)
             try:
                 dataset = _build(one, variant, sources)
             except InputError as error:  # no problem has enough correct rollouts
@@ -191,7 +200,14 @@ def _pooled(
     """Return the figures of the held-out rollouts of all folds together."""
     facts = [facts for fold in scored for facts in fold.problems.values()]
     known = [
-        (rollout.problem_id, rollout.ncr, rollout.ncr_without_final(of_one), rollout.acc)
+        (
+            rollout.problem_id,
+            rollout.ncr,
+            rollout.ncr_without_final(of_one),
+            rollout.acc,
+            rollout.num_chars,
+            rollout.guard < 1,
+        )
         for fold in scored
         for rollout in fold.rollouts
         if (of_one := fold.problems.get(rollout.problem_id)) is not None
@@ -199,7 +215,9 @@ def _pooled(
     ]
     number = {name: at for at, name in enumerate(dict.fromkeys(row[0] for row in known))}
     problem = np.array([number[row[0]] for row in known])
-    ncr, inner, acc = (np.array([row[at] for row in known], float) for at in (1, 2, 3))
+    ncr, inner, acc, chars, lowered = (
+        np.array([row[at] for row in known], float) for at in (1, 2, 3, 4, 5)
+    )
     weights = [count for _, count in chance]
     return Figures(
         problems=len(number),
@@ -209,6 +227,8 @@ def _pooled(
         scored=len(ncr),
         every=consistency_of(ncr, acc, problem, CONFIDENCE, 0),
         inner=consistency_of(inner, acc, problem, CONFIDENCE, 0),
+        length=within_problems(chars, acc == 1, problem, CONFIDENCE),
+        lowered=float(lowered[acc == 1].mean()),
         chance=float(np.average([rate for rate, _ in chance], weights=weights))
         if sum(weights)
         else None,
@@ -243,6 +263,14 @@ def measure_whole(
             probes = probe_dataset(dataset, [rollouts])
             figures.append(WholeFigures(variant, probes, agreement_of_files(dataset, gold)))
     return figures
+
+
+def _programs(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rewrite rollouts as programs, with the answer that they gave; leave the rest out."""
+    for row in rows:
+        code = as_program(row["response"])
+        if code is not None:
+            yield row | {"response": f"{code}\n#### {row['final_answer']}"}
 
 
 def _write(path: Path, rows: Iterable[Row]) -> None:
@@ -290,6 +318,9 @@ def figures_table(rows: Iterable[tuple[str, str, Figures]]) -> str:
                 f"{_share(every.aucpr.value)} ({_share(every.prevalence)})",
                 _share(inner.d_ncr.value),
                 f"**{_share(inner.auroc.value)}**{_interval(inner.auroc)}",
+                f"**{_share(inner.within.value)}**{_interval(inner.within)}",
+                _share(one.length.value),
+                f"{one.lowered:.2%}",
                 "–" if one.chance is None else f"{one.chance:.2%}",
             ]
         )
