@@ -33,6 +33,7 @@ UNITS = [
     "x = (\n",
     "x = 1\n", "import a\n", "x = x\\\n", "def f(x):\n", "print(", "x, ", "x = 1;", "a b ", "1_",
     "for x in ", "def a", "1 and ", "7" * 60 + " ", "7" * 60 + "=", ".7",
+    "5 a b", "a°", "\\text{a}", "a _ ", "a^\\circ ",
 ]  # fmt: skip
 # What stands before a repeated unit, and what behind it: one of them makes all the rest count.
 FRAMED = [

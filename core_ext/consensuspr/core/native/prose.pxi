@@ -190,7 +190,14 @@ cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
     """Append a token; what a number or a sign has beyond a word is left to the caller."""
     cdef Token* token
     if kind == T_WORD:
-        s.words += 1
+        if s.words == MANY_WORDS + LAST_WORDS:
+            # The first words of a row belong to what stands before it, the last to what
+            # follows; one between them goes, so that tokens stay bounded.
+            token = &s.r.tokens[s.r.num_tokens - LAST_WORDS]
+            memmove(token, token + 1, (LAST_WORDS - 1) * sizeof(Token))
+            s.r.num_tokens -= 1
+        else:
+            s.words += 1
     else:
         if s.others >= MAX_STRETCH:
             stop(s)
@@ -1042,7 +1049,7 @@ cdef extern from *:
         const __m128i first = _mm_set1_epi8(0x22), span = _mm_set1_epi8(0x3F - 0x22);
         const __m128i second = _mm_set1_epi8(0x5B), second_span = _mm_set1_epi8(0x5F - 0x5B);
         const __m128i control = _mm_set1_epi8(0x1F), high = _mm_set1_epi8(0x7B);
-        while (end - at >= 16) {
+        while (at < end && end - at >= 16) {
             const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
             const __m128i offset = _mm_sub_epi8(bytes, first);
             const __m128i second_offset = _mm_sub_epi8(bytes, second);
@@ -1179,7 +1186,7 @@ cdef bint seek(Scan* s) noexcept nogil:
                 if at < end and (text[at] == c'\\' or KIND_OF[text[at]] == CH_NEWLINE):
                     must = True
                     break
-                at += 1
+                at += at < end
             else:
                 must = True
                 break

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-# One true statement, or a part of one; see statements.Statement.
+# One true statement, or a part of one; see statements.TrueStatement.
 cdef struct Stated:
     int64_t num
     int64_t den

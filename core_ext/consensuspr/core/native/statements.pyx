@@ -9,7 +9,7 @@ grow with what is distinct in the text.
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memset, strchr
+from libc.string cimport memchr, memcmp, memmove, memset, strchr
 
 from consensuspr.core.native.normal_form cimport (
     CH_AMPERSAND,
@@ -610,7 +610,7 @@ cdef int finish(Reader* r, uint32_t* values, uint32_t* numbers) noexcept nogil:
 def read_statements(text):
     """Return ([(num, den, operands, start, end, whole, code), ...], values, numbers).
 
-    As statements.Statement, but for the operands, which are statements.operands_hash.
+    As statements.TrueStatement, but for the operands, which are statements.operands_hash.
     """
     cdef bytes data = encode(text)
     cdef const uint8_t* raw = data
