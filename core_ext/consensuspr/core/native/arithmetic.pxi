@@ -9,7 +9,9 @@ cdef struct Parser:
     bint failed
 
 
-cdef inline bint operator_in(Parser* p, uint8_t first, uint8_t second, uint8_t third) noexcept nogil:
+cdef inline bint operator_in(
+    Parser* p, uint8_t first, uint8_t second, uint8_t third
+) noexcept nogil:
     cdef const Item* item
     if p.at >= p.end:
         return False

@@ -498,7 +498,9 @@ cdef Name* find_known(Code* c, const Lexeme* name) noexcept nogil:
         slot += 1
 
 
-cdef void bind_name(Code* c, const Lexeme* name, bint known, int64_t num, int64_t den) noexcept nogil:
+cdef void bind_name(
+    Code* c, const Lexeme* name, bint known, int64_t num, int64_t den
+) noexcept nogil:
     cdef Name* entry = find_known(c, name)
     if entry.hash == 0:
         if c.r.num_names >= MAX_NAMES:

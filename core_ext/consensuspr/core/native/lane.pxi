@@ -275,7 +275,12 @@ cdef Py_ssize_t unhurried(Pass* s, int cls, Py_ssize_t at) noexcept nogil:
     elif cls == CH_BRACE_CLOSE:
         if s.overflow == 0 and s.depth > 0:
             group = s.frames[s.depth - 1].group
-            if group == G_WRAP or (group == G_TEXT and data[end] != c'(' and data[end] != c'[' and data[end] != c'\\'):
+            if group == G_WRAP or (
+                group == G_TEXT
+                and data[end] != c'('
+                and data[end] != c'['
+                and data[end] != c'\\'
+            ):
                 s.depth -= 1
                 s.braces -= 1
                 if group == G_TEXT:

@@ -86,8 +86,8 @@ cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
 cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
 cdef uint8_t GLUES[256]          # makes a digit behind it something else than a number
 cdef uint8_t GOES_ON[256]        # may stand within a word
-cdef uint8_t NUMBER_GOES_ON[256] # may go on the number whose digits it follows
-cdef uint8_t MAKES_OPERATION[32] # a word of this meaning can be an operation
+cdef uint8_t NUMBER_GOES_ON[256]  # may go on the number whose digits it follows
+cdef uint8_t MAKES_OPERATION[32]  # a word of this meaning can be an operation
 cdef uint16_t OPERATION_LENGTHS[32]  # as WORD_LENGTHS, of such words
 cdef uint8_t SEEK[256]           # what a byte is to seek()
 cdef uint16_t WORD_LENGTHS[32]   # bit n: a word of n bytes with a meaning begins with this letter
@@ -260,7 +260,7 @@ cdef void blank(Scan* s) noexcept nogil:
 
 
 cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nogil:
-    """Return the index past "2." or "(2)" at a line's start, its digits at [first, last); else 0."""
+    """Return the index past "2." or "(2)" at a line's start, or 0; its digits: [first, last)."""
     cdef uint32_t at = s.at
     cdef uint8_t byte
     cdef bint bracketed = s.text[at] == c'('
