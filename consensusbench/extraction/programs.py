@@ -157,9 +157,9 @@ class _Reader:
         if known is None:
             return None
         shown = _written(known.value)
-        # A rounded negative number is no statement to whoever checks its arithmetic.
-        if known.operations and (shown is not None or known.value > 0):
-            text = f"{known.text}={shown or _rounded(known.value)}"
+        said = shown or _rounded(known.value)
+        if known.operations and said is not None:
+            text = f"{known.text}={said}"
             if len(text) <= MAX_EQUATION_CHARS:
                 place = lines[min(tree.lineno, len(lines)) - 1]
                 self.found.setdefault(text, Equation(text, place))
@@ -245,7 +245,10 @@ def _written(value: Fraction) -> str | None:
     return f"-{shown}" if value < 0 else shown
 
 
-def _rounded(value: Fraction) -> str:
+def _rounded(value: Fraction) -> str | None:
+    """Return a value with two decimals, if it shows some: others do not look like rounded ones.
+
+    Nor do negative ones to whoever checks their arithmetic.
+    """
     shown = _written(Fraction(round(value * 100), 100))
-    assert shown is not None, "two decimals are few"
-    return shown
+    return shown if shown is not None and "." in shown and value > 0 else None
