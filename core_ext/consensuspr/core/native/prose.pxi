@@ -1247,6 +1247,8 @@ cdef bint has_operation_word(const Scan* s, uint32_t at, uint32_t end) noexcept 
     while at < end:
         while at < end and KIND_OF[text[at]] != CH_LETTER:
             at += 1
+        if at >= end:
+            break
         start = at
         while at < end and KIND_OF[text[at]] == CH_LETTER:
             at += 1
