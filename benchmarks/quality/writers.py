@@ -35,7 +35,7 @@ from consensusbench.extraction.statements import Truth, truth_of
 from consensusbench.quality.probes import Attack, ProbeReport, ProbeSettings, probe_dataset
 from consensuspr.core import BatchResult, Matcher, match_batch
 from consensuspr.data import Node, Problem
-from consensuspr.scoring.guard import GuardBudget, default_budget, factors
+from consensuspr.scoring.guard import GuardBudget, counted, default_budget, factors
 
 CODE_WRITERS = "the same as programs"
 # Of right rollouts alone: whether the guard lowers them.
@@ -202,9 +202,7 @@ def _ncr(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _guard(found: BatchResult, nodes: Sequence[int], texts: Sequence[str]) -> np.ndarray:
-    budget = default_budget(nodes, [len(text) for text in texts])
-    assert found.num_values is not None and found.num_numbers is not None, "counted by default"
-    return factors(found.num_values, found.num_numbers, *budget)
+    return factors(*counted(found), *default_budget(nodes, [len(text) for text in texts]))
 
 
 def _aurocs(values: np.ndarray, right: np.ndarray, problem: np.ndarray) -> tuple[float, float]:
@@ -310,10 +308,9 @@ def guard_table(shared: Path) -> str:
         texts = [CALCULATOR.sub("", row["response"]) for row in right]
         found = match_batch([Matcher([])] * len(texts), texts)
         guard = _guard(found, [USUAL_NODES] * len(texts), texts)
-        assert found.num_values is not None and found.num_numbers is not None
         stated = [
-            Stated(int(values), int(max(values, numbers)))
-            for values, numbers in zip(found.num_values, found.num_numbers, strict=True)
+            Stated(int(values), int(numbers))
+            for values, numbers in zip(*counted(found), strict=True)
         ]
         lowered, known = 0, 0
         for at, row in enumerate(right):

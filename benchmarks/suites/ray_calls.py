@@ -6,7 +6,7 @@ server: the same client, rollouts and one matching thread on either side, reques
 to the one and the other in turn, every reply compared with the in-process scores before a time
 is kept.  All on one machine; a network would add its own.
 
-Measured in the environment that has Ray (:mod:`benchmarks.suites.verl_python`).
+Measured in the environment that has Ray (:mod:`benchmarks.harness.verl_python`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import Row
-from consensuspr.scoring.guard import GuardBudget
+from consensuspr.scoring.guard import GuardBudget, counted
 
 # Room beside what the right rollout states that states most: others take more steps.
 MARGIN = 1.5
@@ -50,10 +50,8 @@ def stated_in(responses: Sequence[str]) -> Stated:
     """Return the most that one of these responses states."""
     if not responses:
         return Stated()
-    found = match_batch([Matcher([])] * len(responses), responses, threads=1)
-    assert found.num_values is not None and found.num_numbers is not None, "counted by default"
-    statements = int(found.num_values.max())
-    return Stated(statements, max(statements, int(found.num_numbers.max())))
+    statements, numbers = counted(match_batch([Matcher([])] * len(responses), responses, threads=1))
+    return Stated(int(statements.max()), int(numbers.max()))
 
 
 def budget_of(stated: Stated, num_nodes: int) -> GuardBudget:

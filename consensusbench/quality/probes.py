@@ -52,7 +52,7 @@ from consensuspr.data import OnError, ReadReport, Row, read_problems, read_rollo
 from consensuspr.errors import InputError
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.dataset_index import Entry
-from consensuspr.scoring.guard import default_budget, factors
+from consensuspr.scoring.guard import counted, default_budget, factors
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 # For each node of a problem what it is matched by.
@@ -852,10 +852,7 @@ def _guard(
     entries: Sequence[Entry], texts: Sequence[str], matched: BatchResult
 ) -> npt.NDArray[np.float64]:
     """Return the (n,) factors of the guard for texts that were matched for these problems."""
-    statements, numbers = _budgets(entries, [len(text) for text in texts])
-    counts = matched.num_values, matched.num_numbers
-    assert counts[0] is not None and counts[1] is not None, "they are counted by default"
-    return factors(counts[0], counts[1], statements, numbers)
+    return factors(*counted(matched), *_budgets(entries, [len(text) for text in texts]))
 
 
 def _budgets(

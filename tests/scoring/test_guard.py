@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from consensuspr.core import Matcher, match_batch
 from consensuspr.core.patterns import Channel
 from consensuspr.errors import InputError, InvalidRequest
 from consensuspr.scoring import (
@@ -32,6 +33,7 @@ from consensuspr.scoring.guard import (
     GuardBudget,
     GuardWatch,
     characters,
+    counted,
     default_budget,
     factors,
 )
@@ -102,12 +104,21 @@ def test_the_default_budget(nodes: int, length: int, statements: float, numbers:
         (20, 20, 0.5),
         (10, 80, 0.25),
         (20, 80, 0.125),
-        # A program writes hardly any of the values that it works out: they count as numbers too.
-        (40, 2, 0.125),
+        (40, 40, 0.125),
     ],
 )
 def test_the_factor(statements: int, numbers: int, factor: float) -> None:
     assert factors([statements], [numbers], [10.0], [20.0]).tolist() == [factor]
+
+
+def test_what_a_program_works_out_counts_as_written() -> None:
+    # It writes hardly any of the values that it states.
+    program = "```python\na = 2\n" + "a = a * 2\n" * 20 + "```"
+    found = match_batch([Matcher([])] * 2, [program, "7 + 8 = 15 and 3, 4, 5"])
+    assert found.num_numbers is not None and found.num_numbers.tolist() == [1, 6]
+    assert [column.tolist() for column in counted(found)] == [[20, 1], [20, 6]]
+    with pytest.raises(ValueError, match="counts=True"):
+        counted(match_batch([Matcher([])], ["x"], counts=False))
 
 
 @pytest.mark.parametrize("text", ["", "abc", "größe", "日本 😀", "a\ud800b"])
@@ -263,6 +274,16 @@ def test_a_bad_budget_or_weight_is_told(
 ) -> None:
     score = score_of(guarded, Rollout("new", "x", **{"nodes": [["x"]], **extra}))
     assert (score.status, score.message) == (Status.INVALID_NODES, message)
+
+
+def test_the_explanation_of_a_program_shows_the_arithmetic(guarded: Scorer) -> None:
+    listed = "```python\na = 3\n" + "a = a + 3\n" * 200 + "```"
+    told = guarded.explain(Rollout("none", listed), ScoreOptions(RewardSpec.linear()))
+    assert told.guard is not None
+    assert told.score.guard == factors(
+        told.guard.statements, told.guard.numbers, told.guard.max_statements, told.guard.max_numbers
+    )
+    assert told.guard.numbers == told.guard.statements == 200
 
 
 def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:

@@ -26,12 +26,16 @@ Not here: the counting (:mod:`consensuspr.core`), and how a dataset's budgets ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from consensuspr.core import BatchResult
+
 Numbers: TypeAlias = npt.ArrayLike
+Counts: TypeAlias = npt.NDArray[np.uint32]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 # S and M of the default budget: for each node, for any response, for each root of a character.
@@ -62,7 +66,7 @@ class GuardFigures:
     Attributes:
         statements: s, distinct values that the response states.
         max_statements: S, how many it may state.
-        numbers: m, distinct numbers that the response writes.
+        numbers: m, distinct numbers that the response writes, s at least.
         max_numbers: M, how many it may write.
     """
 
@@ -92,13 +96,19 @@ def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Float
     return np.maximum(each * nodes + at_least, per_root * root)
 
 
+def counted(found: BatchResult) -> tuple[Counts, Counts]:
+    """Return s and m of the texts of a batch, (n,) each; it must have been matched with counts."""
+    if found.num_values is None or found.num_numbers is None:
+        raise ValueError("the guard needs a batch that was matched with counts=True")
+    return found.num_values, np.maximum(found.num_numbers, found.num_values)
+
+
 def factors(
     statements: Numbers, numbers: Numbers, max_statements: Numbers, max_numbers: Numbers
 ) -> Floats:
-    """Return what NCR is multiplied by, (n,) in (0, 1], of the (n,) counts and their budget."""
-    stated = np.maximum(statements, 1)
-    return np.minimum(1.0, max_statements / stated) * np.minimum(
-        1.0, max_numbers / np.maximum(numbers, stated)
+    """Return what NCR is multiplied by, (n,) in (0, 1], of the (n,) s and m and their budget."""
+    return np.minimum(1.0, max_statements / np.maximum(statements, 1)) * np.minimum(
+        1.0, max_numbers / np.maximum(numbers, 1)
     )
 
 

@@ -529,9 +529,8 @@ class _Matching:
         matchers = [one.matcher for one in nodes]
         result = match_batch(matchers, texts, threads=self._threads, counts=self._reward.guard)
         batch.num_matched[positions] = result.num_matched
-        if result.num_values is not None and result.num_numbers is not None:
-            batch.num_values[positions] = result.num_values
-            batch.num_numbers[positions] = result.num_numbers
+        if self._reward.guard:
+            batch.num_values[positions], batch.num_numbers[positions] = guard.counted(result)
         batch.num_nodes[positions] = [matcher.num_nodes for matcher in matchers]
         for row, (at, one) in enumerate(zip(positions, nodes, strict=True)):
             batch.channels[at] = result.channels(row).tobytes()
