@@ -45,7 +45,7 @@ from consensuspr.core.expressions.parser import (
     parse_formula,
     tokenize,
 )
-from consensuspr.core.expressions.statement import Statement, parse_statement
+from consensuspr.core.expressions.sides import Statement, parse_statement
 
 __all__ = [
     "EXPANSION_VERSION",

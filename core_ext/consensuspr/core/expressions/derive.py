@@ -41,7 +41,7 @@ from consensuspr.core.expressions.evaluate import (
     evaluate,
     is_constant,
 )
-from consensuspr.core.expressions.statement import Statement, parse_statement
+from consensuspr.core.expressions.sides import Statement, parse_statement
 
 # Raised whenever any expression can get other forms, or the same ones in another order; a
 # dataset prepared with other forms is refused.

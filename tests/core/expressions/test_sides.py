@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from consensuspr.core.expressions.evaluate import Symbol, evaluate
-from consensuspr.core.expressions.statement import MAX_LENGTH, parse_statement
+from consensuspr.core.expressions.sides import MAX_LENGTH, parse_statement
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Read a node expression as a statement: sides, the relation signs between them, trees.
+"""Read a node expression into sides, a tree each, and the relation signs between them.
 
 A side that is not arithmetic as the parser knows it becomes one symbol that is moved as a
 whole, if its brackets close and nothing in it hints at more than one statement; otherwise
