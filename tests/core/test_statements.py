@@ -92,7 +92,8 @@ def test_without_statements_only_patterns_count(engine: Any) -> None:
     with_statements, without = engine.Matcher(nodes), engine.Matcher(nodes, statements=False)
     assert with_statements.match(text) == [True, True, True]
     assert without.match(text) == [False, False, True]
-    assert [hit and hit.channel for hit in without.hits(text)] == [None, None, Channel.PATTERN]
+    for hits in (without.hits(text), with_statements.hits(text, statements=False)):
+        assert [hit and hit.channel for hit in hits] == [None, None, Channel.PATTERN]
     batch = engine.match_batch([with_statements], [text], statements=False)
     assert batch.channels(0).tolist() == [0, 0, Channel.PATTERN]
 

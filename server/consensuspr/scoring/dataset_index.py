@@ -145,17 +145,12 @@ class Entry:
     @property
     def matcher(self) -> Matcher:
         """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
-        return self.compiled()
-
-    def compiled(self, statements: bool = True) -> Matcher:
-        """Return the matcher of the nodes, with or without the statement channel."""
 
         def compile_matcher() -> Matcher:
             expressions, derived = read_patterns(self._index.image.record(self._position))
-            return Matcher(expressions, statements=statements, derived=derived)
+            return Matcher(expressions, derived=derived)
 
-        key = (self._index.digest, self._position, statements)
-        return self._index.cache.get(key, compile_matcher)
+        return self._index.cache.get((self._index.digest, self._position), compile_matcher)
 
 
 class DatasetIndex:

@@ -480,16 +480,14 @@ class _Matching:
             if not len(given):
                 return None
             _check_budget(rollout.budget)
-            matcher = _compile_inline(
-                given, self._batch.limits, self._index.cache, reward.statements
-            )
+            matcher = _compile_inline(given, self._batch.limits, self._index.cache)
             nodes = _Nodes.of(matcher, rollout.budget, lambda: _inline_as_nodes(given), reward)
         elif entry is None or not entry.num_nodes:
             return None
         elif rollout.problem_id in self._nodes:
             return self._nodes[rollout.problem_id]
         else:
-            matcher = entry.compiled(reward.statements)
+            matcher = entry.matcher
             nodes = _Nodes.of(matcher, entry.budget, lambda: entry.nodes, reward)
             self._nodes[rollout.problem_id] = nodes
         self._held_bytes += matcher.nbytes
@@ -527,9 +525,16 @@ class _Matching:
     def _match(self, positions: list[int], nodes: list[_Nodes], texts: list[str | bytes]) -> None:
         batch = self._batch
         matchers = [one.matcher for one in nodes]
-        result = match_batch(matchers, texts, threads=self._threads, counts=self._reward.guard)
+        reward = self._reward
+        result = match_batch(
+            matchers,
+            texts,
+            threads=self._threads,
+            statements=reward.statements,
+            counts=reward.guard,
+        )
         batch.num_matched[positions] = result.num_matched
-        if self._reward.guard:
+        if reward.guard:
             batch.num_values[positions], batch.num_numbers[positions] = guard.counted(result)
         batch.num_nodes[positions] = [matcher.num_nodes for matcher in matchers]
         for row, (at, one) in enumerate(zip(positions, nodes, strict=True)):
@@ -537,7 +542,9 @@ class _Matching:
             if one.budget is not None:
                 batch.budgets[at] = one.budget
             if self._include_spans:
-                batch.spans[at] = tuple(matchers[row].spans(texts[row]))
+                batch.spans[at] = tuple(
+                    matchers[row].spans(texts[row], statements=reward.statements)
+                )
         # A reward asks for a choice of nodes or for none, of all rollouts alike.
         chosen = [one.counted for one in nodes if one.counted is not None]
         weights = [one.weights for one in nodes if one.weights is not None]
@@ -574,10 +581,7 @@ class _InvalidNodesError(Exception):
 
 
 def _compile_inline(
-    nodes: Sequence[InlineNode | Sequence[str]],
-    limits: Limits,
-    cache: MatcherCache,
-    statements: bool,
+    nodes: Sequence[InlineNode | Sequence[str]], limits: Limits, cache: MatcherCache
 ) -> Matcher:
     """Return the matcher of inline nodes, or raise _InvalidNodesError."""
     texts = _inline_texts(nodes, limits)
@@ -585,13 +589,12 @@ def _compile_inline(
     content = json.dumps(texts, separators=(",", ":")).encode("ascii")
     if len(content) > min(limits.max_expression_bytes, limits.max_inline_bytes):
         _check_sizes([written + derived for written, derived in texts], limits)
-    key = hashlib.blake2b(content, digest_size=16).digest(), statements
 
     def compile_matcher() -> Matcher:
         expressions, derived = zip(*texts, strict=True)
-        return Matcher(expressions, statements=statements, derived=derived)
+        return Matcher(expressions, derived=derived)
 
-    return cache.get(key, compile_matcher)
+    return cache.get(hashlib.blake2b(content, digest_size=16).digest(), compile_matcher)
 
 
 def _check_budget(budget: object) -> None:
@@ -873,7 +876,8 @@ def _explain_nodes(
     if score.ncr is None:
         return Explanation(score, (), normal_form, identity)
     reward = identity.reward
-    nodes, matcher = _nodes_of(rollout, index, limits, reward.statements)
+    nodes, matcher = _nodes_of(rollout, index, limits)
+    hits = matcher.hits(rollout.response, statements=reward.statements)
     explained = tuple(
         NodeExplanation(
             node_id=node.node_id,
@@ -886,18 +890,18 @@ def _explain_nodes(
             channel="" if hit is None else CHANNELS[hit.channel],
             counts=reward.final_nodes or not node.is_final,
         )
-        for node, hit in zip(nodes, matcher.hits(rollout.response), strict=True)
+        for node, hit in zip(nodes, hits, strict=True)
     )
     return Explanation(score, explained, normal_form, identity)
 
 
 def _nodes_of(
-    rollout: Rollout, index: DatasetIndex, limits: Limits, statements: bool
+    rollout: Rollout, index: DatasetIndex, limits: Limits
 ) -> tuple[tuple[Node, ...], Matcher]:
     """Return the nodes that the score was made with, and their matcher."""
     if rollout.nodes is not None:
-        matcher = _compile_inline(rollout.nodes, limits, index.cache, statements)
+        matcher = _compile_inline(rollout.nodes, limits, index.cache)
         return _inline_as_nodes(rollout.nodes), matcher
     entry = index.entry(rollout.problem_id)
     assert entry is not None  # a rollout without nodes of its own has an NCR only so
-    return entry.nodes, entry.compiled(statements)
+    return entry.nodes, entry.matcher

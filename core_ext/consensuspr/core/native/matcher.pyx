@@ -264,15 +264,16 @@ cdef class Matcher:
         """Tell for each node whether ``text`` (str or bytes) reaches it."""
         return match_batch([self], [text], 1).matched(0).tolist()
 
-    def spans(self, text) -> list[tuple[int, int] | None]:
+    def spans(self, text, *, bint statements=True) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
-        return [None if hit is None else (hit.start, hit.end) for hit in self.hits(text)]
+        hits = self.hits(text, statements=statements)
+        return [None if hit is None else (hit.start, hit.end) for hit in hits]
 
-    def hits(self, text) -> list[Hit | None]:
+    def hits(self, text, *, bint statements=True) -> list[Hit | None]:
         """Return for each node its first hit.
 
-        That is the first statement that reaches it, and otherwise the pattern that ends
-        first, the longest of those.
+        That is the first statement that reaches it, unless ``statements`` is false, and otherwise
+        the pattern that ends first, the longest of those.
         """
         cdef bytes data = encoded(text)
         cdef const uint8_t* raw = data
@@ -302,7 +303,7 @@ cdef class Matcher:
                 memset(matched, 0, nodes)
                 for node in range(nodes):
                     found[node].pattern = -1
-                if self.search.keys.size:
+                if statements and self.search.keys.size:
                     failed = read_statements_into(
                         &workspace, raw, length, &self.search.keys, matched, places,
                         &values, &numbers,

@@ -85,18 +85,20 @@ class Matcher:
         """Tell for each node whether the text reaches it."""
         return [bool(flag) for flag in match_batch([self], [text], 1).matched(0)]
 
-    def spans(self, text: str | bytes) -> list[tuple[int, int] | None]:
+    def spans(self, text: str | bytes, *, statements: bool = True) -> list[tuple[int, int] | None]:
         """Return for each node the code points [start, end) of its first hit in ``text``."""
-        return [None if hit is None else (hit.start, hit.end) for hit in self.hits(text)]
+        hits = self.hits(text, statements=statements)
+        return [None if hit is None else (hit.start, hit.end) for hit in hits]
 
-    def hits(self, text: str | bytes) -> list[Hit | None]:
+    def hits(self, text: str | bytes, *, statements: bool = True) -> list[Hit | None]:
         """Return for each node its first hit.
 
-        That is the first statement that reaches it, and otherwise the pattern that ends
-        first, the longest of those.
+        That is the first statement that reaches it, unless ``statements`` is false, and otherwise
+        the pattern that ends first, the longest of those.
         """
         data = encode(text)
-        found = self.find(data, read_statements(data).statements if self._keys else [])
+        read = statements and self._keys
+        found = self.find(data, read_statements(data).statements if read else [])
         code_points = CodePoints(data, (edge for one in found if one for edge in one[:2]))
         return [
             one and Hit(code_points[one.start], code_points[one.end], one.expression, one.channel)
