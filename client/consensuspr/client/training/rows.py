@@ -155,7 +155,9 @@ class TrainingRow:
         split = self.extra_info.get("split")
         return split if isinstance(split, str) else None
 
-    def rollout(self, response: str, ids: ProblemIds, num_tokens: int | None = None) -> Rollout:
+    def rollout(
+        self, response: str | bytes, ids: ProblemIds, num_tokens: int | None = None
+    ) -> Rollout:
         """Return what is sent to the scorer for a response to the row.
 
         Raises:

@@ -22,7 +22,8 @@ from consensuspr.client.training import (
     shared_source,
 )
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
-from consensuspr.client.verl.sample import Decoder, VerlSample
+from consensuspr.client.verl.decode import Decoder
+from consensuspr.client.verl.sample import VerlSample
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             raise
         _rest_collector()
         self._ids = ProblemIds(read.settings.problem_id_format)
-        self._decoder = Decoder(self._decode)
+        self._decoder = Decoder(tokenizer)
         self._source: RewardSource | None = None
 
     async def run_single(self, data: Any) -> dict[str, Any]:
@@ -100,9 +101,6 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             "reward_score": scored.reward + penalty,
             "reward_extra_info": scored.fields(penalty),
         }
-
-    def _decode(self, response_ids: Any) -> str:
-        return str(self.tokenizer.decode(response_ids, skip_special_tokens=True))
 
 
 @functools.cache
