@@ -15,6 +15,7 @@ from rich.console import Console
 
 from consensuspr.cli.explain import Marker, node_style
 from consensuspr.scoring.marks import CONTEXT_CHARS, WHOLE_CHARS, Mark
+from tests.rows import write_rows
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Rows, RunningServer
@@ -34,6 +35,25 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
     assert "TPN 10.0 tokens per node" in lines
     assert "Reward 0.250 = 0.5 · Acc + 0.5 · NCR" in lines
     assert any(line.startswith("Acc 0 (answer '10'") for line in lines)
+
+
+def test_thoughts_are_shown_and_not_scored(run: Run, problems: Path, tmp_path: Path) -> None:
+    rows = [
+        {"problem_id": "p1", "response": f"{thought}4*12=48, {mark}so 48-39=9. Answer: 9"}
+        for thought, mark in (("", "</think>"), ("hm", ""))
+    ]
+    path = tmp_path / "thinking.jsonl"
+    write_rows(path, rows)
+    ended, endless = (
+        run("explain", path, "--dataset", problems, "--row", row, "--after-think").out
+        for row in (1, 2)
+    )
+    assert "4*12=48, </think>so ⟦₂48-39=9₂⟧. Answer: 9" in ended
+    assert "Scored only what follows the last </think>, from character 18 on" in ended
+    assert "Reward 0.750" in ended
+    assert "hm4*12=48, so 48-39=9. Answer: 9" in endless
+    assert "Scored nothing: no </think> ends the thoughts" in endless
+    assert "Reward 0.000" in endless
 
 
 def test_colour_replaces_brackets(run: Run, problems: Path, rollouts: Path) -> None:

@@ -71,6 +71,8 @@ ROLLOUTS = [
     Rollout("ducks", RIGHT, nodes=[InlineNode(["9*2=18"], weight=float("nan"), is_final=True)]),
     Rollout("ducks", LISTED),
     Rollout("ducks", CODE),
+    Rollout("ducks", "🦆 16-3-4=9, so 9*2=18</think>" + RIGHT),
+    Rollout("ducks", b"\x80 hm</think>\xa6" + RIGHT.encode()),
 ]
 
 REWARDS = [
@@ -81,6 +83,7 @@ REWARDS = [
     RewardSpec.outcome(),
     RewardSpec.linear(guard=False, statements=False),
     RewardSpec.maximum(final_nodes=False),
+    RewardSpec.linear(after_think=True),
 ]
 
 

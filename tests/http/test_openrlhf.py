@@ -80,13 +80,18 @@ def test_one_rollout(server: InProcessServer) -> None:
         ("?guard=false", RewardSpec.linear(guard=False), 0),
         ("?statements=false&reward=max", RewardSpec.maximum(statements=False), 0),
         ("?final_nodes=false&ncr=plain", RewardSpec.linear(final_nodes=False), 0),
+        ("?after_think=true", RewardSpec.linear(after_think=True), 0),
     ],
 )
 def test_many_rollouts_get_the_rewards_of_the_local_client(
     server: InProcessServer, local: LocalClient, query: str, reward: RewardSpec, epoch: int
 ) -> None:
     # More than one piece holds; few of them are for computer algebra.
-    responses = [BOTH, HALF, NONE, ""] * 80 + ["😀 \\frac{1}{2} \"'\n\t\u0000 日本: 7"] * 8
+    responses = (
+        [BOTH, HALF, NONE, f"{HALF}</think>{BOTH}"] * 80
+        + [""]
+        + ["😀 \\frac{1}{2} \"'\n\t\u0000 日本: 7"] * 8
+    )
     reply = server.post(f"/openrlhf{query}", request_of(*((DUCKS, r, "18") for r in responses)))
     scores = local.score([Rollout("ducks", r) for r in responses], reward=reward, epoch=epoch)
     assert reply.code == 200

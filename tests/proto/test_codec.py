@@ -65,6 +65,7 @@ rewards = st.builds(
     statements=st.booleans(),
     final_nodes=st.booleans(),
     ncr=st.sampled_from(NcrKind),
+    after_think=st.booleans(),
 )
 nodes = st.builds(
     InlineNode,

@@ -309,6 +309,7 @@ def test_the_explanation_shows_the_arithmetic(guarded: Scorer) -> None:
     [
         ({"guard": "no"}, "guard must be True or False, got 'no'"),
         ({"statements": 1}, "statements must be True or False, got 1"),
+        ({"after_think": "yes"}, "after_think must be True or False, got 'yes'"),
         ({"final_nodes": None}, "final_nodes must be True or False, got None"),
         ({"ncr": "light"}, "ncr must be one of plain, weighted, got 'light'"),
     ],

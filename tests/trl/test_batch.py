@@ -108,7 +108,7 @@ def test_wrong_columns(row: dict[str, Any], sentence: str) -> None:
         ([{"role": "assistant", "content": None}], ""),
         (
             [{"role": "assistant", "reasoning_content": "1+1=2", "content": "so 4"}],
-            "1+1=2\nso 4",
+            "1+1=2\n</think>\nso 4",
         ),
         (
             [
@@ -116,7 +116,7 @@ def test_wrong_columns(row: dict[str, Any], sentence: str) -> None:
                 {"role": "tool", "content": "the answer is 4"},
                 {"role": "assistant", "content": "so 4"},
             ],
-            "hm\n\nso 4",
+            "hm\n</think>\n\nso 4",
         ),
     ],
 )

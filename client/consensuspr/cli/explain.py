@@ -32,6 +32,7 @@ from consensuspr.console import make_console, one_line, printable
 from consensuspr.errors import InputError
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.types import END_OF_THINKING, scored_from
 
 if TYPE_CHECKING:
     from consensuspr.data import Row
@@ -146,6 +147,8 @@ def print_explanation(
         console.print()
     for line in _score_lines(explanation.score, explanation.identity.reward, explanation):
         console.print(line)
+    if explanation.identity.reward.after_think:
+        console.print(_thoughts_line(response))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,16 @@ def _score_lines(score: Score, reward: RewardSpec, explanation: Explanation) -> 
     how = _formula(reward, explanation.identity.epoch)
     lines.append(Text.assemble(("Reward ", "bold"), f"{_value(score.reward, '.3f')} = {how}"))
     return lines
+
+
+def _thoughts_line(response: str) -> Text:
+    """Return what of a response is scored with after_think."""
+    if END_OF_THINKING in response:
+        first = scored_from(response) + 1
+        told = f"only what follows the last {END_OF_THINKING}, from character {first:,} on"
+    else:
+        told = f"nothing: no {END_OF_THINKING} ends the thoughts"
+    return Text.assemble(("Scored ", "bold"), told)
 
 
 def _share(score: Score, reward: RewardSpec) -> str:

@@ -85,6 +85,9 @@ class HowToScore(Settings):
     ncr: NcrKind = Field(
         NcrKind.PLAIN, description="Each node counts the same, or by the dataset's weights."
     )
+    after_think: bool = Field(
+        False, description="Score only what follows the last </think>, nodes and answer."
+    )
     answer_rule: AnswerRule | None = Field(
         None,
         description="How the final answer is found; where not set, the dataset's own, else auto.",
@@ -115,6 +118,7 @@ class HowToScore(Settings):
                 statements=self.statements,
                 final_nodes=self.final_nodes,
                 ncr=self.ncr,
+                after_think=self.after_think,
             )
         except ValueError as error:
             raise InputError(str(error)) from None
@@ -135,6 +139,7 @@ REWARD_OPTIONS: Mapping[str, str | None] = {
     "switch_epoch": None,
     "guard": None,
     "statements": None,
+    "after_think": None,
 }
 
 _ConfigFile: TypeAlias = Annotated[

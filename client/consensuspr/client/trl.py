@@ -42,7 +42,7 @@ from consensuspr.client.training import (
     shared_source,
 )
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import Rollout
+from consensuspr.scoring.types import END_OF_THINKING, Rollout
 
 RewardFunction: TypeAlias = Callable[..., Coroutine[Any, Any, list[float | None]]]
 
@@ -273,8 +273,9 @@ def rollouts_of(
 def completion_text(completion: Any) -> str:
     """Return what the policy wrote: a text, or all that the assistant said in a chat.
 
-    Thoughts that a response template has taken out of a message come first, as they were
-    generated: the nodes are found in them.  What tools and environments said is not the policy's.
+    Thoughts that a response template has taken out of a message come first and end in
+    ``</think>``, as they were generated: nodes are found in them, unless ``after_think`` leaves
+    them out.  What tools and environments said is not the policy's.
 
     Raises:
         InputError: it is neither.
@@ -294,6 +295,7 @@ def _parts(message: Mapping[str, Any]) -> Iterator[str]:
         thought = message.get(name)
         if isinstance(thought, str):
             yield thought
+            yield END_OF_THINKING
     content = message.get("content")
     if isinstance(content, str):
         yield content

@@ -7,7 +7,7 @@ One unary call scores one batch of rollouts; clients split large batches into
 several calls and pipeline them on one channel, which every deployment can
 serve (a proxy without client streaming included). Failures of one rollout are
 statuses on that rollout; an RPC fails only when nothing of it could be done.
-The RPC codes that a server sends are listed in docs/protocol.md.
+The RPC codes that a server sends are listed in docs/serve.md.
 
 Fields are added freely; removed ones become `reserved`; a change of meaning is
 a new package (consensuspr.v2).
@@ -234,6 +234,7 @@ class RewardSpec(google.protobuf.message.Message):
     STATEMENTS_FIELD_NUMBER: builtins.int
     FINAL_NODES_FIELD_NUMBER: builtins.int
     NCR_FIELD_NUMBER: builtins.int
+    AFTER_THINK_FIELD_NUMBER: builtins.int
     kind: global___RewardKind.ValueType
     """the formula"""
     alpha: builtins.float
@@ -248,6 +249,8 @@ class RewardSpec(google.protobuf.message.Message):
     """nodes that state the final answer count; true where absent"""
     ncr: global___NcrKind.ValueType
     """what a node adds to ncr"""
+    after_think: builtins.bool
+    """score only what follows the last </think>; false where absent"""
     def __init__(
         self,
         *,
@@ -258,9 +261,12 @@ class RewardSpec(google.protobuf.message.Message):
         statements: builtins.bool | None = ...,
         final_nodes: builtins.bool | None = ...,
         ncr: global___NcrKind.ValueType = ...,
+        after_think: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "kind", b"kind", "ncr", b"ncr", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_after_think", b"_after_think", "_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "after_think", b"after_think", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_after_think", b"_after_think", "_alpha", b"_alpha", "_final_nodes", b"_final_nodes", "_guard", b"_guard", "_statements", b"_statements", "_switch_epoch", b"_switch_epoch", "after_think", b"after_think", "alpha", b"alpha", "final_nodes", b"final_nodes", "guard", b"guard", "kind", b"kind", "ncr", b"ncr", "statements", b"statements", "switch_epoch", b"switch_epoch"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_after_think", b"_after_think"]) -> typing.Literal["after_think"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_alpha", b"_alpha"]) -> typing.Literal["alpha"] | None: ...
     @typing.overload
@@ -813,7 +819,7 @@ class ExplainResponse(google.protobuf.message.Message):
     IDENTITY_FIELD_NUMBER: builtins.int
     GUARD_FIELD_NUMBER: builtins.int
     normal_form: builtins.str
-    """of the response, as matched"""
+    """of what was scored of the response, as matched"""
     @property
     def score(self) -> global___RolloutScore:
         """the same that Score returns, with spans"""

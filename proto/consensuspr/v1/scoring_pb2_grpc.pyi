@@ -7,7 +7,7 @@ One unary call scores one batch of rollouts; clients split large batches into
 several calls and pipeline them on one channel, which every deployment can
 serve (a proxy without client streaming included). Failures of one rollout are
 statuses on that rollout; an RPC fails only when nothing of it could be done.
-The RPC codes that a server sends are listed in docs/protocol.md.
+The RPC codes that a server sends are listed in docs/serve.md.
 
 Fields are added freely; removed ones become `reserved`; a change of meaning is
 a new package (consensuspr.v2).

@@ -173,6 +173,7 @@ def encode_reward(reward: RewardSpec) -> pb.RewardSpec:
         statements=reward.statements,
         final_nodes=reward.final_nodes,
         ncr=_NCR_KINDS.number_of[NcrKind(reward.ncr)],
+        after_think=reward.after_think,
     )
 
 
@@ -199,6 +200,7 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
             statements=message.statements,
             final_nodes=message.final_nodes if message.HasField("final_nodes") else True,
             ncr=_NCR_KINDS.member_or(message.ncr, NcrKind.PLAIN),
+            after_think=message.after_think,
         )
     except ValueError as error:
         raise InputError(f"reward: {error}") from None

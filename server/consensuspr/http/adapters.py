@@ -111,12 +111,15 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
     "statements": _truth,
     "final_nodes": _truth,
     "ncr": partial(_one_of, tuple(NcrKind)),
+    "after_think": _truth,
     "dataset": lambda name, given: given or None,
     "answer_rule": partial(_one_of, tuple(AnswerRule)),
     "on_undecided": partial(_one_of, tuple(OnUndecided)),
     "on_unscorable": _number,
 }
-_OF_THE_REWARD = ("alpha", "switch_epoch", "guard", "statements", "final_nodes", "ncr")
+_OF_THE_REWARD = (
+    "alpha", "switch_epoch", "guard", "statements", "final_nodes", "ncr", "after_think",
+)  # fmt: skip
 # Of which only one reward makes use.
 _BELONGS_TO = {
     "alpha": RewardKind.LINEAR,

@@ -36,12 +36,13 @@ class NcrKind(StrEnum):
 
 
 class NcrOptions(TypedDict, total=False):
-    """How NCR is counted, for every kind of reward; see :class:`RewardSpec`."""
+    """What is counted, and in which text, for every kind of reward; see :class:`RewardSpec`."""
 
     guard: bool
     statements: bool
     final_nodes: bool
     ncr: NcrKind | str
+    after_think: bool
 
 
 def outcome(acc: Values) -> Rewards:
@@ -94,7 +95,7 @@ class RewardSpec:
     """Which reward to compute, and of which NCR; build it with one of the named constructors.
 
     ``guard=False`` and ``statements=False`` together are the paper's own NCR (equation 1); the
-    defaults deviate from it (``docs/rewards.md``).
+    defaults deviate from it (``docs/train.md``).
 
     Attributes:
         kind: how Acc and NCR are combined.
@@ -106,6 +107,8 @@ class RewardSpec:
             expressions alone.
         final_nodes: whether nodes that state the final answer count.
         ncr: what a node adds.
+        after_think: score what follows the last ``</think>`` alone, nodes, guard and answer; of a
+            response without one nothing is scored, since nothing was answered yet.
 
     Raises:
         InputError: the kind is unknown, alpha is not in [0, 1], switch_epoch is negative, or what
@@ -119,6 +122,7 @@ class RewardSpec:
     statements: bool = True
     final_nodes: bool = True
     ncr: NcrKind | str = NcrKind.PLAIN
+    after_think: bool = False
 
     def __post_init__(self) -> None:
         for name, kinds, subject in (
@@ -132,7 +136,7 @@ class RewardSpec:
                 raise InputError(f"{subject} must be one of {known}, got {given!r}") from None
         _check_alpha(self.alpha)
         _check_epoch("switch_epoch", self.switch_epoch)
-        for name in ("guard", "statements", "final_nodes"):
+        for name in ("guard", "statements", "final_nodes", "after_think"):
             given = getattr(self, name)
             if not isinstance(given, (bool, np.bool_)):
                 raise InputError(f"{name} must be True or False, got {given!r}")

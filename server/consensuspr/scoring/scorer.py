@@ -48,6 +48,11 @@ the cache by their content.
 ``ncr=weighted``.  The last counts weights in the place of nodes; a problem of which a node has
 none, or all have 0, counts nodes.  The defaults deviate from the paper by guard and statements.
 
+**Thinking models.** With ``after_think`` only what follows the last ``</think>`` is scored
+(:func:`~consensuspr.scoring.types.scored_from`): the nodes, the guard's counts and its length, and
+the final answer.  Spans are positions in the whole response, TPN has all of its tokens, and the
+limit on its size is that of the whole.
+
 Not covered here: limits on the size of a batch, concurrency and queues, which belong to
 the server.
 """
@@ -64,7 +69,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +99,12 @@ from consensuspr.scoring.types import (
     ScoreOptions,
     Status,
     exceeds,
+    scored_from,
 )
 from consensuspr.version import VERSION
+
+# Of each node, in the code points of a response.
+Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 DEFAULT_OPTIONS = ScoreOptions()
 
@@ -192,7 +201,7 @@ class Scorer:
             answer_rule=options.answer_rule or index.answer_rule or AnswerRule.AUTO,
             server_version=VERSION,
         )
-        batch = _Batch(rollouts, self.limits, deadline)
+        batch = _Batch(rollouts, self.limits, deadline, options.reward.after_think)
         _match_nodes(batch, index, self._threads, options)
         _check_answers(batch, self._verifier, identity.answer_rule)
         return batch, identity
@@ -210,9 +219,7 @@ class Scorer:
         options = replace(options, include_spans=True)
         batch, identity = self._checked([rollout], options, deadline)
         [score] = _combine(batch, options)
-        explanation = _explain_nodes(
-            rollout, score, identity, self.datasets[identity.dataset], self.limits
-        )
+        explanation = _explain_nodes(batch, score, identity, self.datasets[identity.dataset])
         if score.ncr is not None and options.reward.guard:
             explanation.guard = _guard_figures(batch)
         return explanation
@@ -243,6 +250,7 @@ class _Batch:
 
     Attributes:
         rollouts: the batch.
+        texts: what is scored of their responses.
         limits: bounds on one rollout.
         deadline: :func:`time.monotonic` value, None where there is none.
         status: OK until something is found.
@@ -257,13 +265,22 @@ class _Batch:
         verdicts: of the answers that were checked.
     """
 
-    def __init__(self, rollouts: Sequence[Rollout], limits: Limits, deadline: float | None) -> None:
+    def __init__(
+        self,
+        rollouts: Sequence[Rollout],
+        limits: Limits,
+        deadline: float | None,
+        after_think: bool = False,
+    ) -> None:
         """Start with nothing known; a field of a wrong type raises InputError."""
         count = len(rollouts)
         self.rollouts = rollouts
         self.limits = limits
         self.deadline = deadline
         self.tokens = [_checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
+        self.texts = [rollout.response for rollout in rollouts]
+        if after_think:
+            self.texts = [text[scored_from(text) :] for text in self.texts]
         self.status = [Status.OK] * count
         self.messages = [""] * count
         self.truths: list[str | None] = [None] * count
@@ -274,13 +291,24 @@ class _Batch:
         self.num_numbers = np.zeros(count, dtype=np.int64)
         self.budgets = np.zeros((count, 2))
         self.channels = [b""] * count
-        self.spans: list[tuple[tuple[int, int] | None, ...] | None] = [None] * count
+        self.spans: list[Spans | None] = [None] * count
         self.verdicts: list[Verdict | None] = [None] * count
         self._defects = 0
 
     def __len__(self) -> int:
         """Return the number of rollouts."""
         return len(self.rollouts)
+
+    def spans_in(self, at: int, matcher: Matcher, statements: bool) -> Spans:
+        """Return where in a response the nodes were hit."""
+        text = self.texts[at]
+        before = guard.characters(self.rollouts[at].response) - guard.characters(text)
+        return tuple(
+            [
+                span and (span[0] + before, span[1] + before)
+                for span in matcher.spans(text, statements=statements)
+            ]
+        )
 
     def fail(self, at: int, status: Status, message: str) -> None:
         """Set the status of one rollout."""
@@ -394,7 +422,7 @@ def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, options: Scor
             batch.defect(at, "compiling the nodes")
         else:
             if nodes is not None:
-                work.add(at, nodes, rollout.response)
+                work.add(at, nodes, batch.texts[at])
     work.flush()
 
 
@@ -542,9 +570,7 @@ class _Matching:
             if one.budget is not None:
                 batch.budgets[at] = one.budget
             if self._include_spans:
-                batch.spans[at] = tuple(
-                    matchers[row].spans(texts[row], statements=reward.statements)
-                )
+                batch.spans[at] = batch.spans_in(at, one.matcher, reward.statements)
         # A reward asks for a choice of nodes or for none, of all rollouts alike.
         chosen = [one.counted for one in nodes if one.counted is not None]
         weights = [one.weights for one in nodes if one.weights is not None]
@@ -737,7 +763,7 @@ def _verify(batch: _Batch, checked: list[int], verifier: AnswerVerifier, rule: A
     if not checked:
         return
     truths = [batch.truths[at] or "" for at in checked]
-    responses = [batch.rollouts[at].response for at in checked]
+    responses = [batch.texts[at] for at in checked]
     verdicts = verify_patiently(verifier, truths, responses, rule, batch.deadline)
     if any(verdict.method == "deadline" for verdict in verdicts):
         raise DeadlineExceeded("the deadline passed before all answers were checked")
@@ -788,7 +814,7 @@ def _guards(batch: _Batch) -> Floats:
     over = (batch.num_values > statements) | (batch.num_numbers > numbers)
     # The length is looked at only where a text states more than the shortest one may: few do.
     for at in np.flatnonzero(over & (batch.budgets[:, 0] == 0)).tolist():
-        length[at] = guard.characters(batch.rollouts[at].response)
+        length[at] = guard.characters(batch.texts[at])
     if length.any():
         statements, numbers = _budgets(batch, length)
     return guard.factors(batch.num_values, batch.num_numbers, statements, numbers)
@@ -807,7 +833,7 @@ def _budgets(batch: _Batch, length: npt.NDArray[np.int64]) -> tuple[Floats, Floa
 
 def _guard_figures(batch: _Batch) -> GuardFigures:
     """Return the guard's arithmetic for the one rollout of a batch."""
-    length = np.array([guard.characters(batch.rollouts[0].response)])
+    length = np.array([guard.characters(batch.texts[0])])
     [statements], [numbers] = (column.tolist() for column in _budgets(batch, length))
     return GuardFigures(int(batch.num_values[0]), statements, int(batch.num_numbers[0]), numbers)
 
@@ -867,30 +893,31 @@ def _score(
 
 
 def _explain_nodes(
-    rollout: Rollout, score: Score, identity: Identity, index: DatasetIndex, limits: Limits
+    batch: _Batch, score: Score, identity: Identity, index: DatasetIndex
 ) -> Explanation:
-    """Return the explanation of a rollout that has been scored."""
+    """Return the explanation of the one rollout of a batch that has been scored, with spans."""
     if score.status in (Status.OVERSIZE, Status.INTERNAL):
         return Explanation(score, (), "", identity)
-    normal_form = normalize(rollout.response)
-    if score.ncr is None:
+    [rollout], [text] = batch.rollouts, batch.texts
+    normal_form = normalize(text)
+    if score.ncr is None or score.spans is None:
         return Explanation(score, (), normal_form, identity)
     reward = identity.reward
-    nodes, matcher = _nodes_of(rollout, index, limits)
-    hits = matcher.hits(rollout.response, statements=reward.statements)
+    nodes, matcher = _nodes_of(rollout, index, batch.limits)
+    hits = matcher.hits(text, statements=reward.statements)
     explained = tuple(
         NodeExplanation(
             node_id=node.node_id,
             label=node.label,
             matched=hit is not None,
             is_final=node.is_final,
-            span=None if hit is None else (hit.start, hit.end),
+            span=span,
             expression="" if hit is None else hit.expression,
             expressions=node.expressions,
             channel="" if hit is None else CHANNELS[hit.channel],
             counts=reward.final_nodes or not node.is_final,
         )
-        for node, hit in zip(nodes, hits, strict=True)
+        for node, hit, span in zip(nodes, hits, score.spans, strict=True)
     )
     return Explanation(score, explained, normal_form, identity)
 

@@ -29,6 +29,9 @@ MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
 # Methods of an answer check that a calmer machine would have brought to a verdict.
 LOAD_METHODS: Final = frozenset(("load", "deadline"))
 
+# Ends the thoughts of a model that thinks before it answers.
+END_OF_THINKING: Final = "</think>"
+
 # How a node was reached, by the number that the core has for it; 0 is not at all.
 CHANNELS: Final = ("", "pattern", "statement", "code")
 
@@ -228,6 +231,21 @@ def exceeds(response: str | bytes, limit: int) -> int | None:
     return size if size > limit else None
 
 
+def scored_from(response: str | bytes) -> int:
+    """Return where the part begins that ``after_think`` scores, in characters or bytes.
+
+    That is behind the last ``</think>``.  The last, because what stands before one was still
+    thought, however often the model began anew: so writing the mark early or twice never brings
+    more text into the score.  Where there is none, it is the end: thoughts that never came to an
+    answer would be paid for otherwise, and a policy would learn not to end them.
+    """
+    if isinstance(response, str):
+        at = response.rfind(END_OF_THINKING)
+    else:
+        at = response.rfind(END_OF_THINKING.encode())
+    return len(response) if at < 0 else at + len(END_OF_THINKING)
+
+
 @dataclass(slots=True)
 class Score:
     """The score of one rollout; None where the status says that a value is unknown.
@@ -329,7 +347,7 @@ class Explanation:
     Attributes:
         score: what :meth:`Scorer.score` gives for the rollout, with spans.
         nodes: in order; none where the status leaves NCR unknown.
-        normal_form: of the response, as matched; empty for OVERSIZE.
+        normal_form: of the response, or of the part of it that is scored; empty for OVERSIZE.
         identity: what a replay needs.
         guard: its arithmetic; None where there is no NCR or the guard is off.
     """

@@ -13,7 +13,7 @@ import pytest
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import RewardSettings, RewardSource, UnscorableSample
-from consensuspr.client.training.source import shared_source
+from consensuspr.client.training.source import MIN_UNFINISHED, shared_source
 from consensuspr.errors import (
     InputError,
     InvalidRequest,
@@ -98,6 +98,27 @@ def test_an_unscorable_sample_gets_the_number_that_the_user_named(
         "UNKNOWN_PROBLEM: 1 so far in this process)",
         "UNKNOWN_PROBLEM: 10 so far in this process)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("response", "told"),
+    [("9*2=18", True), ("9*2=18</think>", True), ("hm</think>9*2=18", False)],
+)
+def test_thoughts_that_never_end_are_told_once(
+    dataset: Path, caplog: pytest.LogCaptureFixture, response: str, told: bool
+) -> None:
+    settings = RewardSettings(
+        address=f"127.0.0.1:{free_port()}", dataset_path=dataset, timeout_s=0.2, after_think=True
+    )
+
+    async def work(source: RewardSource) -> Any:
+        first = [await source.score(Rollout("ducks", response), 0)]
+        endless = Rollout("ducks", "9*2=18")
+        return first + [await source.score(endless, 0) for _ in range(2 * MIN_UNFINISHED)]
+
+    assert [sample.reward for sample in run(settings, work)][1:] == [0.0] * (2 * MIN_UNFINISHED)
+    lines = [line for line in caplog.messages if "with after_think nothing else is scored" in line]
+    assert len(lines) == told
 
 
 def test_while_the_server_is_away_samples_are_scored_here(

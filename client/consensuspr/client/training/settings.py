@@ -79,6 +79,9 @@ class RewardSettings(Settings):
     ncr: NcrKind = Field(
         NcrKind.PLAIN, description="each node counts the same, or by the dataset's weights"
     )
+    after_think: bool = Field(
+        False, description="score only what follows the last </think>, nodes and answer"
+    )
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
     )
@@ -172,6 +175,7 @@ class RewardSettings(Settings):
             statements=self.statements,
             final_nodes=self.final_nodes,
             ncr=self.ncr,
+            after_think=self.after_think,
         )
 
 

@@ -38,7 +38,14 @@ from consensuspr.errors import (
     Unavailable,
 )
 from consensuspr.scoring.guard import GuardWatch
-from consensuspr.scoring.types import Rollout, Score, ScoreOptions, Status
+from consensuspr.scoring.types import (
+    END_OF_THINKING,
+    Rollout,
+    Score,
+    ScoreOptions,
+    Status,
+    scored_from,
+)
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 logger = logging.getLogger(__name__)
@@ -52,6 +59,9 @@ _PAUSE_S = 0.5
 
 # What rows of validation files call their split.
 VALIDATION_SPLITS = ("test", "val", "validation")
+
+# So many responses without an end to their thoughts are no thoughts that were cut off.
+MIN_UNFINISHED = 100
 
 # An answer that was not decided because the machine was busy would count as wrong through no
 # fault of its own; it is asked for again, after pauses of up to so many seconds, for as long as
@@ -232,6 +242,8 @@ class RewardSource:
         )
         self._events = EventLog(logger)
         self._guard_watch = GuardWatch()
+        # Responses before the first that ends its thoughts; at its bound once there was one.
+        self._unfinished = 0
         self._options: ScoreOptions | None = None
         self._introduction: asyncio.Task[ServerInfo] | None = None
         self._digest: str | None = None
@@ -256,6 +268,8 @@ class RewardSource:
         warning = self._guard_watch.add(score.acc, score.guard)
         if warning is not None:
             self._events.report("guarded", warning)
+        if self._spec.after_think:
+            self._watch_thoughts(rollout.response)
         if (
             score.status is Status.NO_NODES
             and score.acc is not None
@@ -279,6 +293,20 @@ class RewardSource:
         await self._client.close()
         if self._fallback is not None:
             self._fallback.close()
+
+    def _watch_thoughts(self, response: str | bytes) -> None:
+        """Tell once of after_think where no response ends its thoughts: nothing earns anything."""
+        if self._unfinished < MIN_UNFINISHED:
+            ended = scored_from(response) < len(response)
+            self._unfinished = MIN_UNFINISHED if ended else self._unfinished + 1
+            if not ended and self._unfinished == MIN_UNFINISHED:
+                self._events.report(
+                    "unfinished",
+                    f"none of the first {MIN_UNFINISHED} responses goes on behind a "
+                    f"{END_OF_THINKING}, and with after_think nothing else is scored: the policy "
+                    "does not think in these marks, its tokenizer drops them, or responses are "
+                    "cut off too early",
+                )
 
     def _options_of(self, epoch: int) -> ScoreOptions:
         """Return how samples of an epoch are scored; they come epoch by epoch.
