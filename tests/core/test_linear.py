@@ -78,6 +78,30 @@ def test_hostile_text_is_shown_in_linear_time(engine: Any, size: int) -> None:
     assert _slow(matcher.hits, texts, size // 4) == []
 
 
+# A unit, and what the text of k of them is as a pattern of nodes that are pieces of one another:
+# refused on the right, on the left, by a factor before it; free, but found already.
+NESTED: dict[str, Callable[[int], str]] = {
+    "a": lambda k: "a" * k,
+    "2x,": lambda k: "x" + ",2x" * k,
+    "(a+b)x,": lambda k: "x" + ",(a+b)x" * k,
+    "|x": lambda k: "x" + "|x" * k,
+    ")x": lambda k: "x" + ")x" * k,
+    "n!x,": lambda k: "x" + ",n!x" * k,
+    "=1": lambda k: "=1" * k,
+}
+
+
+def test_patterns_inside_patterns_are_searched_in_linear_time(engine: Any, size: int) -> None:
+    nodes = 2000 if engine.name == "native" else 200
+    for unit, pattern in NESTED.items():
+        # The same patterns again: those of one text are judged together.
+        nested = [[pattern(k)] for k in range(1, nodes // len(unit))] * 2
+        matcher = engine.Matcher([*nested, ["never=0"]])
+        texts = {unit: _filled(unit, size // 4)}
+        assert _slow(matcher.match, texts, size // 4) == []
+        assert _slow(matcher.hits, texts, size // 4) == []
+
+
 def test_a_hostile_beginning_does_not_slow_the_rest(engine: Any, size: int) -> None:
     texts = {
         f"{prefix[:8]} {unit}": prefix.encode() + _filled(unit, size // 4)

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consensuspr.core.patterns import compile_patterns
+from consensuspr.core.pure.boundary import left_free, right_free
+from consensuspr.core.pure.normal_form import normal_form, normalize
+
 PIECES = [
     # prose and units
     " ", "  ", "\n", "\n\n", "\t", "\r\n", "a", "I", "the", "Cups", "5 cups", "cm", "5cm", "of",
@@ -119,6 +123,56 @@ def test_engines_agree_on_hits(engines: Any, nodes: list[list[str]], data: bytes
     assert native.num_patterns == python.num_patterns
     assert native.hits(data) == python.hits(data)
     assert native.match(data) == python.match(data)
+
+
+# Patterns that are pieces of one another, and what decides on either end of them.
+_NESTED = [
+    "a", "ab", "abcd", "x", "1", "12", "1/2", "(", ")", "[", "]", "|", "!", "'", "(a+b)", "(2)",
+    "f(x)", "|x|", "n!", "=", "+", "-", "±", "/", "^", "_", "√", "°", ".", ",", " ", "\n", "\n\n",
+    "π", "≠",
+]  # fmt: skip
+
+
+@st.composite
+def _nested(draw: st.DrawFn) -> tuple[list[list[str]], str]:
+    """Draw nodes whose expressions are pieces of one text, and that text or more of the kind."""
+    pieces = st.lists(st.sampled_from(draw(st.lists(st.sampled_from(_NESTED), min_size=1))))
+    text = "".join(draw(pieces)) * draw(st.sampled_from([1, 2, 12, 60])) + "x"
+    start = st.integers(0, len(text) - 1)
+    length = st.sampled_from([1, 2, 3, 4, 5, 8, 13, 30, 120])
+    cut = st.tuples(start, length).map(lambda part: text[part[0] : sum(part)])
+    nodes = draw(st.lists(st.lists(cut, max_size=3), min_size=1, max_size=16))
+    # Long enough, now and then, that several places are searched at once.
+    return nodes, "".join(draw(pieces)) + text + "".join(draw(pieces)) * draw(st.integers(0, 40))
+
+
+def _first_by_trying(nodes: list[list[str]], text: str) -> list[str | None]:
+    """Return the expression by which each node is first found, by trying all at every place."""
+    form = normal_form(text.encode()).data
+    first: dict[int, tuple[int, int, str]] = {}
+    for pattern in compile_patterns(nodes, normalize):
+        start = form.find(pattern.data)
+        while start >= 0:
+            end = start + len(pattern.data)
+            if left_free(form, start, pattern.edges) and right_free(form, end, pattern.edges):
+                hit = (end, start, pattern.expression)
+                first[pattern.node] = min(hit, first.get(pattern.node, hit))
+                break
+            start = form.find(pattern.data, start + 1)
+    return [first[node][2] if node in first else None for node in range(len(nodes))]
+
+
+@settings(alike, max_examples=300)
+@given(drawn=_nested())
+def test_nested_patterns_are_found_as_by_trying_each(
+    engines: Any, drawn: tuple[list[list[str]], str]
+) -> None:
+    nodes, text = drawn
+    expected = _first_by_trying(nodes, text)
+    for engine in engines:
+        matcher = engine.Matcher(nodes, statements=False)
+        assert [hit and hit.expression for hit in matcher.hits(text)] == expected
+        assert matcher.match(text) == [one is not None for one in expected]
 
 
 # --- output --------------------------------------------------------------------------------

@@ -88,6 +88,11 @@ _RIGHT_OPERANDS: Final = (
 
 
 def _edges(text: str) -> Edge:
+    """Return how the ends of a pattern bind.
+
+    The right one depends on the last character alone, and the left one but for LEFT_FRACTION on
+    the first: engines judge what begins or ends at one place together.
+    """
     first = CHAR_CLASSES.get(text[0], Char.OTHER)
     last = CHAR_CLASSES.get(text[-1], Char.OTHER)
     edges = Edge.NONE

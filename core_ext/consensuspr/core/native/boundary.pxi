@@ -148,6 +148,56 @@ cdef bint left_free(
     return True
 
 
+cdef bint opened_within(const uint8_t* text, Py_ssize_t start) noexcept nogil:
+    """Tell whether `closes_factor` looks at nothing before a text in which a bracket closes."""
+    cdef uint8_t close = text[start - 1]
+    cdef uint8_t opening = c'(' if close == c')' else c'['
+    cdef int depth = 0
+    cdef Py_ssize_t at = start
+    # What stands before the opening bracket counts too.
+    while at > 1 and start - at < BRACKET_LIMIT:
+        at -= 1
+        depth += (text[at] == close) - (text[at] == opening)
+        if depth == 0:
+            return True
+    return start > BRACKET_LIMIT
+
+
+cdef Left judge_left(
+    const uint8_t* text, Py_ssize_t length, Py_ssize_t start, uint32_t edges
+) noexcept nogil:
+    """Judge what begins at ``start`` of a text and ends with it, wherever that text stands.
+
+    Open is what `left_free` may look beyond the text for.
+    """
+    cdef int before
+    cdef bint beyond
+    if not edges & EDGE_LEFT_OPERAND:
+        return LEFT_FREE
+    if start == 0:
+        return LEFT_OPEN
+    before = class_before(text, start)
+    if before == CH_BAR:
+        beyond = start <= BRACKET_LIMIT
+    elif before == CH_BANG:
+        beyond = start < 3
+    elif before == CH_CLOSE or before == CH_BRACKET_CLOSE:
+        beyond = not opened_within(text, start)
+    elif (before == CH_SPACE or before == CH_POINT) and start < 2:
+        return LEFT_OPEN
+    else:
+        return LEFT_FREE if left_free(text, length, start, edges) else LEFT_REFUSED
+    if edges & EDGE_LEFT_SIGN:
+        beyond = beyond and before == CH_BAR
+    else:
+        # A word of prose is told by what follows its letters.
+        beyond = beyond or length - start <= LETTERS_OF_NAME
+        beyond = beyond and not is_digit(text[start])
+    if beyond:
+        return LEFT_OPEN
+    return LEFT_FREE if left_free(text, length, start, edges) else LEFT_REFUSED
+
+
 cdef inline int class_or_other(
     const uint8_t* data, Py_ssize_t length, Py_ssize_t at
 ) noexcept nogil:

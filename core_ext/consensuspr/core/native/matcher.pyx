@@ -13,9 +13,18 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memset
 
-from consensuspr.core.native.automaton cimport Automaton, automaton_build, automaton_free
+from consensuspr.core.native.automaton cimport (
+    LEFT_FREE,
+    LEFT_OPEN,
+    LEFT_REFUSED,
+    Automaton,
+    Left,
+    automaton_build,
+    automaton_free,
+)
 from consensuspr.core.native.normal_form cimport (
     CH_BANG,
     CH_BAR,
@@ -116,7 +125,7 @@ cdef struct Search:
     uint32_t longest      # bytes of the longest pattern
     Keys keys             # of the nodes' equations; none without the statement channel
 
-# The first hit of a node in a normal form; pattern -1: none yet.
+# The first hit of a node in a normal form; all bits of all fields are set where there is none.
 cdef struct Found:
     int32_t pattern
     uint32_t start
@@ -185,7 +194,8 @@ cdef class Matcher:
             return
         cdef bytes data = b"".join([pattern.data for pattern in patterns])
         cdef const uint8_t* raw = data
-        cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc((count + 1) * sizeof(uint32_t))
+        cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc((2 * count + 1) * sizeof(uint32_t))
+        cdef uint32_t* edges = starts + count + 1
         self.search.patterns = <Pattern*>PyMem_RawMalloc(count * sizeof(Pattern))
         cdef int failed = -1
         if starts != NULL and self.search.patterns != NULL:
@@ -197,11 +207,11 @@ cdef class Matcher:
                 self.search.longest = max(
                     self.search.longest, self.search.patterns[index].length
                 )
-                self.search.patterns[index].edges = int(pattern.edges)
+                self.search.patterns[index].edges = edges[index] = int(pattern.edges)
                 starts[index + 1] = starts[index] + self.search.patterns[index].length
             with nogil:
                 failed = automaton_build(
-                    &self.search.automaton, raw, starts, self.search.num_patterns
+                    &self.search.automaton, raw, starts, edges, self.search.num_patterns, judge_left
                 )
         PyMem_RawFree(starts)
         if failed:
@@ -301,17 +311,17 @@ cdef class Matcher:
                 raise MemoryError(f"no memory to match {length} bytes")
             with nogil:
                 memset(matched, 0, nodes)
-                for node in range(nodes):
-                    found[node].pattern = -1
+                memset(found, 0xFF, nodes * sizeof(Found))
                 if statements and self.search.keys.size:
                     failed = read_statements_into(
                         &workspace, raw, length, &self.search.keys, matched, places,
                         &values, &numbers,
                     )
-                size = normal_form(raw, length, out, starts, starts + capacity)
-                scan(&self.search, out, size, matched, found)
+                if not failed and count_missing(&self.search, matched):
+                    size = normal_form(raw, length, out, starts, starts + capacity)
+                    failed = scan_form(&self.search, out, size, matched, found)
             if failed:
-                raise MemoryError(f"no memory to read {length} bytes")
+                raise MemoryError(f"no memory to match {length} bytes")
             hits = []
             edges = set()
             for node in range(nodes):
@@ -459,8 +469,7 @@ cdef int run_task(
             return -1
         out[0] = grown
     size = normal_form(task.data, task.length, out[0], NULL, NULL)
-    scan(search, out[0], size, task.matched, NULL)
-    return 0
+    return scan_form(search, out[0], size, task.matched, NULL)
 
 
 _pools = {}

@@ -1,48 +1,121 @@
 # The search of a normal form for all patterns of a matcher at once.
 
-cdef uint32_t take_outputs(
-    const Search* search,
-    uint32_t final,
-    const uint8_t* data,
-    Py_ssize_t length,
-    Py_ssize_t end,
-    uint8_t* matched,
-    Found* found,
-) noexcept nogil:
-    """Judge all patterns that end at ``end``; return how many nodes are new."""
-    cdef const Automaton* automaton = &search.automaton
+# One search of one text.
+cdef struct Scan:
+    const Search* search
+    const uint8_t* data
+    Py_ssize_t length
+    uint8_t* matched
+    Found* found        # NULL where nobody asks which hit is first
+    uint32_t missing    # nodes that are not found
+    uint8_t* met        # of each final state, MET_ bits
+    # What was judged of beginnings of late, for each lane; NULL where nothing is judged twice.
+    uint64_t* judged
+
+
+cdef enum:
+    MET_OUTPUTS = 1     # the nodes of the patterns of its whole text are found
+    MET_GIVENS = 2      # so are those of all that is given there
+    MET_ALL = 4         # and those of all that is open there as well
+    # Beginnings that are remembered: all that is open in a state begins within BRACKET_LIMIT
+    # bytes, what is as short as a name aside.
+    JUDGED = 128
+
+
+cdef void take_outputs(Scan* scan, uint32_t final, Py_ssize_t end) noexcept nogil:
+    """Set the nodes of the patterns of a final state's whole text, which ends at ``end``."""
+    cdef const Automaton* automaton = &scan.search.automaton
     cdef const Pattern* pattern
-    cdef int32_t state = <int32_t>final
+    cdef Found* found
     cdef uint32_t index, number
-    cdef uint32_t fresh = 0
-    cdef Py_ssize_t start
-    while state >= 0:
-        for index in range(automaton.output_start[state], automaton.output_start[state + 1]):
-            number = automaton.outputs[index]
-            pattern = &search.patterns[number]
-            if matched[pattern.node]:
-                continue
-            start = end - pattern.length
-            if left_free(data, length, start, pattern.edges) and right_free(
-                data, length, end, pattern.edges
-            ):
-                matched[pattern.node] = CHANNEL_PATTERN
-                fresh += 1
-                if found != NULL:
-                    found[pattern.node].pattern = <int32_t>number
-                    found[pattern.node].start = <uint32_t>start
-                    found[pattern.node].end = <uint32_t>end
-        state = automaton.suffix[state]
-    return fresh
+    scan.met[final] |= MET_OUTPUTS
+    for index in range(automaton.output_start[final], automaton.output_start[final + 1]):
+        number = automaton.outputs[index]
+        pattern = &scan.search.patterns[number]
+        if scan.matched[pattern.node] == 0:
+            scan.matched[pattern.node] = CHANNEL_PATTERN
+            scan.missing -= 1
+        elif scan.found == NULL or scan.found[pattern.node].pattern < 0:
+            continue
+        if scan.found != NULL:
+            found = &scan.found[pattern.node]
+            # Of what ends at one place the longest is the first hit; states come in any order.
+            if found.pattern < 0 or (found.end == end and found.start > end - pattern.length):
+                found.pattern = <int32_t>number
+                found.start = <uint32_t>(end - pattern.length)
+                found.end = <uint32_t>end
 
 
-cdef Py_ssize_t scan_lanes(
-    const Search* search,
-    const uint8_t* data,
-    Py_ssize_t length,
-    uint8_t* matched,
-    uint32_t* missing,
+cdef bint begins_free(
+    Scan* scan, int lane, Py_ssize_t start, uint32_t edges
 ) noexcept nogil:
+    """Return left_free at ``start``, worked out once while it is remembered.
+
+    Of its edges only EDGE_LEFT_FRACTION depends on more of a pattern than its first character.
+    """
+    cdef uint64_t* slot
+    cdef uint64_t name
+    if scan.judged == NULL:
+        return left_free(scan.data, scan.length, start, edges)
+    slot = scan.judged + lane * JUDGED + (start & (JUDGED - 1))
+    name = <uint64_t>(start + 1) << 2 | (2 if edges & EDGE_LEFT_FRACTION else 0)
+    if slot[0] | 1 != name | 1:
+        slot[0] = name | left_free(scan.data, scan.length, start, edges)
+    return slot[0] & 1
+
+
+cdef void take_free(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noexcept nogil:
+    """Do what `take` does, whatever follows."""
+    cdef const Automaton* automaton = &scan.search.automaton
+    cdef const Pattern* pattern
+    cdef uint32_t index, state, output
+    cdef int32_t given
+    cdef bint done = True
+    if scan.met[final] & MET_ALL:
+        return
+    if not right_free(scan.data, scan.length, end, automaton.edges[final]):
+        return
+    for index in range(automaton.open_start[final], automaton.open_start[final + 1]):
+        state = automaton.opens[index]
+        if scan.met[state] & MET_OUTPUTS:
+            continue
+        output = automaton.output_start[state]
+        pattern = &scan.search.patterns[automaton.outputs[output]]
+        if scan.matched[pattern.node] and automaton.output_start[state + 1] == output + 1:
+            # Unless this might be the first hit, and longer than the one that was met.
+            if scan.found == NULL or scan.found[pattern.node].end != end:
+                scan.met[state] |= MET_OUTPUTS
+                continue
+        if begins_free(scan, lane, end - pattern.length, pattern.edges):
+            take_outputs(scan, state, end)
+        else:
+            done = False
+    given = <int32_t>final
+    while given >= 0 and not scan.met[given] & MET_GIVENS:
+        scan.met[given] |= MET_GIVENS
+        for index in range(automaton.given_start[given], automaton.given_start[given + 1]):
+            state = automaton.givens[index]
+            if not scan.met[state] & MET_OUTPUTS:
+                take_outputs(scan, state, end)
+        given = automaton.given_link[given]
+    if done:
+        scan.met[final] |= MET_ALL
+
+
+cdef inline void take(Scan* scan, int lane, uint32_t final, Py_ssize_t end) noexcept nogil:
+    """Judge all patterns that end at ``end``, where the automaton is in a final state."""
+    # They end with one character, on which alone their right edges depend.  What most often
+    # follows a piece of something larger is told without a call.
+    if (
+        end < scan.length
+        and (is_letter(scan.data[end]) or is_digit(scan.data[end]))
+        and scan.search.automaton.edges[final] & EDGE_RIGHT_OPERAND
+    ):
+        return
+    take_free(scan, lane, final, end)
+
+
+cdef Py_ssize_t scan_lanes(Scan* scan) noexcept nogil:
     """Scan as four lanes at once and return where an ordinary scan has to go on.
 
     Each step of an automaton waits for the load of the step before; four independent lanes
@@ -50,61 +123,37 @@ cdef Py_ssize_t scan_lanes(
     so that no hit is lost at the seams; hits there may be judged twice, to the same end.
     Which hit of a node comes first is not known, so this serves only where nobody asks.
     """
+    cdef const Search* search = scan.search
     cdef const int32_t* rows = search.automaton.table + search.automaton.first_final
     cdef const uint8_t* column = search.automaton.column
     cdef uint32_t shift = search.automaton.shift
     cdef Py_ssize_t overlap = search.longest
     # Three lanes lie side by side with their overlaps, the last one ends where they leave off.
-    cdef Py_ssize_t part = (length - overlap) // LANES
-    cdef const uint8_t* lane1 = data + part
-    cdef const uint8_t* lane2 = data + 2 * part
-    cdef const uint8_t* lane3 = data + 3 * part
+    cdef Py_ssize_t part = (scan.length - overlap) // LANES
+    cdef const uint8_t* lane0 = scan.data
+    cdef const uint8_t* lane1 = lane0 + part
+    cdef const uint8_t* lane2 = lane0 + 2 * part
+    cdef const uint8_t* lane3 = lane0 + 3 * part
     cdef int32_t state0 = -search.automaton.first_final
     cdef int32_t state1 = -search.automaton.first_final
     cdef int32_t state2 = -search.automaton.first_final
     cdef int32_t state3 = -search.automaton.first_final
     cdef Py_ssize_t at
     for at in range(part + overlap):
-        state0 = rows[<Py_ssize_t>state0 + column[data[at]]]
+        state0 = rows[<Py_ssize_t>state0 + column[lane0[at]]]
         state1 = rows[<Py_ssize_t>state1 + column[lane1[at]]]
         state2 = rows[<Py_ssize_t>state2 + column[lane2[at]]]
         state3 = rows[<Py_ssize_t>state3 + column[lane3[at]]]
         if (state0 & state1 & state2 & state3) >= 0:
             if state0 >= 0:
-                missing[0] -= take_outputs(
-                    search, state0 >> shift, data, length, at + 1, matched, NULL
-                )
+                take(scan, 0, state0 >> shift, at + 1)
             if state1 >= 0:
-                missing[0] -= take_outputs(
-                    search,
-                    state1 >> shift,
-                    data,
-                    length,
-                    part + at + 1,
-                    matched,
-                    NULL,
-                )
+                take(scan, 1, state1 >> shift, part + at + 1)
             if state2 >= 0:
-                missing[0] -= take_outputs(
-                    search,
-                    state2 >> shift,
-                    data,
-                    length,
-                    2 * part + at + 1,
-                    matched,
-                    NULL,
-                )
+                take(scan, 2, state2 >> shift, 2 * part + at + 1)
             if state3 >= 0:
-                missing[0] -= take_outputs(
-                    search,
-                    state3 >> shift,
-                    data,
-                    length,
-                    3 * part + at + 1,
-                    matched,
-                    NULL,
-                )
-            if missing[0] == 0:
+                take(scan, 3, state3 >> shift, 3 * part + at + 1)
+            if scan.missing == 0:
                 break
     # Less than four bytes are left; a pattern that ends in them begins in the overlap.
     return max(<Py_ssize_t>0, LANES * part)
@@ -119,31 +168,43 @@ cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexce
     return missing
 
 
-cdef void scan(
+cdef int scan_form(
     const Search* search, const uint8_t* data, Py_ssize_t length, uint8_t* matched, Found* found
 ) noexcept nogil:
     """Set matched[node] for every node found in the normal form data[0:length].
 
-    Nodes that are set already are looked for no more.
+    Nodes that are set already are looked for no more.  Returns -1 when memory runs out.
     """
-    cdef const int32_t* rows
-    cdef const uint8_t* column = search.automaton.column
-    cdef uint32_t shift = search.automaton.shift
-    cdef int32_t state = -search.automaton.first_final
-    cdef uint32_t missing = count_missing(search, matched)
+    cdef const Automaton* automaton = &search.automaton
+    cdef const int32_t* rows = automaton.table + automaton.first_final
+    cdef const uint8_t* column = automaton.column
+    cdef uint32_t shift = automaton.shift
+    cdef int32_t state = -automaton.first_final
+    cdef size_t judged = LANES * JUDGED if automaton.crowded else 0
+    cdef uint64_t* memory
     cdef Py_ssize_t at = 0
-    if search.num_patterns == 0 or missing == 0:
-        return
+    cdef Scan scan
+    scan.missing = count_missing(search, matched)
+    if search.num_patterns == 0 or scan.missing == 0:
+        return 0
+    memory = <uint64_t*>calloc(judged * sizeof(uint64_t) + automaton.finals, 1)
+    if memory == NULL:
+        return -1
+    scan.search = search
+    scan.data = data
+    scan.length = length
+    scan.matched = matched
+    scan.found = found
+    scan.judged = memory if automaton.crowded else NULL
+    scan.met = <uint8_t*>(memory + judged)
     if found == NULL and length >= LANES * (<Py_ssize_t>search.longest + LANE_BYTES):
-        at = scan_lanes(search, data, length, matched, &missing)
-        if missing == 0:
-            return
-    rows = search.automaton.table + search.automaton.first_final
-    for at in range(at, length):
-        state = rows[<Py_ssize_t>state + column[data[at]]]
-        if state >= 0:
-            missing -= take_outputs(
-                search, state >> shift, data, length, at + 1, matched, found
-            )
-            if missing == 0:
-                return
+        at = scan_lanes(&scan)
+    if scan.missing:
+        for at in range(at, length):
+            state = rows[<Py_ssize_t>state + column[data[at]]]
+            if state >= 0:
+                take(&scan, 0, state >> shift, at + 1)
+                if scan.missing == 0:
+                    break
+    free(memory)
+    return 0

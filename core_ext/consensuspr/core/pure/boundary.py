@@ -70,11 +70,6 @@ def class_at(data: bytes, at: int) -> Char:
     return CHAR_CLASSES.get(data[at : at + width].decode(), Char.OTHER)
 
 
-def stands_alone(data: bytes, start: int, end: int, edges: Edge) -> bool:
-    """Tell whether the hit at bytes [start, end) of a normal form is a statement of its own."""
-    return left_free(data, start, edges) and right_free(data, end, edges)
-
-
 def left_free(data: bytes, start: int, edges: Edge) -> bool:
     """Tell whether nothing to the left makes the hit a piece of something larger."""
     if not edges & Edge.LEFT_OPERAND or start == 0:

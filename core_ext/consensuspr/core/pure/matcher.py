@@ -18,7 +18,7 @@ from consensuspr.core.patterns import (
     encode,
     freeze_nodes,
 )
-from consensuspr.core.pure.boundary import stands_alone
+from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.characters import CodePoints
 from consensuspr.core.pure.normal_form import NormalForm, normal_form, normalize
 from consensuspr.core.pure.statements import expression_keys, read_statements
@@ -119,13 +119,21 @@ class Matcher:
 
     def _search(self, form: NormalForm, found: list[Hit | None]) -> None:
         missing = found.count(None)
+        end = 0
+        ends_free = False
         for last, same in self._automaton.iter(form.data.decode("latin-1")):
-            end = last + 1
+            edges = same[0].edges
+            if last + 1 != end:
+                # All that ends here ends with one character, on which alone this depends.
+                end = last + 1
+                ends_free = right_free(form.data, end, edges)
+            start = end - len(same[0].data)
+            if not ends_free or all(found[pattern.node] for pattern in same):
+                continue
+            if not left_free(form.data, start, edges):
+                continue
             for pattern in same:
-                start = end - len(pattern.data)
-                if found[pattern.node] is None and stands_alone(
-                    form.data, start, end, pattern.edges
-                ):
+                if found[pattern.node] is None:
                     found[pattern.node] = Hit(
                         form.starts[start],
                         form.ends[end - 1],
