@@ -97,12 +97,12 @@ class AsyncRewardClient(
         )
         return await self.score_one_with(rollout, options, timeout_s=timeout_s)
 
-    async def score_one_with(
+    def score_one_with(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
-    ) -> Score:
+    ) -> Coroutine[Any, Any, Score]:
         """Do :meth:`score_one` with options that were checked when they were made."""
         self._open_channel()  # a closed client or another loop is found before anything waits
-        return await self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
+        return self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
 
     async def close(self) -> None:
         """Close the channel; calls in progress end with an error.  May be called twice."""

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 from consensuspr.client.calls import Deadline, encode_checked
@@ -68,8 +70,14 @@ class Batcher:
     def __init__(self, score_batch: ScoreEncoded, max_in_flight: int) -> None:
         self._score_batch = score_batch
         self._max_in_flight = max_in_flight
+        # Of the first call: Python 3.11 makes a system call each time that it is asked for it.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._queues: dict[ScoreOptions, _Queue] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._latest: tuple[ScoreOptions, _Queue] | None = None
+        self._requests: set[_Request] = set()
+        # One timer for all that wait, set for the earliest of their deadlines or sooner: a timer
+        # each, made and cancelled once a sample, would be a tenth of all that a sample costs here.
+        self._timer: asyncio.TimerHandle | None = None
 
     async def submit(self, rollout: Rollout, options: ScoreOptions, deadline: Deadline) -> Score:
         """Return the score of a rollout, sent together with others that wait.
@@ -78,23 +86,19 @@ class Batcher:
             InputError: a field has a wrong type; found here, before it can spoil a batch.
             RewardServiceError: the request that carried it failed, or the deadline passed.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         encoded = encode_checked(0, rollout)
         waiter = _Waiter(rollout, encoded, deadline, loop.create_future())
-        queue = self._queues.get(options)
-        if queue is None:
-            queue = self._queues[options] = _Queue()
+        queue = self._queue_of(options)
         queue.waiting.append(waiter)
         if not queue.flush_planned:
             # At the end of this turn of the loop: tasks that run in it too come along.
             queue.flush_planned = True
             loop.call_soon(self._flush, options, queue)
-        # A timer alone: asyncio's own timeouts cost several times as much, once a sample.
-        timer = loop.call_later(max(0.0, deadline.remaining_s()), _give_up, waiter)
+        self._wake_by(deadline, loop)
         try:
             return await waiter.score
         finally:
-            timer.cancel()
             if waiter.request is not None:
                 waiter.request.cancel_when_nobody_waits()
                 # The two hold each other, and all texts of a batch with them.
@@ -107,25 +111,62 @@ class Batcher:
                 waiter = queue.waiting.popleft()
                 if not waiter.score.done():
                     waiter.score.set_exception(Unavailable("the client was closed"))
-        for task in self._tasks:
-            task.cancel()
+        for request in self._requests:
+            request.task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _queue_of(self, options: ScoreOptions) -> _Queue:
+        # By identity first: to hash options takes longer than all else that is done to queue up.
+        if self._latest is None or self._latest[0] is not options:
+            self._latest = options, self._queues.setdefault(options, _Queue())
+        return self._latest[1]
+
+    def _wake_by(self, deadline: Deadline, loop: asyncio.AbstractEventLoop) -> None:
+        """Set the timer so that it ends no later than a deadline."""
+        at = loop.time() + deadline.remaining_s()
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at, self._give_up, loop)
+
+    def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Fail whose deadline has passed; look again at the earliest of the others'."""
+        self._timer = None
+        queued = (queue.waiting for queue in self._queues.values())
+        sent = (request.batch for request in self._requests)
+        left: list[Deadline] = []
+        for waiter in chain.from_iterable(chain(queued, sent)):
+            if waiter.score.done():
+                continue
+            if waiter.deadline.remaining_s() > 0:
+                left.append(waiter.deadline)
+            else:
+                waiter.score.set_exception(waiter.deadline.error("score_one"))
+        if left:
+            self._wake_by(min(left, key=_when), loop)
 
     def _flush(self, options: ScoreOptions, queue: _Queue) -> None:
         queue.flush_planned = False
         while queue.in_flight < self._max_in_flight and (batch := _take(queue.waiting)):
             queue.in_flight += 1
             task = asyncio.get_running_loop().create_task(self._send(batch, options, queue))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
             request = _Request(task, batch)
+            self._requests.add(request)
+            task.add_done_callback(partial(self._ended, request))
             for waiter in batch:
                 waiter.request = request
         if not queue.in_flight and not queue.waiting:
             # Options change with every epoch; a queue that is empty need not be kept.
             self._queues.pop(options, None)
+            self._latest = None
+
+    def _ended(self, request: _Request, _task: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
 
     async def _send(self, batch: list[_Waiter], options: ScoreOptions, queue: _Queue) -> None:
-        last = max((waiter.deadline for waiter in batch), key=lambda deadline: deadline.at)
+        last = max((waiter.deadline for waiter in batch), key=_when)
         try:
             scores = await self._score_batch(
                 [w.rollout for w in batch], [w.encoded for w in batch], options, last
@@ -150,9 +191,8 @@ class Batcher:
             self._flush(options, queue)
 
 
-def _give_up(waiter: _Waiter) -> None:
-    if not waiter.score.done():
-        waiter.score.set_exception(waiter.deadline.error("score_one"))
+def _when(deadline: Deadline) -> float:
+    return deadline.at
 
 
 def _take(waiting: deque[_Waiter]) -> list[_Waiter]:

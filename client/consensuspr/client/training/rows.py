@@ -14,9 +14,8 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget
@@ -140,8 +139,7 @@ def _content(content: object) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRow:
+class TrainingRow(NamedTuple):
     """What a row of training data says of a sample; None is what the trainer does not tell."""
 
     data_source: str | None

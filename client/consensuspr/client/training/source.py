@@ -16,10 +16,9 @@ import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
@@ -80,8 +79,7 @@ class UnscorableSample(ConsensusPRError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredSample:
+class ScoredSample(NamedTuple):
     """The reward of one sample, and how it came about.
 
     Attributes:
@@ -331,13 +329,13 @@ class RewardSource:
         Raises:
             Overloaded: the answer check stayed too busy for longer than the settings allow.
         """
+        score, scored_by = await self._scored(rollout, options)
+        if not _may_change(score):
+            return score, scored_by
         give_up_at = time.monotonic() + self.settings.unavailable_limit_s
         pauses = chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1]))
         for asked, pause_s in enumerate(pauses, 1):
-            score, scored_by = await self._scored(rollout, options)
             busy = score.undecided_by_load
-            if not busy and score.status is not Status.INTERNAL:
-                return score, scored_by
             if asked > len(_AGAIN_PAUSES_S):
                 if not busy:
                     return score, scored_by
@@ -348,6 +346,9 @@ class RewardSource:
                     )
             self._events.report("asked again", f"{_explained(rollout, score)}; it is asked again")
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
+            score, scored_by = await self._scored(rollout, options)
+            if not _may_change(score):
+                return score, scored_by
         raise AssertionError("pauses do not end")
 
     async def _scored(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, str]:
@@ -468,6 +469,11 @@ def _chosen(info: ServerInfo, name: str | None, address: str) -> DatasetInfo:
         if dataset.name == name:
             return dataset
     raise InputError(f"dataset: the server at {address} has no {name!r}, it has {names}")
+
+
+def _may_change(score: Score) -> bool:
+    """Tell whether the same sample may well get another score a moment later."""
+    return score.status is Status.INTERNAL or score.undecided_by_load
 
 
 def _explained(rollout: Rollout, score: Score) -> str:

@@ -113,10 +113,11 @@ class Decoder:
         self._tokenizer = tokenizer
         self._table = TokenBytes.of(tokenizer)
         self._waiting: deque[_Waiting] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def text(self, ids: Any) -> str | bytes:
         """Return the text of a response; what ``decode`` raises, for this response alone."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[str | bytes] = loop.create_future()
         self._waiting.append((ids, future))
         if len(self._waiting) == 1:

@@ -6,8 +6,7 @@ Only named fields are taken: a row's ``extra_info`` also picks up objects of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from consensuspr.client.training import TrainingRow, ground_truth_text
 from consensuspr.client.training.rows import Prompt
@@ -17,13 +16,12 @@ from consensuspr.errors import InputError
 _COLUMNS = "response_len global_steps data_source reward_model extra_info raw_prompt".split()
 
 
-@dataclass(frozen=True, slots=True)
-class VerlSample:
+class VerlSample(NamedTuple):
     """One sample as the reward manager gets it.
 
     Attributes:
         row: what it answers.
-        response_ids: the response's token ids, without padding.
+        response_ids: the response's token ids, an array without padding.
         step: training step from 1, 0 before training; None where the trainer does not tell.
     """
 
@@ -41,11 +39,12 @@ class VerlSample:
         # Field by field: to cut the last sequence out of all of them takes longer than the rest.
         tensors, columns = data.batch, data.non_tensor_batch
         fields = {name: columns[name][-1] for name in _COLUMNS if name in columns}
-        responses = tensors["responses"][-1]
+        # Arrays share the tensors' memory, and cutting them takes a tenth of the time.
+        response = tensors["responses"].numpy(force=True)[-1]
         length = fields.get("response_len")
         if length is None:
             # The mask covers prompt and response, the response being its right end.
-            length = tensors["attention_mask"][-1][-responses.shape[-1] :].sum()
+            length = tensors["attention_mask"].numpy(force=True)[-1, -len(response) :].sum()
         step = fields.get("global_steps")
         row = TrainingRow(
             _text("data_source", fields.get("data_source")),
@@ -53,7 +52,7 @@ class VerlSample:
             _mapping("extra_info", fields.get("extra_info")),
             _prompt(fields.get("raw_prompt")),
         )
-        return cls(row, responses[: int(length)], None if step is None else int(step))
+        return cls(row, response[: int(length)], None if step is None else int(step))
 
 
 def _ground_truth(reward_model: Any) -> str | None:
