@@ -65,12 +65,9 @@ DERIVED, WRITTEN = "derived", "as written"
 ENUMERATION = "\n".join(f"={value}" for value in range(301))
 _NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
 _OPERATION = re.compile(r"[-+*/]")
-ORDER = "operands in another order"
-SIDES = "sides read from the right"
-BRACKETS = "brackets"
 SPELLING = "numbers spelled in another way"
 STEP = "one operation carried out"
-FORM_KINDS = (ORDER, STEP, SPELLING, BRACKETS, SIDES)
+FORM_KINDS = (STEP, SPELLING)
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))")
 _SENTENCE = re.compile(r"\n|(?<=[.!?])\s")
 _SHARE = re.compile(
@@ -401,14 +398,8 @@ class FormCounts:
 
 @lru_cache(maxsize=1 << 16)
 def form_kind(equation: str, form: str) -> str:
-    """Return the kind of a derived form of an equation of arithmetic."""
-    if not _OPERATION.search(equation.rpartition("=")[2]) and _OPERATION.search(
-        form.rpartition("=")[2]
-    ):
-        return SIDES
+    """Return the kind of a derived form of a true equation of arithmetic."""
     before, after = (Counter(map(Fraction, re.findall(_NUMBER, text))) for text in (equation, form))
-    if "%" not in form and before == after:
-        return BRACKETS if form.count("(") > equation.count("(") else ORDER
     if after.total() >= before.total() or "%" in form:
         return SPELLING
     gone, come = before - after, after - before

@@ -5,8 +5,8 @@ human-annotated nodes, defined as the proportion of human-identified key steps s
 captured", and says neither when two nodes are equal nor how they are paired.  Here:
 
 - Two nodes of a problem **state the same** where an expression of either is matched by the
-  other, as in a rollout: by the core's normal form, derived forms included.  That is generous
-  in one way: the value node ``12`` and the equation node ``3*4=12`` state the same.
+  other, as in a rollout: by the core's normal form or as a whole statement, derived forms included.
+  That is generous in one way: the value node ``12`` and the equation ``3*4=12`` state the same.
 - Nodes are **paired one to one**, as many pairs as there can be (maximum bipartite matching):
   a node that restates two human nodes captures one of them.
 - **Consistency** is the Jaccard index ``pairs / (ours + theirs - pairs)``: the chance that a
@@ -20,7 +20,7 @@ problems stands beside each.  Intervals are clustered by problem.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ from consensusbench.evaluation.estimates import (
 )
 from consensusbench.evaluation.scored import Bools, Floats
 from consensusbench.tables import JsonResult
-from consensuspr.core import Matcher, derive_forms
+from consensuspr.core import Matcher, derive_forms, expression_keys
 from consensuspr.data import Node, Problem, read_problems
 from consensuspr.errors import InputError
 from consensuspr.version import VERSION
@@ -157,18 +157,25 @@ def same_statements(ours: Sequence[Node], theirs: Sequence[Node]) -> Bools:
         for at, node in enumerate(ours):
             for expression in node.expressions:
                 same[at] |= np.array(other.match(expression), dtype=np.bool_)
+        keys = [_keys(node) for node in theirs]
+        same |= [[not _keys(node).isdisjoint(one) for one in keys] for node in ours]
     return same
 
 
 def _matcher(nodes: Sequence[Node]) -> Matcher:
-    # By their forms alone: what a node says is compared, not what a response may be doing.
-    return Matcher([[*node.expressions, *_derived(node)] for node in nodes], statements=False)
+    # Without statements: a part of what a node states is not what it states.
+    return Matcher([_written(node) for node in nodes], statements=False)
 
 
-def _derived(node: Node) -> Sequence[str]:
+def _keys(node: Node) -> set[Hashable]:
+    return {key for text in _written(node) for key in expression_keys(text)}
+
+
+def _written(node: Node) -> Sequence[str]:
     if node.derived is not None:
-        return node.derived
-    return [form for expression in node.expressions for form in derive_forms(expression)]
+        return (*node.expressions, *node.derived)
+    forms = [form for expression in node.expressions for form in derive_forms(expression)]
+    return (*node.expressions, *forms)
 
 
 def one_to_one(same: Bools) -> dict[int, int]:

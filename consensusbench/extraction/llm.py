@@ -625,19 +625,13 @@ def _sort_wordings(
         (text,) if wording.is_chain else (text, *wording.derived)
         for text, wording in wordings.items()
     ]
-    found = find_mentions([*alone, *with_forms], rollouts, statements=False)
-    literal = dict(zip(wordings, found[: len(wordings)], strict=True))
-    reached = dict(zip(wordings, found[len(wordings) :], strict=True))
-    # What nobody writes may be what several work out, in code for one.
-    unwritten = [
-        text
-        for texts in wanted
-        if not any(reached[text] for text in texts)
-        for text in texts
-        if not wordings[text].is_chain
-    ]
-    stated = find_mentions([(text,) for text in unwritten], rollouts)
-    reached |= dict(zip(unwritten, stated, strict=True))
+    literal = dict(zip(wordings, find_mentions(alone, rollouts, statements=False), strict=True))
+    # What nobody writes like this may be what several work out, in code for one.
+    stated = dict(zip(wordings, find_mentions(with_forms, rollouts), strict=True))
+    reached = {
+        text: literal[text] if wording.is_chain else stated[text]
+        for text, wording in wordings.items()
+    }
     own_text = CorrectRollout("", "", problem.problem)
     in_problem = dict(zip(wordings, find_mentions(with_forms, [own_text]), strict=True))
     for claim, texts in zip(claims, wanted, strict=True):
@@ -748,14 +742,14 @@ def _fault(
 
 def _proved(unseen: Sequence[Wording], kept: Sequence[_Stated]) -> tuple[list[str], list[str]]:
     """Return the wordings in nobody's words that equal a stated one, and the unproved ones."""
-    implied = {normal_form(form) for one in kept for form in one.wording.derived}
+    implied = {form for one in kept for form in one.wording.parts}
     # Those that are stated by way of a derived form are in nobody's words either.
     proved = [one.wording.text for one in kept if not one.literal]
     unverified = []
     for wording in unseen:
         if any(say_the_same(wording, one.wording) for one in kept):
             proved.append(wording.text)
-        elif wording.normal not in implied:
+        elif wording.forms.isdisjoint(implied):
             unverified.append(wording.text)
     return proved, unverified
 

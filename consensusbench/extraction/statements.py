@@ -1,9 +1,11 @@
 """What can be proved about statements: what they say alike, whether they are true, their values.
 
-**The same.**  Three proofs, each exact: the same normal form; derived forms that meet (a form is
-true exactly where its expression is, unless it is a part of a chain of equalities); the same tree
-but for the order of terms, factors and sides, however many there are.  Equal value is no proof:
-``2+2=4`` and ``8/2=4`` are both true, and different conclusions.
+**The same.**  Three proofs, each exact: the same normal form, or for true arithmetic the same key
+of the statement channel, by which either is found where the other is written; derived forms of
+which one of these holds (a form is true exactly where its expression is, unless it is a part of a
+chain of equalities); the same tree but for the order of terms, factors and sides, however many
+there are.  Equal value is no proof: ``2+2=4`` and ``8/2=4`` are both true, and different
+conclusions.
 
 **True.**  A correct rollout may still hold a wrong equation, and a model may make one up.  What is
 false must not become a node; what cannot be checked (variables, roots, prose) is left to support.
@@ -26,7 +28,7 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise, zip_longest
 
-from consensuspr.core import derive_forms, normalize
+from consensuspr.core import derive_forms, expression_keys, normalize
 from consensuspr.core.expressions import (
     MAX_DIGITS,
     Call,
@@ -40,6 +42,7 @@ from consensuspr.core.expressions import (
     Symbol,
     TokenKind,
     evaluate,
+    novel_forms,
     parse_statement,
     tokenize,
     value_in_lowest_terms,
@@ -80,7 +83,8 @@ class Wording:
         derived: the core's forms of it as text.
         is_chain: it has more than two sides; its derived forms then hold parts of it, which
             it implies and which do not imply it.
-        forms: the normal forms of the text and of what is equal to it.
+        forms: what the text and its equal forms are found by, normal forms and keys.
+        parts: the same of what it implies: of a chain its forms too.
         structure: its tree without order, None for prose and for a bare symbol or number.
     """
 
@@ -89,6 +93,7 @@ class Wording:
     derived: tuple[str, ...]
     is_chain: bool
     forms: frozenset[str]
+    parts: frozenset[str]
     structure: str | None
 
 
@@ -98,9 +103,16 @@ def read_wording(text: str) -> Wording:
     is_chain = statement is not None and len(statement.sides) > 2
     derived = tuple(derive_forms(text))
     normal = normal_form(text)
-    equal = (normal,) if is_chain else (normal, *map(normal_form, derived))
-    forms = frozenset(form for form in equal if form)
-    return Wording(text, normal, derived, is_chain, forms, statement_structure(statement))
+    parts = _found_by([text, *derived])
+    forms = _found_by([text]) if is_chain else parts
+    return Wording(text, normal, derived, is_chain, forms, parts, statement_structure(statement))
+
+
+def _found_by(texts: Sequence[str]) -> frozenset[str]:
+    """Return the normal forms of some texts, and the key of each that has one and no other."""
+    keys = (expression_keys(text) for text in texts)
+    alone = (str(of_one[0]) for of_one in keys if len(set(of_one)) == 1)
+    return frozenset(form for form in map(normal_form, texts) if form).union(alone)
 
 
 def normal_form(text: str) -> str:
@@ -158,7 +170,7 @@ def say_the_same(a: Wording, b: Wording) -> bool:
 def forms_beyond(
     expressions: Sequence[str], rewritten: Sequence[str] = (), limit: int | None = None
 ) -> tuple[str, ...]:
-    """Return the forms of a node that its expressions do not have, each normal form once.
+    """Return the forms of a node that add something to its expressions.
 
     Args:
         expressions: the wordings as written.
@@ -166,15 +178,9 @@ def forms_beyond(
         limit: on the number of forms; the nearest forms of every expression come before the
             farther ones of any.
     """
-    seen = {normal_form(text) for text in expressions} | {""}
     derived = zip_longest(*map(derive_forms, expressions))
-    kept: list[str] = []
-    for form in (*rewritten, *(form for rank in derived for form in rank if form is not None)):
-        normal = normal_form(form)
-        if normal not in seen:
-            seen.add(normal)
-            kept.append(form)
-    return tuple(kept[:limit])
+    forms = (*rewritten, *(form for rank in derived for form in rank if form is not None))
+    return tuple(novel_forms(expressions, forms))[:limit]
 
 
 def group_same(wordings: Sequence[Wording]) -> list[list[int]]:

@@ -13,7 +13,7 @@ from statistics import median
 
 from consensusbench.extraction.statements import lonely_brackets, normal_form
 from consensusbench.extraction.types import CorrectRollout
-from consensuspr.core import Hit, Matcher
+from consensuspr.core import Hit, Matcher, expression_keys
 
 # A wording that is longer in the rollout than in its normal form by more than this holds
 # white space or typesetting that nobody wants to read in a dataset.
@@ -54,7 +54,7 @@ def find_mentions(
     """Return the mentions of each group of expressions, at most one a rollout, in their order.
 
     Where an expression stands as written, that is the mention, and only else a statement of the
-    same value and operands: its words are another computation's.
+    same value and operands.
 
     Args:
         groups: (n,) expressions any of which will do; nothing is derived from them.
@@ -137,4 +137,7 @@ def _words(response: str, hit: Hit) -> str:
     words = response[hit.start : hit.end]
     if len(words) > MAX_WORDING_GROWTH * max(16, len(expression)) or lonely_brackets(words):
         return expression
-    return words if normal_form(words) == normal_form(expression) else expression
+    stated = expression_keys(words)
+    if normal_form(words) == normal_form(expression) or stated == expression_keys(expression) != []:
+        return words
+    return expression

@@ -72,7 +72,7 @@ def small_data(tmp_path: Path) -> Path:
     """Two problems of our own in the form of the outside data, with rollouts for them."""
     steps = [
         {"step": 0, "expr": "14*30", "value": "420", "text": "14 trays hold 14*30 = 420 plums."},
-        {"step": 1, "expr": "420-20", "value": "400", "text": "That leaves 400."},
+        {"step": 1, "expr": "420-10-10", "value": "400", "text": "That leaves 400."},
     ]
     other = [{"step": 0, "expr": "130+7", "value": "137", "text": "130+7 = 137"}]
     write_rows(
@@ -107,7 +107,7 @@ def test_gold_becomes_a_dataset_that_reads_back(small_data: Path) -> None:
     assert [problem.problem_id for problem in problems] == ["plums", "pears"]
     first, last = problems[0].nodes
     assert (first.expressions, first.is_final) == (("14*30=420",), False)
-    assert "30*14=420" in (first.derived or ())
+    assert "420-20=400" in (last.derived or ())
     assert last.is_final
     assert [node.derived for node in read_gold(small_data, derive=False)[0].nodes] == [(), ()]
     write_dataset(small_data / "gold.jsonl", problems)
@@ -138,8 +138,8 @@ def test_measuring_small_data(small_data: Path, in_process: bool) -> None:
     for by_set in results.figures.values():
         on, off = by_set[DERIVED], by_set[WRITTEN]
         assert (on.every.num_right, on.every.num_wrong, on.acc_agreement) == (3, 2, 1.0)
-        # Right rollouts reach 2 of 2, 0 of 2 and 1 of 1 nodes: in another order by statements.
-        assert (on.recall, off.recall) == pytest.approx((3 / 5, 3 / 5))
+        # Right rollouts reach 2 of 2, 0 of 2 and 1 of 1 nodes, one of them by a step less.
+        assert (on.recall, off.recall) == pytest.approx((3 / 5, 2 / 5))
         assert on.every.ncr_right == pytest.approx((1 + 0 + 1) / 3)
         assert on.every.ncr_wrong == 0.0
         # One of 3 * 1 + 2 * 2 nodes of the other problem is hit.
@@ -159,10 +159,8 @@ def test_measuring_small_data(small_data: Path, in_process: bool) -> None:
 @pytest.mark.parametrize(
     ("equation", "form", "kind"),
     [
-        ("3*4=12", "4*3=12", form_kinds.ORDER),
-        ("3*4=12", "12=4*3", form_kinds.SIDES),
-        ("9-3-1=5", "9-(3+1)=5", form_kinds.BRACKETS),
-        ("60*2/5=24", "60*(2/5)=24", form_kinds.BRACKETS),
+        ("60*2/5=24", "60*0.4=24", form_kinds.SPELLING),
+        ("60*2/5=24", "120/5=24", form_kinds.STEP),
         (".25*240=60", "1/4*240=60", form_kinds.SPELLING),
         (".25*240=60", "25%*240=60", form_kinds.SPELLING),
         ("20/100*250=50", "0.2*250=50", form_kinds.SPELLING),
@@ -199,10 +197,9 @@ def test_forms_are_counted_where_they_alone_find_a_node(small_data: Path) -> Non
     path = small_data / next(iter(ROLLOUTS.values()))
     counts = form_kinds.count_forms(problems, [read_responses(path, {"plums", "pears"})])
     assert (counts.looked_for, counts.held_against) == (5, 7)
-    # Two nodes are reached in another order, which statements find without any form.
-    assert (counts.found.total(), counts.false.total()) == (0, 0)
-    counts.found[form_kinds.ORDER] = 2
-    assert f"| {form_kinds.ORDER} | +40.00% | +0.0000% |" in forms_table(counts, num_nodes=3)
+    # Another order is found without any form.
+    assert (counts.found, counts.false.total()) == ({form_kinds.STEP: 1}, 0)
+    assert f"| {form_kinds.STEP} | +20.00% | +0.0000% |" in forms_table(counts, num_nodes=3)
 
 
 @pytest.mark.parametrize(

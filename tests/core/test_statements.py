@@ -98,14 +98,17 @@ def test_without_statements_only_patterns_count(engine: Any) -> None:
     assert batch.channels(0).tolist() == [0, 0, Channel.PATTERN]
 
 
-@pytest.mark.parametrize("expand", [False, True])
-def test_keys_are_of_the_written_expressions_alone(engine: Any, expand: bool) -> None:
-    # A derived form is a pattern and no statement; a form that was stored neither.
-    derived = [["24+24=48"]]
-    matcher = engine.Matcher([["2*24=48"]], expand=expand, derived=derived)
-    assert matcher.match("48 = 24 + 24") == [False]
-    (hit,) = matcher.hits("24 + 24 = 48")
-    assert (hit.expression, hit.channel) == ("24+24=48", Channel.PATTERN)
+@pytest.mark.parametrize(
+    ("expand", "derived"), [(True, ()), (False, [["500+700=1200"]]), (False, ())]
+)
+def test_equal_forms_make_keys_too(engine: Any, expand: bool, derived: Any) -> None:
+    matcher = engine.Matcher([["5*100+700=1200"]], expand=expand, derived=derived)
+    found = matcher.hits("700 pens and then some: 1200 = 700 + 500")
+    if expand or derived:
+        (hit,) = found
+        assert (hit.expression, hit.channel) == ("500+700=1200", Channel.STATEMENT)
+    else:
+        assert found == [None]
 
 
 @pytest.mark.parametrize(

@@ -303,40 +303,40 @@ def test_missing_forms_are_derived_at_load_and_only_these(
         {
             "problem_id": "p",
             "nodes": [
-                {"node_id": "none", "expressions": ["48/2=24"]},
-                {"node_id": "stored", "expressions": ["9*2=18"], "derived": ["2*9=18"]},
-                {"node_id": "empty", "expressions": ["16-3=13"], "derived": []},
+                {"node_id": "none", "expressions": ["x=48/2"]},
+                {"node_id": "stored", "expressions": ["y=9*2"], "derived": ["y=2*9"]},
+                {"node_id": "empty", "expressions": ["z=16-3"], "derived": []},
             ],
         }
     ]
     with caplog.at_level(logging.INFO):
         entry = entry_of(load(tmp_path, rows, derive="missing"), "p")
     derived = {node.node_id: node.derived for node in entry.nodes}
-    assert derived["none"] == tuple(derive_forms("48/2=24"))
-    assert "24=48/2" in (derived["none"] or ())
-    assert derived["stored"] == ("2*9=18",)
+    assert derived["none"] == tuple(derive_forms("x=48/2"))
+    assert "48/2=x" in (derived["none"] or ())
+    assert derived["stored"] == ("y=2*9",)
     assert derived["empty"] == ()
     (line,) = [text for text in caplog.messages if "derived" in text and "without stored" in text]
-    assert f"derived {len(derive_forms('48/2=24'))} forms for 1 nodes" in line
-    assert entry.matcher.match("24 = 48 / 2") == [True, False, False]
+    assert f"derived {len(derive_forms('x=48/2'))} forms for 1 nodes" in line
+    assert entry.matcher.match("48 / 2 = x, 9 * 2 = y") == [True, False, False]
 
 
 def test_the_three_policies_and_their_digests(tmp_path: Path) -> None:
-    nodes = [{"expressions": ["48/2=24"]}, {"expressions": ["9*2=18"], "derived": ["2*9=18"]}]
+    nodes = [{"expressions": ["x=48/2"]}, {"expressions": ["y=9*2"], "derived": ["y=2*9"]}]
     rows = [{"problem_id": "p", "nodes": nodes}]
     found = {}
     for policy in ("missing", "stored", "off"):
         index = load(tmp_path, rows, derive=policy)
         entry = entry_of(index, "p")
-        found[index.digest] = entry.matcher.spans("24=48/2 and 2*9=18", statements=False)
-    assert list(found.values()) == [[(0, 7), (12, 18)], [None, (12, 18)], [None, None]]
+        found[index.digest] = entry.matcher.spans("48/2=x and y=2*9")
+    assert list(found.values()) == [[(0, 6), (11, 16)], [None, (11, 16)], [None, None]]
 
 
-def test_derived_forms_make_no_statements(tmp_path: Path) -> None:
+def test_stored_forms_make_statements(tmp_path: Path) -> None:
     nodes = [{"expressions": ["x=y"], "derived": ["48/2=24"]}]
     entry = entry_of(load(tmp_path, [{"problem_id": "p", "nodes": nodes}]), "p")
     texts = ("48/2 = 24", "24 = 48 / 2")  # as it is written, and as a statement alone
-    assert [entry.matcher.match(text) for text in texts] == [[True], [False]]
+    assert [entry.matcher.match(text) for text in texts] == [[True], [True]]
 
 
 def test_policies_that_make_no_difference_have_one_digest(tmp_path: Path) -> None:

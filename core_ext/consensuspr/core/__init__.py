@@ -23,6 +23,7 @@ __all__ = [
     "Hit",
     "Matcher",
     "derive_forms",
+    "expression_keys",
     "match_batch",
     "normalize",
 ]
@@ -30,15 +31,16 @@ __all__ = [
 BACKEND: str
 
 if TYPE_CHECKING:  # one engine stands for both: they have the same interface
-    from consensuspr.core.native import Matcher, match_batch, normalize
+    from consensuspr.core.native import Matcher, expression_keys, match_batch, normalize
 elif os.environ.get("CONSENSUSPR_PURE_PYTHON") == "1":
     from consensuspr.core.pure.matcher import Matcher, match_batch
     from consensuspr.core.pure.normal_form import normalize
+    from consensuspr.core.pure.statements import expression_keys
 
     BACKEND = "python"
 else:
     try:
-        from consensuspr.core.native import Matcher, match_batch, normalize
+        from consensuspr.core.native import Matcher, expression_keys, match_batch, normalize
 
         BACKEND = "native"
     except ImportError:
@@ -51,5 +53,6 @@ else:
         )
         from consensuspr.core.pure.matcher import Matcher, match_batch
         from consensuspr.core.pure.normal_form import normalize
+        from consensuspr.core.pure.statements import expression_keys
 
         BACKEND = "python"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum, IntFlag
-from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -139,34 +138,51 @@ def freeze_nodes(nodes: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(frozen)
 
 
-def compile_patterns(
+def with_forms(
     nodes: Sequence[Sequence[str]],
-    normalize: Callable[[str], str],
-    derive: Callable[[str], Iterable[str]] | None = None,
-    derived: Sequence[Sequence[str]] = (),
-) -> list[Pattern]:
-    """Return the distinct patterns of ``nodes``; none for what is empty as normal form.
+    derive: Callable[[str], Iterable[str]] | None,
+    derived: Sequence[Sequence[str]],
+) -> list[list[str]]:
+    """Return all ways to write each node: its expressions first, so that a hit names them.
 
     Args:
         nodes: one sequence of expressions per node, see :func:`freeze_nodes`.
-        normalize: the engine's normal form.
         derive: makes equal forms of an expression; None derives nothing.
         derived: forms that were made before, one sequence per node, or nothing at all.
 
     Raises:
-        ValueError: more nodes or pattern bytes than one matcher can hold, or ``derived`` has
-            another number of nodes.
+        ValueError: ``derived`` has another number of nodes.
     """
     if derived and len(derived) != len(nodes):
         raise ValueError(f"derived forms of {len(derived)} nodes for {len(nodes)} nodes")
+    written = [list(expressions) for expressions in nodes]
+    if derive is not None:
+        for texts in written:
+            texts += [form for text in texts for form in derive(text)]
+    for texts, forms in zip(written, derived, strict=False):
+        texts += forms
+    return written
+
+
+def compile_patterns(
+    nodes: Sequence[Sequence[str]], normalize: Callable[[str], str]
+) -> list[Pattern]:
+    """Return the distinct patterns of ``nodes``; none for what is empty as normal form.
+
+    Args:
+        nodes: one sequence of expressions per node, see :func:`with_forms`.
+        normalize: the engine's normal form.
+
+    Raises:
+        ValueError: more nodes or pattern bytes than one matcher can hold.
+    """
     if len(nodes) > MAX_NODES:
         raise ValueError(f"{len(nodes)} nodes in one matcher; the limit is {MAX_NODES}")
     patterns: list[Pattern] = []
     total = 0
     for index, expressions in enumerate(nodes):
         seen: set[str] = set()
-        made = derived[index] if derived else ()
-        for text in chain(_with_derived(expressions, derive), made):
+        for text in expressions:
             normal = normalize(text).strip(_PUNCTUATION)
             # What a blank line divides is two statements; no paragraph holds both.
             if not normal or normal in seen or PARAGRAPH in normal:
@@ -178,16 +194,6 @@ def compile_patterns(
                 raise ValueError(f"over {MAX_PATTERN_BYTES} bytes of patterns in one matcher")
             patterns.append(Pattern(data, index, text, _edges(normal)))
     return patterns
-
-
-def _with_derived(
-    expressions: Sequence[str], derive: Callable[[str], Iterable[str]] | None
-) -> Iterable[str]:
-    # Expressions as written come first, so that a hit names them rather than a derived form.
-    yield from expressions
-    if derive is not None:
-        for text in expressions:
-            yield from derive(text)
 
 
 class BatchResult:

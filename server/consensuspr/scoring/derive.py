@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms, normalize
+from consensuspr.core import EXPANSION_VERSION, NORMAL_FORM_VERSION, derive_forms
+from consensuspr.core.expressions import novel_forms
 from consensuspr.data import Node, OnError, Problem, ReadReport, Row, open_writer, read_problem_rows
 
-# Of derived forms in a dataset: no two are equal in normal form.
+# Of derived forms in a dataset.
 FORMS_VERSION: Final = f"{NORMAL_FORM_VERSION}.{EXPANSION_VERSION}"
 
 # Problems whose expressions are derived together: some thousand expressions, a fraction of a
@@ -172,17 +173,11 @@ def _fill(problems: list[tuple[Problem, Row]], pool: DerivePool, report: DeriveR
 
 
 def _forms_of(node: Node, forms: dict[str, list[str]]) -> tuple[str, ...]:
-    """Return the forms of all expressions of a node, without those equal in normal form."""
-    if len(node.expressions) == 1:  # then they differ from it and from each other as they are
+    """Return the forms of all expressions of a node, without those that add nothing."""
+    if len(node.expressions) == 1:  # then each adds something as it is
         return tuple(forms[node.expressions[0]])
-    seen = {normalize(text) for text in node.expressions}
-    kept = []
-    for form in dict.fromkeys(form for text in node.expressions for form in forms[text]):
-        normal = normalize(form)
-        if normal not in seen:
-            seen.add(normal)
-            kept.append(form)
-    return tuple(kept)
+    made = dict.fromkeys(form for text in node.expressions for form in forms[text])
+    return tuple(novel_forms(node.expressions, made))
 
 
 class DerivePool:

@@ -164,8 +164,8 @@ def test_problems_as_a_whole(
 
 
 def test_derived_forms_that_are_absent_or_stale(write_dataset: Write) -> None:
-    absent = {"node_id": "a", "expressions": ["12*4=48"]}
-    stale = {"node_id": "b", "expressions": ["30+7=37"], "derived": ["37=30+7"]}
+    absent = {"node_id": "a", "expressions": ["x=12*4"]}
+    stale = {"node_id": "b", "expressions": ["y=30+7"], "derived": ["30+7=y"]}
     assert found_in(write_dataset, absent, stale, FINAL) == [
         (Code.DERIVED_ABSENT, "a"),
         (Code.DERIVED_DIFFER, "b"),

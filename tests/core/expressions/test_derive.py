@@ -32,8 +32,28 @@ from tests.arithmetic import exact
 @pytest.mark.parametrize(
     ("expression", "forms"),
     [
-        ("3*4=12", ["4*3=12", "12=3*4", "12=4*3"]),
-        ("16-3-4=9", ["16-4-3=9", "16-(3+4)=9", "16-(4+3)=9", "9=16-3-4", "9=16-4-3"]),
+        ("3*4=12", []),  # what statements find
+        ("16-3-4=9", []),
+        ("5 cups * $2 = $10", []),
+        ("480/2=240", ["480*0.5=240"]),
+        ("5*100+700=1200", ["500+700=1200"]),
+        ("60*2/5=24", ["60*0.4=24", "120/5=24", "120*0.2=24", "60*40/100=24"]),
+        (
+            "x=48/2=24",
+            [
+                "x=24",
+                "x=48/2",
+                "x=48*0.5=24",
+                "x=48*0.5",
+                "x=48*1/2",
+                "x=0.5*48",
+                "x=1/2*48",
+                "24=x",
+                "48/2=x",
+            ],
+        ),
+        ("3*4<15", ["4*3<15", "15>3*4", "15>4*3"]),  # none is read as a statement
+        ("3*4=13", ["4*3=13", "13=3*4", "13=4*3"]),
         ("2x+3=11", ["3+2*x=11", "11=2*x+3", "11=3+2*x"]),
         ("n=12", ["12=n"]),
         ("x>=3", ["3<=x"]),
@@ -48,12 +68,7 @@ from tests.arithmetic import exact
         ("1/2x=3", ["3=1/2x"]),
         ("A=\\{1,2\\}", ["\\{1,2\\}=A"]),
         ("x=\\frac{144^\\circ}{5}", ["x=28.8", "144/5=x"]),
-        (
-            "120 \\text{ minutes} \\div 60 \\text{ minutes/hour} = 2 \\text{ hours}",
-            ["120/60=2", "120*1/60=2", "1/60*120=2", "2=120/60", "120*(1/60)=2", "(1/60)*120=2"],
-        ),
         ("2x+3", ["3+2*x"]),
-        ("5 cups * $2 = $10", ["2*5=10", "10=5*2", "10=2*5"]),
     ],
 )
 def test_all_forms_nearest_first(expression: str, forms: list[str]) -> None:
@@ -83,8 +98,8 @@ def test_all_forms_nearest_first(expression: str, forms: list[str]) -> None:
     ],
 )
 def test_forms_that_solutions_write(expression: str, forms: list[str]) -> None:
-    derived = {normalize(form) for form in derive_forms(expression)}
-    assert {normalize(form) for form in forms} - derived == set()
+    matcher = Matcher([[expression]], expand=True)
+    assert [form for form in forms if matcher.match(f"Hence {form}.") != [True]] == []
 
 
 @pytest.mark.parametrize(
@@ -105,8 +120,9 @@ def test_forms_that_solutions_write(expression: str, forms: list[str]) -> None:
 def test_a_chain_of_equalities_yields_its_parts(
     chain: str, parts: list[str], no_parts: list[str]
 ) -> None:
+    matcher = Matcher([[chain]], expand=True)
+    assert [part for part in parts if matcher.match(part) != [True]] == []
     derived = {normalize(form) for form in derive_forms(chain)}
-    assert {normalize(part) for part in parts} <= derived
     assert derived.isdisjoint(normalize(part) for part in no_parts)
 
 
@@ -150,9 +166,8 @@ def test_nothing_is_derived_from_values_prose_and_noise(expression: str) -> None
 
 
 def test_constants_are_not_respelled_into_identities() -> None:
-    sides = [form.split("=") for form in derive_forms("3/4=0.75")]
-    assert sides
-    assert all(normalize(left) != normalize(right) for left, right in sides)
+    assert derive_forms("3/4=0.75") == []
+    assert "0.75<0.75" not in derive_forms("3/4<0.8") != []
 
 
 def test_large_expressions_keep_their_order_and_the_limit() -> None:
@@ -232,6 +247,7 @@ AB \parallel CD
 # Of the forms of these expressions, by version.
 DIGESTS = {
     "1": "235d38783bf776bb9f19caa2cf793489b381650f5599b4c2943d3e2b350829ba",
+    "3": "dd8ff546ee58f3f017d7d3a7543e27455d961d5a133e188ddc579196c0078976",
     "2": "0fd6ee339bbc284dc9472a1adef140b039040fdad61969374e0200ed1541b692",
 }
 
@@ -488,7 +504,7 @@ def test_forms_of_forms_are_the_same_set(names: list[str], sign: str, relation: 
 )
 def test_each_of_two_forms_is_derived_from_the_other(first: str, second: str) -> None:
     for one, other in ((first, second), (second, first)):
-        assert normalize(other) in {normalize(form) for form in derive_forms(one)}
+        assert Matcher([[one]], expand=True).match(other) == [True]
 
 
 HOSTILE = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 from consensuspr.core.expressions.derive import (
     EXPANSION_VERSION,
     derive_forms,
+    novel_forms,
     value_in_lowest_terms,
 )
 from consensuspr.core.expressions.evaluate import (
@@ -74,6 +75,7 @@ __all__ = [
     "exact_quotient",
     "is_constant",
     "linear_bound",
+    "novel_forms",
     "parse_formula",
     "parse_statement",
     "tokenize",

@@ -12,19 +12,21 @@ fraction or percent; within a product it is worth more of them than alone, for `
 ``12/2``, ``12*1/2`` and ``50%*12``.
 
 Every rewrite has a price, and the cheapest forms are kept.  The prices are set so that what
-solutions really write comes first; how often each kind of form is found, and what it costs in
-false hits, is in ``docs/quality.md``.
+solutions really write comes first.  Of a true equation of numbers the statement channel finds most
+of this by itself: such a form is kept only where it has a value or operands of its own, once
+(:func:`novel_forms`).  How often each kind of form is found, and what it costs in false hits, is
+in ``docs/quality.md``.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations
+from itertools import islice, permutations
 from math import gcd
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -45,7 +47,7 @@ from consensuspr.core.expressions.sides import Statement, parse_statement
 
 # Raised whenever any expression can get other forms, or the same ones in another order; a
 # dataset prepared with other forms is refused.
-EXPANSION_VERSION: Final = "2"
+EXPANSION_VERSION: Final = "3"
 
 # Sums and products of more operands keep their order: 5! orders would be 120 forms.
 MAX_PERMUTED = 4
@@ -84,9 +86,8 @@ class StatementScope(NamedTuple):
     """What holds for the whole statement that a tree is part of.
 
     Attributes:
-        arithmetic: it holds numbers only.  Only then may a factor become a percentage (the
-            normal form drops the sign, so that ``25%*x`` would be taken for ``25x``), and
-            only then do products within a sum get brackets.
+        arithmetic: it holds numbers only.  Only then may a factor become a percentage: the
+            normal form drops the sign, so that ``25%*x`` would be taken for ``25x``.
         quotients: a factor 1/2 may become a division by 2 and back.
     """
 
@@ -126,24 +127,35 @@ def derive_forms(expression: str) -> list[str]:
 
     Returns:
         At most ``MAX_FORMS`` raw expressions in a fixed order, which take the same way
-        through the normal form as the expression itself.  No two of them, and none and
-        the expression, have the same normal form.  Empty where nothing can be derived.
+        through the normal form as the expression itself, each of them novel.  Empty where
+        nothing can be derived.
     """
-    from consensuspr.core import normalize  # the package imports this module
-
     statement = parse_statement(expression)
     if statement is None:
         return []
-    seen = {normalize(expression), ""}
-    forms: list[str] = []
-    for text in _candidates(statement):
+    return list(islice(novel_forms([expression], _candidates(statement)), MAX_FORMS))
+
+
+def novel_forms(expressions: Iterable[str], forms: Iterable[str]) -> Iterator[str]:
+    """Yield the forms that reach what the expressions, and the forms before them, do not.
+
+    A form with keys of the statement channel is one where a key is new, since a text that states
+    the form states what has the same keys; any other is one where its normal form is new.
+    """
+    from consensuspr.core import expression_keys, normalize  # the package imports this module
+
+    expressions = tuple(expressions)
+    normals = {"", *map(normalize, expressions)}
+    known = {key for text in expressions for key in expression_keys(text)}
+    for text in forms:
+        keys = expression_keys(text)
+        if keys and known.issuperset(keys):
+            continue
+        known.update(keys)
         normal = normalize(text)
-        if normal not in seen:
-            seen.add(normal)
-            forms.append(text)
-            if len(forms) == MAX_FORMS:
-                break
-    return forms
+        if normal not in normals:
+            normals.add(normal)
+            yield text
 
 
 def _candidates(statement: Statement) -> list[str]:
@@ -395,11 +407,6 @@ def _sum(tree: Sum, scope: StatementScope) -> list[WrittenForm]:
         plain = [_wrapped(form, _PRODUCT) for form in chosen]
         for extra, template in templates:
             forms.append(WrittenForm(cost + extra, template.format(*plain), _SUM))
-        if scope.arithmetic and len(chosen) > 1 and any(form.level == _PRODUCT for form in chosen):
-            bracketed = [_wrapped(form, _POWER) for form in chosen]
-            for extra, template in templates:
-                total = cost + extra + Cost.BRACKET
-                forms.append(WrittenForm(total, template.format(*bracketed), _SUM))
     return _nearest(forms)
 
 

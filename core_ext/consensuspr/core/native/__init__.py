@@ -2,5 +2,6 @@
 
 from consensuspr.core.native.matcher import Matcher, match_batch
 from consensuspr.core.native.normal_form import normalize
+from consensuspr.core.native.statements import expression_keys
 
-__all__ = ["Matcher", "match_batch", "normalize"]
+__all__ = ["Matcher", "expression_keys", "match_batch", "normalize"]

@@ -64,7 +64,7 @@ import numpy as np
 from consensuspr.core.patterns import BatchResult
 from consensuspr.core.expressions import derive_forms
 from consensuspr.core.native.normal_form import normalize
-from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes
+from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_forms
 from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.statements cimport (
@@ -162,7 +162,7 @@ cdef class Matcher:
         expand: search for derived equal forms of the expressions as well.
         statements: reach a node also by a true statement with its value and its operands
             (``docs/statements.md``); without it, matching is the paper's own.
-        derived: further patterns of each node, which make no statements; one list per node.
+        derived: further expressions of each node, equal forms that are stored; one list per node.
     """
 
     cdef Search search
@@ -178,13 +178,14 @@ cdef class Matcher:
             raise TypeError("a Matcher is immutable; build a new one")
         frozen = freeze_nodes(nodes)
         more = freeze_nodes(derived)
-        patterns = compile_patterns(frozen, normalize, derive_forms if expand else None, more)
+        written = with_forms(frozen, derive_forms if expand else None, more)
+        patterns = compile_patterns(written, normalize)
         self._nodes = frozen
         self._derived = more
         self._expand = expand
         self._statements = statements
         if statements:
-            self.make_keys()
+            self.make_keys(written)
         self.expressions = tuple(pattern.expression for pattern in patterns)
         cdef Py_ssize_t count = len(patterns)
         cdef Py_ssize_t index
@@ -217,11 +218,11 @@ cdef class Matcher:
         if failed:
             raise MemoryError(f"no memory for an automaton of {count} patterns")
 
-    cdef int make_keys(self) except -1:
-        """Make the statement channel's keys of all nodes."""
+    cdef int make_keys(self, list written) except -1:
+        """Make the statement channel's keys of all nodes, each in all its ways to be written."""
         keys = [
             (key, node, text)
-            for node, expressions in enumerate(self._nodes)
+            for node, expressions in enumerate(written)
             for text in expressions
             for key in expression_keys(text)
         ]

@@ -17,6 +17,7 @@ from consensuspr.core.patterns import (
     compile_patterns,
     encode,
     freeze_nodes,
+    with_forms,
 )
 from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.characters import CodePoints
@@ -42,13 +43,12 @@ class Matcher:
         self._derived = freeze_nodes(derived)
         self._expand = expand
         self._statements = statements
-        patterns = compile_patterns(
-            self._nodes, normalize, derive_forms if expand else None, self._derived
-        )
+        written = with_forms(self._nodes, derive_forms if expand else None, self._derived)
+        patterns = compile_patterns(written, normalize)
         # The nodes that a key reaches, each with the expression that the key was made of.
         self._keys: dict[Key, list[tuple[int, str]]] = {}
         if statements:
-            for node, expressions in enumerate(self._nodes):
+            for node, expressions in enumerate(written):
                 for text in expressions:
                     for key in expression_keys(text):
                         self._keys.setdefault(key, []).append((node, text))
