@@ -36,7 +36,7 @@ from consensusbench.extraction.types import AsyncExtractor, Extractor
 from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings, Reply, spent_on
 from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Json, OnErrorChoice, with_settings
-from consensuspr.console import ColorMode, count_progress, make_console, one_line
+from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
 from consensuspr.settings import Settings, all_settings
@@ -496,7 +496,7 @@ def _rollout_sentences(report: BuildReport) -> list[str]:
     ]
     rest = "".join(f", {count:,} {what}" for count, what in others if count)
     return [
-        f"{counts.read:,} rollouts: {counts.correct:,} correct, of which {counts.used:,} were "
+        f"{count_of(counts.read, 'rollout')}: {counts.correct:,} correct, {counts.used:,} of them "
         f"looked at{rest}"
     ]
 
@@ -504,7 +504,7 @@ def _rollout_sentences(report: BuildReport) -> list[str]:
 def _excluded_sentences(report: BuildReport) -> list[str]:
     counts = report.problems
     return [
-        f"left out: {count:,} problem{'' if count == 1 else 's'} {REASONS[reason]} (first: "
+        f"left out: {count_of(count, 'problem')} {REASONS[reason]} (first: "
         f"{one_line(counts.examples[reason], 160)})"
         for reason, count in counts.excluded.most_common()
     ]
@@ -514,7 +514,7 @@ def _end_sentences(report: BuildReport) -> list[str]:
     seconds, counts, paths = report.seconds, report.problems, report.paths
     resumed = f", {report.resumed:,} of them extracted by an earlier run" if report.resumed else ""
     sentences = [
-        f"{counts.total:,} problems in {seconds.total:.1f} s{resumed} (reading "
+        f"{count_of(counts.total, 'problem')} in {seconds.total:.1f} s{resumed} (reading "
         f"{seconds.reading:.1f} s, verifying {seconds.verifying:.1f} s; in the workers extracting "
         f"{seconds.extracting:.1f} s, refining {seconds.refining:.1f} s)"
     ]
@@ -523,7 +523,7 @@ def _end_sentences(report: BuildReport) -> list[str]:
     if paths.audit is not None:
         sentences.append(f"{paths.audit}: what was left out, and why")
     if paths.dataset is not None:
-        written = counts.written.total()
+        written = count_of(counts.written.total(), "problem")
         made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
-        sentences.append(f"{paths.dataset}: {written:,} problems{made}, digest {report.digest}")
+        sentences.append(f"{paths.dataset}: {written}{made}, digest {report.digest}")
     return sentences

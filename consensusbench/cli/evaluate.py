@@ -28,7 +28,7 @@ from consensusbench.evaluation.tables import (
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensusbench.tables import print_result
 from consensuspr.cli.options import Address, Json, with_settings
-from consensuspr.console import make_console
+from consensuspr.console import count_of, make_console
 
 
 class EvaluateSettings(FigureSettings):
@@ -97,7 +97,7 @@ def evaluate_rollouts(
     overall = evaluation.overall
     if not overall.acc.count and not overall.nodes.ncr.count:
         typer.echo(
-            f"warning: none of the {overall.num_rollouts:,} rollouts could be scored; their "
+            f"warning: not one of {count_of(overall.num_rollouts, 'rollout')} could be scored; "
             "statuses say why",
             err=True,
         )

@@ -19,7 +19,7 @@ from consensusbench.export import (
     export_verl,
 )
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import ColorMode, NoProgress, count_progress, make_console
+from consensuspr.console import ColorMode, NoProgress, count_of, count_progress, make_console
 
 
 class ExportFormat(StrEnum):
@@ -142,7 +142,9 @@ def _print(report: ExportReport, format: ExportFormat, color: ColorMode) -> None
     for side, path in report.files.items():
         sources = ", ".join(f"{name} {rows:,}" for name, rows in report.written[side].items())
         console.print(
-            f"{path}: {report.rows(side):,} rows ({sources})", markup=False, soft_wrap=True
+            f"{path}: {count_of(report.rows(side), 'row')} ({sources})",
+            markup=False,
+            soft_wrap=True,
         )
     if ExportSplit.VALIDATION not in report.files and format is ExportFormat.VERL:
         console.print("no validation file; verl does not start without data.val_files")

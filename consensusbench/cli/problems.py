@@ -24,7 +24,14 @@ from consensusbench.problems import (
 )
 from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import ColorMode, NoProgress, count_progress, make_console, one_line
+from consensuspr.console import (
+    ColorMode,
+    NoProgress,
+    count_of,
+    count_progress,
+    make_console,
+    one_line,
+)
 from consensuspr.data import atomic_file
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
@@ -175,7 +182,7 @@ def _print(
     console.print(table.to_terminal(console.width))
     for sentence in _sentences(report, keep_leaked):
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
-    console.print(f"{output}: {report.written:,} problems", markup=False, soft_wrap=True)
+    console.print(f"{output}: {count_of(report.written, 'problem')}", markup=False, soft_wrap=True)
     if full is not None:
         console.print(f"{full}: conflicts and leaks", markup=False, soft_wrap=True)
 
@@ -191,21 +198,23 @@ def _sentences(report: SourcesReport, keep_leaked: bool) -> Iterable[str]:
             for conflict in list(report.conflicts.values())[:SHOWN_CASES]
         ]
         yield (
-            f"{report.conflicting_texts:,} texts have two answers and are left out, for example "
-            + "; ".join(examples)
+            f"{count_of(report.conflicting_texts, 'text has', 'texts have')} two answers "
+            f"(left out), for example {'; '.join(examples)}"
         )
     for (source, test_source), count in report.leaked.items():
         kept = "kept" if keep_leaked else "left out"
         first = report.first_leaks[source, test_source]
+        problems = count_of(len(report.spoilt[source, test_source]), "problem")
+        rows = count_of(count, f"row of {source} holds", f"rows of {source} hold")
         yield (
-            f"{count:,} rows of {source} hold {len(report.spoilt[source, test_source]):,} problems "
-            f"of {test_source} and are {kept}, for example "
+            f"{rows} {problems} of {test_source} ({kept}), for example "
             f"{one_line(first.problem_id)} = {one_line(first.test_problem_id)}"
         )
     same_id = sum(statuses[ProblemStatus.SAME_ID] for statuses in report.statuses)
     if same_id:
-        yield f"{same_id:,} problems have the id of another text before them and are left out"
+        problems = count_of(same_id, "problem has", "problems have")
+        yield f"{problems} the id of another text before (left out)"
     skipped = [origin for origin in report.inputs if origin.read.skipped]
     if skipped:
         count = sum(origin.read.skipped for origin in skipped)
-        yield f"{count:,} bad rows were skipped, the first: {skipped[0].read.reasons[0]}"
+        yield f"{count_of(count, 'bad row')} skipped, the first: {skipped[0].read.reasons[0]}"

@@ -39,6 +39,7 @@ from consensusbench.construction.types import (
 )
 from consensusbench.extraction.types import Dropped, Refiner
 from consensusbench.outputs import check_outputs, check_row_outputs
+from consensuspr.console import count_of
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
     DataError,
@@ -136,7 +137,7 @@ class Outputs:
         problem, nodes = outcome.chosen.problem, outcome.nodes
         assert nodes is not None, "stage 3 was done"
         if len(nodes) < refiner.min_nodes:
-            left = "1 node is" if len(nodes) == 1 else f"{len(nodes)} nodes are"
+            left = count_of(len(nodes), "node is", "nodes are")
             detail = f"{left} left, the least is {refiner.min_nodes}"
             self._drop(
                 problem,
@@ -317,13 +318,13 @@ class BuildReport:
         if self.disagreements is not None:
             truths, sources = self.disagreements.ground_truths, self.disagreements.data_sources
             if truths.count:
-                who = _many(truths.count, "rollout names", "rollouts name")
+                who = count_of(truths.count, "rollout names", "rollouts name")
                 sentences.append(
                     f"{who} another ground truth than the file of problems, which counts "
                     f"(first: {truths.first})"
                 )
             if sources.count:
-                who = _many(sources.count, "problem has", "problems have")
+                who = count_of(sources.count, "problem has", "problems have")
                 sentences.append(
                     f"{who} rollouts of several data sources, of which the first in the alphabet "
                     f"is taken (first: {sources.first})"
@@ -332,7 +333,7 @@ class BuildReport:
         for count, what in ((self.skipped_rows, "problems"), (skipped, "rollouts")):
             if count:
                 bad = f"bad row of {what} was", f"bad rows of {what} were"
-                sentences.append(f"{_many(count, *bad)} skipped")
+                sentences.append(f"{count_of(count, *bad)} skipped")
         return sentences
 
     def to_json(self) -> Row:
@@ -351,7 +352,3 @@ class BuildReport:
             "provenance": self.provenance,
             "seconds": {name: round(s, 3) for name, s in asdict(self.seconds).items()},
         }
-
-
-def _many(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"

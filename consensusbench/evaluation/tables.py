@@ -38,7 +38,7 @@ from consensusbench.tables import (
     write_rows,
     write_text,
 )
-from consensuspr.console import one_line
+from consensuspr.console import count_of, one_line
 from consensuspr.scoring.types import Status
 
 if TYPE_CHECKING:  # at run time this would load the core, for --help too
@@ -236,25 +236,29 @@ def _about_rollouts(evaluation: Evaluation) -> Iterator[str]:
         by_load = overall.num_undecided_by_load
         load = f", {by_load:,} of them because the machine was busy," if by_load else ""
         yield (
-            f"{overall.num_undecided:,} answers stayed undecided{load} and count as wrong; "
-            f"were all of them right, Acc would be {limit} %"
+            f"{count_of(overall.num_undecided, 'answer')} stayed undecided{load}, which counts as "
+            f"wrong; with all of them right, Acc would be {limit} %"
         )
     if unjudged := overall.num_rollouts - overall.acc.count:
-        yield f"{unjudged:,} rollouts have no Acc and are in no mean of it: their status says why"
+        without = count_of(unjudged, "rollout has", "rollouts have")
+        yield f"{without} no Acc, and no part in a mean of it: the status says why"
     if (with_nodes := overall.nodes.ncr.count) < overall.acc.count:
         yield (
             f"Acc is over {overall.acc.count:,} rollouts, NCR over the {with_nodes:,} whose "
             "problems have nodes"
         )
     if evaluation.skipped_rows:
-        yield f"{evaluation.skipped_rows:,} bad rows skipped"
+        yield f"{count_of(evaluation.skipped_rows, 'bad row')} skipped"
     if evaluation.num_problems_without_rollouts:
-        yield (
-            f"{evaluation.num_problems_without_rollouts:,} problems of the dataset have no "
-            "rollout and are in no figure"
+        without = count_of(
+            evaluation.num_problems_without_rollouts,
+            "problem of the dataset has",
+            "problems of the dataset have",
         )
+        yield f"{without} no rollout, and no part in a figure"
     if evaluation.num_stored:
-        yield f"{evaluation.num_stored:,} rollouts brought their scores and were not scored again"
+        brought = count_of(evaluation.num_stored, "rollout")
+        yield f"{brought} brought scores along: not scored again"
 
 
 def _about_figures(evaluation: Evaluation) -> Iterator[str]:
@@ -271,8 +275,8 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
                 )
     if missing := overall.num_rollouts - overall.tokens.count:
         yield (
-            f"{missing:,} rollouts have no length in tokens: give --tokenizer, or num_tokens in "
-            "the rollouts"
+            f"{count_of(missing, 'rollout has', 'rollouts have')} no length in tokens: give "
+            "--tokenizer, or num_tokens in the rollouts"
         )
     if overall.acc.no_interval == ONE_PROBLEM:
         yield "no intervals: a single problem says nothing about others"
@@ -437,7 +441,7 @@ def _comparison_table(group: PairedGroup) -> Table:
     title = ", ".join(one_line(label) for label in group.key.values()) or ALL
     headings = ("Baseline", "Candidate", "Difference", "Relative", "p", "Better/equal/worse")
     return Table(
-        f"{title}: {group.num_problems:,} problems",
+        f"{title}: {count_of(group.num_problems, 'problem')}",
         [words("Measure"), *map(number, headings)],
         [[_comparison_row(one) for one in group.differences if one.delta.value is not None]],
     )
@@ -476,7 +480,8 @@ def comparison_notes(comparison: Comparison) -> Iterator[str]:
         if 0 < difference.num_unpaired < comparison.overall.num_problems:
             yield (
                 f"{_MEASURES[difference.measure].heading.removesuffix(' %')}: "
-                f"{difference.num_unpaired:,} problems left out, one of the two has no value there"
+                f"{count_of(difference.num_unpaired, 'problem')} left out, one of the two has "
+                "no value there"
             )
     if comparison.num_undecided:
         yield f"{comparison.num_undecided:,} answers stayed undecided and count as wrong"
@@ -508,8 +513,9 @@ def agreement_table(found: Agreement) -> Table:
 def agreement_notes(found: Agreement, confidence: float) -> Iterator[str]:
     """Yield what a reader must know beside the table."""
     yield (
-        f"{found.num_pairs:,} pairs of {found.num_ours:,} nodes of the dataset and "
-        f"{found.num_theirs:,} human ones, in {len(found.problems):,} problems"
+        f"{count_of(found.num_pairs, 'pair')} of {count_of(found.num_ours, 'node')} of the "
+        f"dataset and {found.num_theirs:,} human ones, in "
+        f"{count_of(len(found.problems), 'problem')}"
     )
     if count := found.num_only_theirs:
         left_out = f"{count:,} annotated problems are not in the dataset and left out"

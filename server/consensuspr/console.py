@@ -143,6 +143,17 @@ def count_progress(
         yield lambda done: progress.update(task, completed=done)
 
 
+def count_of(number: int, one: str, many: str = "") -> str:
+    """Return a number with what it counts: ``1 rollout``, ``2 rollouts``, ``1 problem has``.
+
+    Args:
+        number: 0 or more.
+        one: what stands behind 1.
+        many: behind any other; where empty, ``one`` with an s.
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def load_core() -> str:
     """Import the core, say on standard error if it is the slow one, and return its backend.
 

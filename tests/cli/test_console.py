@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensuspr.console import ColorMode, make_console, one_line, printable
+from consensuspr.console import ColorMode, count_of, make_console, one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,20 @@ from consensuspr.console import ColorMode, make_console, one_line, printable
 )
 def test_printable_writes_out_what_a_terminal_would_obey(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "told"),
+    [
+        (0, ("rollout",), "0 rollouts"),
+        (1, ("rollout",), "1 rollout"),
+        (2, ("rollout",), "2 rollouts"),
+        (12_345, ("process", "processes"), "12,345 processes"),
+        (1, ("problem has", "problems have"), "1 problem has"),
+    ],
+)
+def test_counts_in_sentences(number: int, words: tuple[str, ...], told: str) -> None:
+    assert count_of(number, *words) == told
 
 
 @given(st.text())

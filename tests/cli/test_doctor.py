@@ -224,7 +224,7 @@ def test_leakage_is_a_warning(run: Run, server: RunningServer, write: Write) -> 
         "warn leakage 1 (100.0 %) of the validation problems are training problems, the first:"
         " 'p2', val.parquet row 1 → validate on other problems"
     ]
-    for line in ("ok train rows 2 in 1 file, 2 problems", "ok val rows 1 in 1 file, 1 problems"):
+    for line in ("ok train rows 2 in 1 file, 2 problems", "ok val rows 1 in 1 file, 1 problem"):
         assert line in lines_of(done.out, "ok")
 
 
@@ -252,7 +252,7 @@ def test_no_server(run: Run, write: Write) -> None:
         "→ start it: consensuspr serve --dataset PATH --address 127.0.0.1:1"
     )
     # The rows are read all the same.
-    assert "ok train rows 1 in 1 file, 1 problems" in lines_of(done.out, "ok")
+    assert "ok train rows 1 in 1 file, 1 problem" in lines_of(done.out, "ok")
     assert lines_of(done.out, "skip") == [
         "skip train problems not asked for: there is no server or dataset to ask"
     ]

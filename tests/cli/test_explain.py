@@ -30,7 +30,7 @@ def test_marks_hits_names_nodes_and_shows_the_sum(run: Run, problems: Path, roll
     assert "1 ✓ total 4*12=48 statement" in lines
     assert "2 ✗ rest (final answer) not found: 48-39=9" in lines
     assert "NCR 0.500 = 1 of 2 nodes" in lines
-    allowed = "values stated of 12 allowed, 5 numbers written of 26"
+    allowed = "value stated of 12 allowed, 5 numbers written of 26"
     assert f"Guard 1.000: 1 {allowed}" in lines
     assert "TPN 10.0 tokens per node" in lines
     assert "Reward 0.250 = 0.5 · Acc + 0.5 · NCR" in lines

@@ -51,7 +51,7 @@ def test_the_guard_is_told_and_can_be_turned_off(run: Run, problems: Path, tmp_p
     command = ("score", write_rows(tmp_path / "in.jsonl", rows), "--dataset", problems)
     done = run(*command, "--output", output)
     assert (
-        "the guard lowered NCR of 1 rollouts, 1 of them right; without it NCR is 100.0 %"
+        "the guard lowered NCR of 1 rollout, 1 of them right; without it NCR is 100.0 %"
     ) in done.out
     honest, lists = read_rows(output)
     assert (honest["ncr"], honest["ncr_raw"], honest["guard"]) == (1.0, 1.0, 1.0)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from consensuspr.cli.options import Json, OnErrorChoice, OnErrorOption
-from consensuspr.console import NoProgress, count_progress, make_console
+from consensuspr.console import NoProgress, count_of, count_progress, make_console
 
 
 def derive(
@@ -72,8 +72,9 @@ def derive(
         print(json.dumps(said))
         return
     make_console().print(
-        f"{read.rows:,} problems written to {output}: {derived.forms:,} forms for "
-        f"{derived.nodes:,} nodes in {derived.seconds:.1f} s"
-        + (f", {read.skipped:,} bad rows skipped" if read.skipped else ""),
+        f"{count_of(read.rows, 'problem')} written to {output}: "
+        f"{count_of(derived.forms, 'form')} for {count_of(derived.nodes, 'node')} in "
+        f"{derived.seconds:.1f} s"
+        + (f", {count_of(read.skipped, 'bad row')} skipped" if read.skipped else ""),
         markup=False,
     )

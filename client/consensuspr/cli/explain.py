@@ -28,7 +28,7 @@ from consensuspr.cli.options import (
     RolloutsPath,
     with_settings,
 )
-from consensuspr.console import make_console, one_line, printable
+from consensuspr.console import count_of, make_console, one_line, printable
 from consensuspr.errors import InputError
 from consensuspr.scoring.marks import Mark, Piece, cut_at_marks, parts_to_show
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
@@ -115,7 +115,7 @@ def _find(path: Path, rollout_id: str | None, row: int | None) -> Row:
         if number == row or (row is None and candidate.get("rollout_id") == rollout_id):
             return candidate
     wanted = f"row {row}" if row is not None else f"rollout_id {rollout_id!r}"
-    raise InputError(f"{path}: holds no {wanted} among its {number:,} rollouts")
+    raise InputError(f"{path}: holds no {wanted} among its {count_of(number, 'rollout')}")
 
 
 def print_explanation(
@@ -276,7 +276,7 @@ def _thoughts_line(response: str) -> Text:
 
 
 def _share(score: Score, reward: RewardSpec) -> str:
-    counted = f"{score.num_matched} of {score.num_nodes} nodes"
+    counted = f"{score.num_matched} of {count_of(score.num_nodes, 'node')}"
     if reward.ncr == NcrKind.WEIGHTED:
         counted = f"{_value(score.ncr_raw, '.3f')} of the weights, {counted}"
     if score.guard in (None, 1.0):
@@ -286,8 +286,8 @@ def _share(score: Score, reward: RewardSpec) -> str:
 
 def _guard_line(score: Score, figures: GuardFigures) -> Text:
     told = (
-        f"{_value(score.guard, '.3f')}: {figures.statements:,} values stated of "
-        f"{figures.max_statements:,.4g} allowed, {figures.numbers:,} numbers written of "
+        f"{_value(score.guard, '.3f')}: {count_of(figures.statements, 'value')} stated of "
+        f"{figures.max_statements:,.4g} allowed, {count_of(figures.numbers, 'number')} written of "
         f"{figures.max_numbers:,.4g}"
     )
     return Text.assemble(("Guard  ", "bold"), told)

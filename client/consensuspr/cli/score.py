@@ -31,7 +31,7 @@ from consensuspr.cli.options import (
     RolloutsPath,
     with_settings,
 )
-from consensuspr.console import count_progress, load_core, make_console, one_line
+from consensuspr.console import count_of, count_progress, load_core, make_console, one_line
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,8 +109,9 @@ def score(
     overall = scores.summary.overall
     if not overall.reward.count:
         typer.echo(
-            f"warning: none of the {overall.rollouts:,} rollouts got a reward; their statuses say "
-            "why, and keys that are spelled otherwise than docs/datasets.md says count as absent",
+            f"warning: not one of {count_of(overall.rollouts, 'rollout')} got a reward; the "
+            "statuses say why, and keys that are spelled otherwise than docs/datasets.md says "
+            "count as absent",
             err=True,
         )
     if as_json:
@@ -261,15 +262,17 @@ def _print(
         console.print(line, markup=False)
     if overall.guarded:
         console.print(
-            f"the guard lowered NCR of {overall.guarded:,} rollouts, {overall.guarded_right:,} of "
-            f"them right; without it NCR is {mean_text(overall.ncr_raw, overall.rollouts, '.1%')}",
+            f"the guard lowered NCR of {count_of(overall.guarded, 'rollout')}, "
+            f"{overall.guarded_right:,} of them right; without it NCR is "
+            f"{mean_text(overall.ncr_raw, overall.rollouts, '.1%')}",
             markup=False,
         )
     if read.skipped:
-        console.print(f"{read.skipped:,} bad rows skipped", style="yellow")
+        console.print(f"{count_of(read.skipped, 'bad row')} skipped", style="yellow")
     rate = overall.rollouts / max(elapsed_s, 1e-9)
     console.print(
-        f"{overall.rollouts:,} rollouts in {elapsed_s:.1f} s ({rate:,.0f}/s), written to {output}",
+        f"{count_of(overall.rollouts, 'rollout')} in {elapsed_s:.1f} s ({rate:,.0f}/s), "
+        f"written to {output}",
         markup=False,
     )
 

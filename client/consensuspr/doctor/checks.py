@@ -29,6 +29,7 @@ from consensuspr.client.verl.config import (
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
+from consensuspr.console import count_of
 from consensuspr.doctor.dataset_checks import (
     RowScan,
     Split,
@@ -529,7 +530,7 @@ def check_dataset(case: Case) -> Iterator[Said]:
     else:
         yield (
             OK,
-            f"{case.dataset.name!r}: {case.dataset.num_problems:,} problems,"
+            f"{case.dataset.name!r}: {count_of(case.dataset.num_problems, 'problem')},"
             f" {case.dataset.num_without_nodes:,} of them without nodes,"
             f" {_short(case.dataset.digest)}",
         )

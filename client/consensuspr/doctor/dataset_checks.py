@@ -34,6 +34,7 @@ from consensuspr.client.training import (
     prompt_digest,
 )
 from consensuspr.client.verl.sample import VerlSample
+from consensuspr.console import count_of
 from consensuspr.doctor.findings import Finding, Level, ProgressBar, share
 from consensuspr.doctor.verl_config import VerlRun, consequence
 from consensuspr.errors import DataError, InputError, RewardServiceError
@@ -490,8 +491,8 @@ def check_rows(scan: RowScan) -> Iterator[Finding]:
             )
         elif rows.files and (rows.rows or not rows.bad_files):
             level = Level.OK if rows.rows else Level.WARN
-            files = "1 file" if rows.files == 1 else f"{rows.files:,} files"
-            yield Finding(check, level, f"{rows.rows:,} in {files}, {rows.problems:,} problems")
+            files, problems = count_of(rows.files, "file"), count_of(rows.problems, "problem")
+            yield Finding(check, level, f"{rows.rows:,} in {files}, {problems}")
 
 
 def check_ids(scan: RowScan) -> Iterator[Finding]:

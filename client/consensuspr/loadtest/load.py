@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from consensuspr.console import count_of
 from consensuspr.data import Problem, read_problems, read_rollouts
 from consensuspr.errors import InputError
 from consensuspr.loadtest.settings import Arrivals, LoadSettings, LoadShape, Profile
@@ -226,7 +227,7 @@ def pool_from_dataset(path: str | os.PathLike[str], size: int, seed: int) -> Poo
     count = min(GENERATED_ROLLOUTS, max(1, POOL_BYTES // size))
     drawn = tuple(_generated(draw.choice(problems), size, draw) for _ in range(count))
     name = os.path.basename(os.fspath(path))
-    return Pool(drawn, f"{count:,} rollouts of {size:,} bytes generated for {name}")
+    return Pool(drawn, f"{count_of(count, 'rollout')} of {size:,} bytes generated for {name}")
 
 
 def response_bytes(rollout: Rollout) -> int:

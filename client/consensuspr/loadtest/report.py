@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from consensuspr.console import count_of
 from consensuspr.data import atomic_file
 from consensuspr.errors import InputError
 from consensuspr.loadtest.result import LoadTest
@@ -153,7 +154,7 @@ def render_page(test: LoadTest) -> str:
 def _about(test: LoadTest) -> str:
     settings = test.settings
     what = (
-        f"batches of {settings.batch:,} rollouts"
+        f"batches of {count_of(settings.batch, 'rollout')}"
         if settings.profile == "batch"
         else "single samples through the client of verl's reward loop"
     )
@@ -169,13 +170,9 @@ def _about(test: LoadTest) -> str:
         )
     return (
         f"{test.began_at}; {what} in {how}; {test.pool.source};"
-        f" sent by {_count(len(test.result.cpu_shares), 'process', 'es')}"
-        f" on {_count(settings.connections, 'connection', 's')}."
+        f" sent by {count_of(len(test.result.cpu_shares), 'process', 'processes')}"
+        f" on {count_of(settings.connections, 'connection')}."
     )
-
-
-def _count(number: int, thing: str, plural: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 
 def _verdict(test: LoadTest) -> str:

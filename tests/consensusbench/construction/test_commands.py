@@ -92,7 +92,7 @@ def test_build_makes_a_dataset_and_tells_of_it(built: tuple[Path, str]) -> None:
     lines = said.splitlines()
     assert lines[0].split() == ["Data", "source", "Problems", "Nodes", "Nodes", "a", "problem"]
     assert lines[1].split() == ["shops", "7", "14", "2.00"]
-    assert "28 rollouts: 21 correct, of which 21 were looked at, 7 not correct" in lines
+    assert "28 rollouts: 21 correct, 21 of them looked at, 7 not correct" in lines
     assert "left out: 1 problem without a rollout (first: 'shop-7': there is no rollout" in said
     digest = DatasetIndex.load(output).digest
     assert lines[-1] == f"{output}: 7 problems, digest {digest}"

@@ -148,7 +148,7 @@ def test_another_dataset_is_not_a_result(run: Run, tmp_path: Path) -> None:
     code, out, err = run("evaluate", rollouts, "--dataset", dataset, "--json", "--no-progress")
     acc = json.loads(out)["overall"]["acc"]
     assert (code, acc["value"], acc["no_interval"]) == (0, None, "no rollout has a value")
-    assert "warning: none of the 2 rollouts could be scored" in err
+    assert "warning: not one of 2 rollouts could be scored" in err
     warning = f"warning: none of the 2 rollouts' problems is in {dataset}: is it the right dataset?"
     assert err.splitlines()[0] == warning
     _, table, _ = run("evaluate", rollouts, "--dataset", dataset)
@@ -227,4 +227,4 @@ def test_a_bad_row_stops_before_anything_is_written(run: Run, tmp_path: Path) ->
     assert code == 2 and "r.jsonl:2: response is missing" in err and not output.exists()
     arguments = ["evaluate", rollouts, "--dataset", dataset, "--on-error", "skip"]
     code, out, _ = run(*arguments, "--scored-output", output)
-    assert code == 0 and "1 bad rows skipped" in out and output.exists()
+    assert code == 0 and "1 bad row skipped" in out and output.exists()

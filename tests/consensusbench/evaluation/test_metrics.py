@@ -329,10 +329,10 @@ def test_latex_of_one_unnamed_model_has_one_row() -> None:
 def test_notes_say_what_the_tables_do_not() -> None:
     notes = "\n".join(evaluation_notes(evaluate(example(), settings=EvaluationSettings(ks=(2,)))))
     assert "INTERNAL 1" in notes and "ANSWER_UNDECIDED 1" in notes
-    assert "1 answers stayed undecided and count as wrong" in notes and "66.7 %" in notes
-    assert "1 rollouts have no Acc" in notes
+    assert "1 answer stayed undecided, which counts as wrong" in notes and "66.7 %" in notes
+    assert "1 rollout has no Acc" in notes
     assert "AUROC of all has no interval: fewer than 10 problems" in notes
-    assert "1 problems of the dataset have no rollout" in notes
+    assert "1 problem of the dataset has no rollout" in notes
     assert "pass@2 of all leaves out 1 of 3 problems, which have fewer than 2 samples: p3" in notes
     assert "2 rollouts have no length in tokens" in notes
     assert "95 % intervals, clustered by problem" in notes

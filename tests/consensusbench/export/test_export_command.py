@@ -19,8 +19,8 @@ def test_an_export_says_what_it_wrote(bench: ExportBench, run: Run) -> None:
     path = bench.write(train(1), train(2, nodes=[]), held_out(3))
     code, out, _ = run("export", path, "--format", "verl", "--output", bench.out)
     assert code == 0 and out.splitlines() == [
-        f"{bench.out}/train.parquet: 1 rows (arithmetic 1)",
-        f"{bench.out}/val.parquet: 1 rows (arithmetic 1)",
+        f"{bench.out}/train.parquet: 1 row (arithmetic 1)",
+        f"{bench.out}/val.parquet: 1 row (arithmetic 1)",
         "left out: 1 without nodes (first: 'p2')",
     ]
 

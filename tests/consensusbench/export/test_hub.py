@@ -189,8 +189,8 @@ def test_the_command(bench: ExportBench, capsys: pytest.CaptureFixture[str]) -> 
     options = ["--license", "mit", "--title", "Mine", "--language", "de", "--no-progress"]
     assert main(["export", str(path), "--format", "hf", "--output", str(bench.out), *options]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{bench.out / TRAIN}: 1 rows (arithmetic 1)",
-        f"{bench.out / TEST}: 1 rows (arithmetic 1)",
+        f"{bench.out / TRAIN}: 1 row (arithmetic 1)",
+        f"{bench.out / TEST}: 1 row (arithmetic 1)",
     ]
     header, body = card_of(bench.out)
     assert (header["license"], header["language"]) == ("mit", ["de"])

@@ -38,8 +38,8 @@ def test_the_table_says_what_became_of_the_problems(
         ["math-500", "1", "0", "0", "0", "1"],
         ["all", "5", "0", "2", "1", "2"],
     ]
-    assert "1 texts have two answers and are left out, for example 2 (dapo17k-2)" in shown
-    assert "1 rows of dapo-math-17k hold 1 problems of math-500 and are left out" in shown
+    assert "1 text has two answers (left out), for example 2 (dapo17k-2)" in shown
+    assert "1 row of dapo-math-17k holds 1 problem of math-500 (left out)" in shown
     assert f"{output}: 2 problems" in shown
     assert json.loads(report.read_text())["leaks"][0]["problem_id"] == "dapo17k-4"
 
