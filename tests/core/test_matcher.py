@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -186,6 +187,42 @@ def test_batch_arguments(engine: Any) -> None:
         engine.match_batch([matcher], ["a"], threads=-1)
     with pytest.raises((TypeError, AttributeError)):
         engine.match_batch(["x=5"], ["a"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_deadline_that_has_passed(engine: Any, threads: int) -> None:
+    matcher = engine.Matcher([["x=5"]])
+    texts = ["the cat sat on a mat. " * 10_000] * 4
+    with pytest.raises(TimeoutError, match="the deadline passed before 4 texts were matched"):
+        engine.match_batch([matcher] * 4, texts, threads, deadline=time.monotonic() - 1)
+
+
+def test_a_deadline_far_away_changes_nothing(engine: Any) -> None:
+    found = engine.match_batch([engine.Matcher([["x=5"]])], ["x = 5"], deadline=1e12)
+    assert found.num_matched.tolist() == [1]
+
+
+def test_the_deadline_is_heard_inside_a_text(engines: Any) -> None:
+    native, _ = engines
+    text = ("the cat sat on a mat. " * 400 + "\n\n") * 2000
+    # Far more than can be done in time: who looked at the clock before the text alone would do it.
+    with pytest.raises(TimeoutError):
+        native.match_batch(
+            [native.Matcher([["x=5"]])], [text], deadline=time.monotonic() + 1e-3, counts=False
+        )
+
+
+@pytest.mark.parametrize("size", [100, 8192, 8193, 30_000])
+def test_nodes_are_found_in_every_part_of_a_long_text(engine: Any, size: int) -> None:
+    nodes = [[f"x={number}"] for number in range(8)]
+    matcher = engine.Matcher([*nodes, ["never=0"]], statements=False)
+    prose = ("the cat sat on a mat. " * size)[:size]
+    for end in ("\n\n", "\n\n\n\n", "\n"):
+        text = end.join(f"x = {number}{end}{prose} so x = {number}" for number in (7, 3, 5, 0))
+        expected = [number in (7, 3, 5, 0) for number in range(8)]
+        assert matcher.match(text) == [*expected, False]
+        assert matcher.match(text.replace("so x =", "so y =")) == [*expected, False]
+        assert not any(matcher.match(text.replace("x = ", "xy = ")))
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 7])

@@ -334,6 +334,22 @@ def test_the_deadline_is_looked_at_between_portions(
     assert scripted.seen == []
 
 
+@pytest.mark.parametrize("when", ["while matching", "before the spans"])
+def test_the_deadline_is_heard_inside_a_portion(
+    scorer: Scorer, scripted: Any, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def slow(matchers: Sequence[Any], texts: Sequence[Any], **how: Any) -> Any:
+        found = match_batch(matchers, texts, **how)
+        time.sleep(0.06)
+        return match_batch(matchers, texts, **how) if when == "while matching" else found
+
+    monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", slow)
+    options = ScoreOptions(include_spans=when == "before the spans")
+    with pytest.raises(DeadlineExceeded, match="before the node matching of 1 rollouts"):
+        scorer.score([Rollout("duck", GOOD)], options, deadline=time.monotonic() + 0.05)
+    assert scripted.seen == []
+
+
 def test_a_deadline_during_the_answer_check_raises(
     scorer: Scorer, scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

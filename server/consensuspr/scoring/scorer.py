@@ -329,9 +329,13 @@ class _Batch:
     def check_deadline(self, work: str) -> None:
         """Raise DeadlineExceeded if the deadline has passed; ``work`` says before what."""
         if self.deadline is not None and time.monotonic() > self.deadline:
-            raise DeadlineExceeded(
-                f"the deadline passed before {work} of {len(self)} rollouts was done"
-            )
+            raise self.late(work)
+
+    def late(self, work: str) -> DeadlineExceeded:
+        """Return what to raise where the deadline has passed."""
+        return DeadlineExceeded(
+            f"the deadline passed before {work} of {len(self)} rollouts was done"
+        )
 
 
 def _checked_tokens(rollout: Rollout, at: int) -> int | None:
@@ -539,6 +543,8 @@ class _Matching:
     def _match_portion(self) -> None:
         try:
             self._match(self._positions, self._portion_nodes, self._texts)
+        except DeadlineExceeded:
+            raise
         except Exception:
             # One of them is to blame: find it, and spare the others.
             for at, nodes, text in zip(
@@ -547,6 +553,8 @@ class _Matching:
                 self._batch.check_deadline("the node matching")
                 try:
                     self._match([at], [nodes], [text])
+                except DeadlineExceeded:
+                    raise
                 except Exception:
                     self._batch.defect(at, "matching")
 
@@ -554,13 +562,17 @@ class _Matching:
         batch = self._batch
         matchers = [one.matcher for one in nodes]
         reward = self._reward
-        result = match_batch(
-            matchers,
-            texts,
-            threads=self._threads,
-            statements=reward.statements,
-            counts=reward.guard,
-        )
+        try:
+            result = match_batch(
+                matchers,
+                texts,
+                threads=self._threads,
+                statements=reward.statements,
+                counts=reward.guard,
+                deadline=batch.deadline,
+            )
+        except TimeoutError:
+            raise batch.late("the node matching") from None
         batch.num_matched[positions] = result.num_matched
         if reward.guard:
             batch.num_values[positions], batch.num_numbers[positions] = guard.counted(result)
@@ -570,6 +582,7 @@ class _Matching:
             if one.budget is not None:
                 batch.budgets[at] = one.budget
             if self._include_spans:
+                batch.check_deadline("the node matching")
                 batch.spans[at] = batch.spans_in(at, one.matcher, reward.statements)
         # A reward asks for a choice of nodes or for none, of all rollouts alike.
         chosen = [one.counted for one in nodes if one.counted is not None]

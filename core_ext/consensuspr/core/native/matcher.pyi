@@ -35,4 +35,5 @@ def match_batch(
     *,
     statements: bool = True,
     counts: bool = True,
+    deadline: float | None = None,
 ) -> BatchResult: ...

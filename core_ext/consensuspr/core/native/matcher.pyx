@@ -7,14 +7,17 @@ functions without the GIL on C data.  A ``Matcher`` never changes after construc
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memset
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from consensuspr.core.native.automaton cimport (
     LEFT_FREE,
@@ -295,6 +298,7 @@ cdef class Matcher:
         cdef uint32_t values, numbers
         cdef int failed = 0
         cdef Workspace workspace
+        cdef Scan scan
         cdef uint8_t* out = <uint8_t*>PyMem_RawMalloc(capacity)
         cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc(2 * capacity * sizeof(uint32_t))
         cdef Found* found = <Found*>PyMem_RawMalloc((nodes + 1) * sizeof(Found))
@@ -318,9 +322,12 @@ cdef class Matcher:
                         &workspace, raw, length, &self.search.keys, matched, places,
                         &values, &numbers,
                     )
-                if not failed and count_missing(&self.search, matched):
-                    size = normal_form(raw, length, out, starts, starts + capacity)
-                    failed = scan_form(&self.search, out, size, matched, found)
+                if not failed:
+                    failed = scan_begin(&scan, &self.search, matched, found)
+                    if scan.missing and not failed:
+                        size = normal_form(raw, length, out, starts, starts + capacity)
+                        scan_form(&scan, out, size)
+                    scan_end(&scan)
             if failed:
                 raise MemoryError(f"no memory to match {length} bytes")
             hits = []
@@ -378,6 +385,7 @@ cdef class _Batch:
     cdef Py_ssize_t next      # the first task that nobody has taken
     cdef bint statements      # whether statements reach nodes
     cdef bint counts          # whether statements and numbers are counted
+    cdef double until         # when to stop, by clock_s()
     cdef list keep            # whatever owns the bytes of the tasks
 
     def __cinit__(self, Py_ssize_t count):
@@ -413,64 +421,129 @@ cdef class _Batch:
 
     def work(self):
         """Take tasks until none is left; several threads may be at it."""
-        cdef int failed
+        cdef int ended
         with nogil:
-            failed = run_tasks(
-                self.tasks, self.count, &self.next, self.statements, self.counts
-            )
-        if failed:
+            ended = run_tasks(self)
+        if ended == OUT_OF_MEMORY:
             raise MemoryError("no memory to match a text")
+        if ended == OUT_OF_TIME:
+            raise TimeoutError(f"the deadline passed before {self.count} texts were matched")
 
 
-cdef int run_tasks(
-    Task* tasks, Py_ssize_t count, Py_ssize_t* next_task, bint statements, bint counts
-) noexcept nogil:
-    """Match tasks until none is left; -1 when memory runs out."""
-    cdef uint8_t* out = NULL
-    cdef Workspace workspace
-    cdef Py_ssize_t capacity = 0
+cdef enum:
+    OUT_OF_MEMORY = -1
+    OUT_OF_TIME = -2
+    # Bytes of text between two looks at the clock: a quarter of a millisecond of usual work.
+    LOOK_BYTES = 1 << 15
+    # Text is normalised and searched in parts of whole paragraphs of at least so many bytes: what
+    # follows the last missing node is not read, and a part's normal form stays in the cache.
+    BLOCK_BYTES = 1 << 13
+
+
+# What one thread has for all its tasks.
+cdef struct Worker:
+    Workspace workspace
+    uint8_t* out
+    Py_ssize_t capacity     # of out
+    double until            # when to stop, by clock_s()
+    Py_ssize_t unlooked     # bytes since the clock was looked at
+
+
+cdef double clock_s() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec + 1e-9 * now.tv_nsec
+
+
+cdef bint is_late(Worker* worker) noexcept nogil:
+    if worker.unlooked < LOOK_BYTES or worker.until == INFINITY:
+        return False
+    worker.unlooked = 0
+    return clock_s() >= worker.until
+
+
+cdef int run_tasks(_Batch batch) noexcept nogil:
+    """Match tasks until none is left; else return why there are some."""
+    cdef Worker worker
     cdef Py_ssize_t index
-    cdef int failed = 0
-    workspace.reader = NULL
-    while not failed:
-        index = fetch_add(next_task)
-        if index >= count:
+    cdef int ended = 0
+    worker.workspace.reader = NULL
+    worker.out = NULL
+    worker.capacity = 0
+    worker.until = batch.until
+    worker.unlooked = LOOK_BYTES
+    while not ended:
+        index = fetch_add(&batch.next)
+        if index >= batch.count:
             break
-        failed = run_task(&tasks[index], &workspace, &out, &capacity, statements, counts)
-    PyMem_RawFree(out)
-    workspace_free(&workspace)
-    return failed
+        ended = run_task(&batch.tasks[index], &worker, batch.statements, batch.counts)
+    PyMem_RawFree(worker.out)
+    workspace_free(&worker.workspace)
+    return ended
 
 
-cdef int run_task(
-    Task* task,
-    Workspace* workspace,
-    uint8_t** out,
-    Py_ssize_t* capacity,
-    bint statements,
-    bint counts,
-) noexcept nogil:
+cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noexcept nogil:
     """Match one text: what it states first, then the patterns of the nodes that are missing."""
     cdef const Search* search = task.search
     cdef const Keys* keys = &search.keys if statements and search.keys.size else NULL
-    cdef uint8_t* grown
-    cdef Py_ssize_t size
+    cdef Scan scan
+    cdef int ended
+    if is_late(worker):
+        return OUT_OF_TIME
     if keys != NULL or counts:
         if read_statements_into(
-            workspace, task.data, task.length, keys, task.matched, NULL,
+            &worker.workspace, task.data, task.length, keys, task.matched, NULL,
             &task.values, &task.numbers,
         ):
-            return -1
-    if search.num_patterns == 0 or count_missing(search, task.matched) == 0:
-        return 0
-    if output_capacity(task.length) > capacity[0]:
-        capacity[0] = output_capacity(task.length)
-        grown = <uint8_t*>PyMem_RawRealloc(out[0], capacity[0])
-        if grown == NULL:
-            return -1
-        out[0] = grown
-    size = normal_form(task.data, task.length, out[0], NULL, NULL)
-    return scan_form(search, out[0], size, task.matched, NULL)
+            return OUT_OF_MEMORY
+        worker.unlooked += task.length
+    ended = scan_begin(&scan, search, task.matched, NULL)
+    if not ended:
+        ended = scan_blocks(&scan, task, worker)
+    scan_end(&scan)
+    return ended
+
+
+cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogil:
+    """Normalise and search a text, part after part, until nothing is missing."""
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t end
+    cdef Py_ssize_t capacity
+    cdef uint8_t* grown
+    while at < task.length and scan.missing:
+        if is_late(worker):
+            return OUT_OF_TIME
+        end = paragraph_end(task.data, task.length, at + BLOCK_BYTES)
+        capacity = output_capacity(end - at)
+        if capacity > worker.capacity:
+            grown = <uint8_t*>PyMem_RawRealloc(worker.out, capacity)
+            if grown == NULL:
+                return OUT_OF_MEMORY
+            worker.out = grown
+            worker.capacity = capacity
+        scan_form(scan, worker.out, normal_form(task.data + at, end - at, worker.out, NULL, NULL))
+        worker.unlooked += end - at
+        at = end
+    return 0
+
+
+cdef Py_ssize_t paragraph_end(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t start
+) noexcept nogil:
+    """Return where the first paragraph ends that ends at ``start`` or later, or the text does.
+
+    Not all ends are found, only those at two line feeds.
+    """
+    cdef const uint8_t* found
+    cdef Py_ssize_t at = start
+    while at + 1 < length:
+        found = <const uint8_t*>memchr(data + at, c'\n', length - at - 1)
+        if found == NULL:
+            break
+        at = found - data + 1
+        if data[at] == c'\n':
+            return at + 1
+    return length
 
 
 _pools = {}
@@ -486,7 +559,9 @@ def _pool(workers):
         return _pools[key]
 
 
-def match_batch(matchers, texts, int threads=0, *, bint statements=True, bint counts=True):
+def match_batch(
+    matchers, texts, int threads=0, *, bint statements=True, bint counts=True, deadline=None
+):
     """Match each text against the matcher at its index.
 
     Args:
@@ -495,12 +570,15 @@ def match_batch(matchers, texts, int threads=0, *, bint statements=True, bint co
         threads: threads to use at most; 0 for one per core.  The GIL is released.
         statements: whether true statements reach nodes, for matchers that have the channel.
         counts: whether to count distinct values and numbers, which the guard asks for.
+        deadline: :func:`time.monotonic` value after which to stop; looked at every some tens of
+            kilobytes where a text has blank lines, and before each text.
 
     Returns:
         A BatchResult with what was matched in each text.
 
     Raises:
         ValueError: the lengths differ, or ``threads`` is negative.
+        TimeoutError: the deadline passed first.
     """
     cdef Py_ssize_t count = len(texts)
     if len(matchers) != count:
@@ -510,6 +588,8 @@ def match_batch(matchers, texts, int threads=0, *, bint statements=True, bint co
     cdef _Batch batch = _Batch(count)
     batch.statements = statements
     batch.counts = counts
+    # By another clock than Python's where that is none of POSIX's.
+    batch.until = INFINITY if deadline is None else clock_s() + deadline - time.monotonic()
     cdef Matcher matcher
     cdef Py_ssize_t index
     cdef Py_ssize_t total = 0

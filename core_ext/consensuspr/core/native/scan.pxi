@@ -11,6 +11,7 @@ cdef struct Scan:
     uint8_t* met        # of each final state, MET_ bits
     # What was judged of beginnings of late, for each lane; NULL where nothing is judged twice.
     uint64_t* judged
+    void* memory        # of the two
 
 
 cdef enum:
@@ -168,43 +169,52 @@ cdef uint32_t count_missing(const Search* search, const uint8_t* matched) noexce
     return missing
 
 
-cdef int scan_form(
-    const Search* search, const uint8_t* data, Py_ssize_t length, uint8_t* matched, Found* found
+cdef int scan_begin(
+    Scan* scan, const Search* search, uint8_t* matched, Found* found
 ) noexcept nogil:
-    """Set matched[node] for every node found in the normal form data[0:length].
+    """Begin to look for the nodes that are not set in ``matched``; -1 when memory runs out.
 
-    Nodes that are set already are looked for no more.  Returns -1 when memory runs out.
+    Whoever begins ends with `scan_end`, also where this failed.
     """
-    cdef const Automaton* automaton = &search.automaton
+    cdef size_t judged = LANES * JUDGED if search.automaton.crowded else 0
+    cdef uint64_t* memory = NULL
+    scan.search = search
+    scan.matched = matched
+    scan.found = found
+    scan.missing = count_missing(search, matched) if search.num_patterns else 0
+    if scan.missing:
+        memory = <uint64_t*>calloc(judged * sizeof(uint64_t) + search.automaton.finals, 1)
+    scan.memory = memory
+    scan.judged = memory if judged else NULL
+    scan.met = <uint8_t*>(memory + judged)
+    return -1 if scan.missing and memory == NULL else 0
+
+
+cdef void scan_end(Scan* scan) noexcept nogil:
+    free(scan.memory)
+
+
+cdef void scan_form(Scan* scan, const uint8_t* data, Py_ssize_t length) noexcept nogil:
+    """Look for what is missing in a normal form, or in whole paragraphs of one.
+
+    No pattern holds the end of a paragraph, and nothing beyond it counts for the match rule.
+    """
+    cdef const Automaton* automaton = &scan.search.automaton
     cdef const int32_t* rows = automaton.table + automaton.first_final
     cdef const uint8_t* column = automaton.column
     cdef uint32_t shift = automaton.shift
     cdef int32_t state = -automaton.first_final
-    cdef size_t judged = LANES * JUDGED if automaton.crowded else 0
-    cdef uint64_t* memory
     cdef Py_ssize_t at = 0
-    cdef Scan scan
-    scan.missing = count_missing(search, matched)
-    if search.num_patterns == 0 or scan.missing == 0:
-        return 0
-    memory = <uint64_t*>calloc(judged * sizeof(uint64_t) + automaton.finals, 1)
-    if memory == NULL:
-        return -1
-    scan.search = search
     scan.data = data
     scan.length = length
-    scan.matched = matched
-    scan.found = found
-    scan.judged = memory if automaton.crowded else NULL
-    scan.met = <uint8_t*>(memory + judged)
-    if found == NULL and length >= LANES * (<Py_ssize_t>search.longest + LANE_BYTES):
-        at = scan_lanes(&scan)
+    if scan.judged != NULL:
+        memset(scan.judged, 0, LANES * JUDGED * sizeof(uint64_t))
+    if scan.found == NULL and length >= LANES * (<Py_ssize_t>scan.search.longest + LANE_BYTES):
+        at = scan_lanes(scan)
     if scan.missing:
         for at in range(at, length):
             state = rows[<Py_ssize_t>state + column[data[at]]]
             if state >= 0:
-                take(&scan, 0, state >> shift, at + 1)
+                take(scan, 0, state >> shift, at + 1)
                 if scan.missing == 0:
                     break
-    free(memory)
-    return 0

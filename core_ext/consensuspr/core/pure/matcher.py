@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 
 import ahocorasick
@@ -152,6 +153,7 @@ def match_batch(
     *,
     statements: bool = True,
     counts: bool = True,
+    deadline: float | None = None,
 ) -> BatchResult:
     """Match each text against the matcher at its index; ``threads`` has no effect here."""
     if len(matchers) != len(texts):
@@ -162,6 +164,8 @@ def match_batch(
     offsets = np.zeros(len(texts) + 1, dtype=np.int64)
     num_values, num_numbers = np.zeros((2, len(texts)), dtype=np.uint32)
     for index, (matcher, text) in enumerate(zip(matchers, texts, strict=True)):
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(f"the deadline passed before {len(texts)} texts were matched")
         data = encode(text)
         stated: list[TrueStatement] = []
         if counts or (statements and matcher.has_keys):
