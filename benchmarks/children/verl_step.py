@@ -6,6 +6,9 @@ time, without Ray and without decoding; the step ends with the last reward.  The
 the interpreter's lock.  The service has its own processes; how many cores they and the trainer's
 process have is said with each figure.
 
+*verl's worker*: the same step given to verl's own ``RewardLoopWorker``, which cuts it into samples,
+with the decoding of tokens, as verl runs it, and without: our reward against one of nothing.
+
 *Streaming*: verl's own reward loop on a local Ray, single samples at a steady rate and whole
 batches, with a reward of nothing (Ray's hop and the decoding of tokens), with the plain function,
 and with the service's manager.  One side after the other, because verl's workers have fixed names.
@@ -56,10 +59,13 @@ from consensuspr.client.verl.config import ManagerConfig
 
 SIZE = 10_000
 ROLLOUTS = 2048
+# Of verl's worker, quickly; decoding takes the naive manager longer than all else.
+WORKER_ROLLOUTS = 512
 # Of the streaming part; each side takes a few seconds at its rate.
 SAMPLES, ALL_SAMPLES = 200, 2048
 
 _PLAIN = Path(__file__).with_name("plain_reward.py")
+PROMPT_TOKENS = 128
 TIMEOUT_S = 120.0
 CPU_ROUNDS = 3
 # Of the figure that the target is about, and of the one that its note adds.
@@ -69,6 +75,7 @@ PLAIN = "plain Python in verl's naive manager"
 MANAGER = "consensuspr's manager"
 CLIENT = "consensuspr's client, one batch"
 NOTHING = "reward of nothing"
+DECODED, GIVEN = "tokens decoded", "texts given"
 # Well below what verl's loop carries on two cores with texts of this length.
 RATE = 40.0
 WHOLE_BATCHES = 3
@@ -89,16 +96,18 @@ def measure(context: Context) -> SuiteResult:
             "Parallel: the plain function runs on one core wherever it is put, because verl's"
             " threads share the interpreter's lock. The service's server and the trainer's"
             " process work at the same time where they have a core each.",
-            "The step leaves out Ray and the decoding of tokens on all sides; the lines about"
-            " verl's loop have both. There the sides run one after the other, not in turns, because"
-            " verl's workers have fixed names.",
+            "The whole step leaves out Ray and the decoding of tokens on all sides. verl's worker"
+            " is measured with decoding and without, verl's loop with both; there the sides run"
+            " one after the other, not in turns, because verl's workers have fixed names.",
+            "A reward of nothing is decoded too: verl's naive manager decodes before it asks.",
             "The garbage collector runs, as in a trainer. The service's manager has taken what was"
             " loaded out of its sight, which spares the plain function its full collections too.",
-            "One batch through the client is what is left without verl's single samples, and the"
-            " worker's lines have verl's own cutting of a batch into samples on top.",
+            "One batch through the client is what is left without verl's single samples.",
         ],
     )
     whole_steps(context, step, context.scratch, found)
+    count = ROLLOUTS if context.full else WORKER_ROLLOUTS
+    worker_steps(context, replace(step, rows=step.rows[:count]), context.scratch, found)
     part = replace(step, rows=step.rows[: ALL_SAMPLES if context.full else SAMPLES])
     streaming(context, part, context.scratch, found)
     return found
@@ -172,7 +181,7 @@ def batch(step: Step, encode: Callable[[int, str], Sequence[int]]) -> Any:
     mask = torch.zeros_like(ids)
     for at, response in enumerate(responses):
         mask[at, : len(response)] = 1
-    prompts = torch.ones((len(rows), 8), dtype=torch.long)
+    prompts = torch.ones((len(rows), PROMPT_TOKENS), dtype=torch.long)
     return DataProto(
         batch=TensorDict(
             {
@@ -188,11 +197,18 @@ def batch(step: Step, encode: Callable[[int, str], Sequence[int]]) -> Any:
             "extra_info": _column(
                 [{"problem_id": row["problem_id"], "split": "train"} for row in rows]
             ),
-            # What verl's agent loop adds to each sample.
+            # What verl's trainer and agent loop add to each sample; a group shares its prompt.
+            "uid": _column([row["problem_id"] for row in rows]),
+            "raw_prompt": _column([_chat(row["problem_id"]) for row in rows]),
+            "prompt_len": _column([PROMPT_TOKENS] * len(rows)),
             "response_len": _column([len(response) for response in responses]),
             "global_steps": _column([1] * len(rows)),
         },
     )
+
+
+def _chat(problem_id: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": f"A problem, {problem_id}. " + "What is it worth? " * 20}]
 
 
 def _function(name: str) -> list[str]:
@@ -250,15 +266,8 @@ def whole_steps(context: Context, step: Step, folder: Path, found: SuiteResult) 
                 MANAGER: managed(ours, data),
                 CLIENT: batched(client, step),
             }
-            if placement.name == OWN_CORE:
-                sides |= {
-                    "verl's worker, plain Python": whole_batch(plain, data),
-                    "verl's worker, consensuspr's manager": whole_batch(ours, data),
-                }
             for name, run in sides.items():
                 step.check(name, run())
-            if placement.name == OWN_CORE:
-                sides[f"verl's worker, {NOTHING}"] = whole_batch(nothing, data)
             # Seconds each, and ratios far from 1: more rounds would tell nothing new.
             times = fastest(sides, context.rounds if context.full else min(3, context.rounds))
             by_placement[placement.name] = times
@@ -361,10 +370,52 @@ def _check(by_placement: Mapping[str, Mapping[str, float]], found: SuiteResult) 
     found.check("whole_step", value, note)
 
 
+def worker_steps(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
+    """Time the step in verl's worker with our reward and with one of nothing, in turns."""
+    tokenizer = AutoTokenizer.from_pretrained(_tokenizer(step, folder / "tokenizer"))
+    texts = LookUp([row["response"] for row in step.rows])
+    samples = {
+        DECODED: (tokenizer, batch(step, lambda _, text: tokenizer.encode(text))),
+        GIVEN: (texts, batch(step, lambda at, _: [at])),
+    }
+    tokens = sum(samples[DECODED][1].non_tensor_batch["response_len"]) / len(step.rows)
+    ratios: dict[tuple[str, str], float] = {}
+    for placement in (one for one in placements() if one.name != OWN_CORE):
+        context.say(f"{len(step.rows):,} {step.kind} rollouts in verl's worker, {placement.name}")
+        with ExitStack() as stack:
+            address, _ = stack.enter_context(serving(step.dataset, folder, placement.server))
+            stack.enter_context(confined(placement.client))
+            sides: dict[str, Callable[[], list[float]]] = {}
+            for how, (decoder, data) in samples.items():
+                ours = Worker(config(manager(address)), decoder)
+                stack.callback(ours.loop.run_until_complete, _close(manager(address)))
+                sides[f"{MANAGER}, {how}"] = whole_batch(ours, data)
+                step.check(f"verl's worker, {how}", sides[f"{MANAGER}, {how}"]())
+                idle = Worker(config(no_reward()), decoder)
+                sides[f"{NOTHING}, {how}"] = whole_batch(idle, data)
+            times = fastest(sides, context.rounds)
+        for side, seconds in times.items():
+            of = {"side": side, "cores": placement.name, "texts": step.kind}
+            found.add("verl's worker, a rollout", seconds / len(step.rows) * 1e6, "us", of)
+        for how in samples:
+            ratio = times[f"{MANAGER}, {how}"] / times[f"{NOTHING}, {how}"]
+            ratios[placement.name, how] = ratio
+            of = {"cores": placement.name, "responses": how}
+            found.add("verl's worker, our reward against one of nothing", ratio, "x", of)
+    others = (f"{value:.2f}x {how}, {where}" for (where, how), value in ratios.items())
+    found.check(
+        "verl_step",
+        ratios[ONE_CORE, DECODED],
+        f"{len(step.rows):,} {step.kind} rollouts of {tokens:,.0f} tokens each, server and worker"
+        " on one core, decoding on both sides, which a table of tokens does for us; "
+        + "; ".join(others),
+    )
+
+
 def streaming(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
     """Add latencies and rates of all sides, after their rewards were compared."""
     workers = 8 if context.full else 2
-    tokenizer_dir = _tokenizer(step, folder / "tokenizer")
+    tokenizer_dir = folder / "tokenizer"
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
     data = batch(step, lambda _, text: tokenizer.encode(text))
     with ExitStack() as stack:
@@ -446,9 +497,9 @@ def _tokenizer(step: Step, folder: Path) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(
-        [row["response"] for row in step.rows[:32]],
+        [row["response"] for row in step.rows[:256]],
         trainers.BpeTrainer(
-            vocab_size=2000,
+            vocab_size=8000,
             special_tokens=["<pad>", "<eos>"],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,

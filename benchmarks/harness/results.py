@@ -201,22 +201,28 @@ _BRANCHES = (
 )
 
 TARGETS: dict[str, Target] = {
-    "core_vs_memcpy": Target(
-        "memcpy's bandwidth over that of normalise + match, 10 KB rollouts",
+    "core_vs_memcpy_gsm8k": Target(
+        "memcpy's bandwidth over the core's, statements and guard on, GSM8K rollouts",
+        55,
         30,
-        15,
         "x",
         False,
         _BRANCHES,
     ),
-    "core_vs_re_pyahocorasick": Target(
-        "normalise + match against `re` + `pyahocorasick`, 10 KB rollouts",
-        30,
-        60,
+    "core_vs_memcpy_r1": Target("the same, R1 rollouts of 11 KB", 75, 40, "x", False, _BRANCHES),
+    "core_vs_peer_gsm8k": Target(
+        "core against `re` + `pyahocorasick` with eight rules, GSM8K rollouts",
+        38,
+        70,
         "x",
         True,
         _BRANCHES,
     ),
+    "core_vs_peer_r1": Target("the same, R1 rollouts of 11 KB", 30, 50, "x", True, _BRANCHES),
+    "nested_patterns": Target(
+        "64 patterns inside one another, against ordinary text", 3, 1.5, "x", False
+    ),
+    "hostile_text": Target("other hostile text, against ordinary text", 1.5, 1, "x", False),
     "second_core": Target(
         "speed of two threads against one",
         1.8,
@@ -237,6 +243,13 @@ TARGETS: dict[str, Target] = {
     "server_overlapped": Target(
         "the same, several batches under way, on two cores", None, 1.0, "x", False
     ),
+    "own_share_us": Target(
+        "what client and server add to scoring and an empty echo, a rollout of 10 KB",
+        12,
+        8,
+        "µs",
+        False,
+    ),
     "whole_step": Target(
         "whole step, 2,048 × 10 KB, against plain Python in verl's naive manager",
         15,
@@ -244,6 +257,13 @@ TARGETS: dict[str, Target] = {
         "x",
         True,
         "bounded by the core, and by what verl itself does for each sample whatever the reward",
+    ),
+    "verl_step": Target(
+        "step of 10 KB rollouts in verl's own worker, against a reward of nothing",
+        1.2,
+        1.1,
+        "x",
+        False,
     ),
     "answers_gsm8k": Target("answers decided without SymPy, GSM8K", 99.5, 99.9, "%", True),
     "answers_math": Target("answers decided without SymPy, MATH", 98.5, 99.5, "%", True),

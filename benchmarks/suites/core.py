@@ -12,27 +12,46 @@ Not covered: answers, many problems, the service.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
 import re
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import ahocorasick
 import numpy as np
 
 from benchmarks.harness import texts
-from benchmarks.harness.measure import Context, fastest, require
+from benchmarks.harness.measure import (
+    REPOSITORY,
+    Context,
+    WrongAnswerError,
+    fastest,
+    require,
+)
 from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.core import BatchResult, Matcher, derive_forms, match_batch, normalize
 from consensuspr.core.pure import matcher as pure
 
 LONG = ("olympiad_gptoss120b_very_long", "math_r1distill_long", "aime24_qwen3_32b")
 SHORT = "gsm8k_gpt4o_mini_and_older"
+GOLD = "gsm8k_test_calc_nodes"
+# Sets of real rollouts with nodes of their own problems; the targets are about the first two.
+BUILT = {
+    "r1": "math_r1distill_long",
+    "math": "math100_qwen25math",
+    "aime": "aime24_gpt4o_claude35",
+}
+CHECKED = ("gsm8k", "r1")
+SAMPLE = REPOSITORY / "examples" / "sample"
 # Nodes of a problem of the paper's shape, and rollouts of one prompt in a training batch.
 NODES = 7
 GROUP = 8
@@ -272,6 +291,7 @@ def measure(context: Context, sizes: Sizes) -> SuiteResult:
     corpus = Corpus(context.data, context.seed, sizes.corpus_bytes)
     found = SuiteResult(suite="core", title="The core", notes=[*NOTES, corpus.description])
     for what, part in (
+        ("real problems", on_real_problems),
         ("normalise, scan, both, spans", against_memcpy),
         ("peers", against_peers),
         ("by length", by_length),
@@ -328,20 +348,134 @@ def against_peers(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteRe
         share = contenders[name].work.size / work.size
         note = "" if share == 1 else f"a byte each; measured on the first {share:.0%} of the bytes"
         found.add(f"core against {name}", theirs / ours, "x", of, note)
-    found.check(
-        "core_vs_re_pyahocorasick",
-        cost["re + pyahocorasick"] / ours,
-        f"core {1e-6 / ours:,.0f} MB/s, peer "
-        f"{1e-6 / cost['re + pyahocorasick']:,.1f} MB/s, on the same bytes in turn",
+
+
+# A peer that agrees with the core's patterns on fewer nodes than that does another job.
+_AGREEMENT = 0.75
+
+
+def on_real_problems(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
+    """Time the core as a server runs it on real rollouts, in turn with a peer and memcpy.
+
+    Each node is found or not as a pass over the whole text finds it, the one that gives spans.
+    """
+    source = np.ones(sizes.memcpy_bytes, dtype=np.uint8)
+    target = np.zeros(sizes.memcpy_bytes, dtype=np.uint8)
+    for name, (work, about) in real_problems(context).items():
+        ours, theirs = core(work, whole=True), re_pyahocorasick(work)
+        require(f"the core ({name})", ours.rows(), work.expected)
+        # Of patterns alone: statements reach nodes in prose, which no peer looks for.
+        found_by = zip(core(work).rows(), theirs.rows(), strict=True)
+        agree = np.mean([np.mean(np.equal(*rows)) for rows in found_by])
+        if agree < _AGREEMENT:
+            raise WrongAnswerError(f"the peer agrees on {agree:.0%} of the nodes of {name} alone")
+        best = fastest(
+            {
+                "core": ours.run,
+                "peer": theirs.run,
+                "memcpy": lambda: np.copyto(target, source),
+            },
+            context.rounds,
+            time.process_time,
+        )
+        rate, slow = work.size / best["core"] / 1e6, work.size / best["peer"] / 1e6
+        floor = sizes.memcpy_bytes / best["memcpy"] / 1e6
+        of: Parameters = {"rollouts": name, "MB": round(work.size / 1e6, 2)}
+        found.add(f"{BOTH}, statements and guard", rate, "MB/s", of)
+        found.add("memcpy's bandwidth over the core's", floor / rate, "x", of)
+        found.add("core against re + pyahocorasick", rate / slow, "x", of)
+        if name not in CHECKED:
+            continue
+        found.check(
+            f"core_vs_memcpy_{name}",
+            floor / rate,
+            f"{about}; core {rate:,.0f} MB/s, memcpy {floor:,.0f} MB/s",
+        )
+        found.check(
+            f"core_vs_peer_{name}",
+            rate / slow,
+            f"{about}; statements and guard are ours alone; core {rate:,.0f} MB/s, peer"
+            f" {slow:,.1f} MB/s, which agrees with our patterns on {agree:.1%} of the nodes",
+        )
+
+
+def real_problems(context: Context) -> dict[str, tuple[Workload, str]]:
+    """Return real rollouts with the nodes of their problems, and what they are, by name.
+
+    Nodes are those of human solutions for GSM8K, and built from the right rollouts for the rest.
+    Where there is no folder of real rollouts, the bundled sample stands for GSM8K.
+    """
+    if context.data is None:
+        rows = [json.loads(line) for line in _lines(SAMPLE / "rollouts.jsonl")]
+        return {"gsm8k": (real_work(rows, _nodes_of(SAMPLE / "dataset.jsonl")), "bundled sample")}
+    gold = {
+        row["problem_id"]: [_forms(f"{node['expr']}={node['value']}") for node in row["nodes"]]
+        for row in texts.json_lines(context.data / "nodes" / f"{GOLD}.jsonl.gz")
+    }
+    rows = list(texts.real_rows(context.data, SHORT))
+    about = f"{SHORT}, nodes of the reference solutions"
+    found = {"gsm8k": (real_work(rows, gold), about)}
+    for name, file in BUILT.items():
+        if name in CHECKED or context.full:
+            nodes = _built(context.data / "rollouts" / f"{file}.jsonl.gz", context.scratch)
+            work = real_work(list(texts.real_rows(context.data, file)), nodes)
+            found[name] = work, f"{file}, nodes built from its right rollouts"
+    return found
+
+
+def real_work(rows: Sequence[Mapping[str, Any]], nodes: Mapping[str, Nodes]) -> Workload:
+    """Return rollouts in groups of equal size, as many as most problems have, in file order."""
+    by_problem: dict[str, list[str]] = {}
+    for row in rows:
+        if nodes.get(row["problem_id"]):
+            by_problem.setdefault(row["problem_id"], []).append(row["response"])
+    group = statistics.mode(map(len, by_problem.values()))
+    chosen = {name: some[:group] for name, some in by_problem.items() if len(some) >= group}
+    expected = [
+        [span is not None for span in matcher.spans(response)]
+        for name, some in chosen.items()
+        for matcher in [Matcher(nodes[name])]
+        for response in some
+    ]
+    responses = [response.encode() for some in chosen.values() for response in some]
+    return Workload(responses, [nodes[name] for name in chosen], group, expected)
+
+
+def _built(rollouts: Path, folder: Path) -> dict[str, Nodes]:
+    """Return the nodes that ``consensusbench build`` makes of a file, one right rollout enough."""
+    output = folder / f"{rollouts.stem}.nodes.jsonl"
+    subprocess.run(
+        [Path(sys.executable).with_name("consensusbench"), "build", rollouts, "--output", output],
+        env={**os.environ, "CONSENSUSBENCH_BUILD_SELECTION_MIN_ROLLOUTS": "1"},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
+    return _nodes_of(output)
 
 
-def core(work: Workload, threads: int = 1) -> Contender:
-    """The core of this installation, which does what its peers do: patterns alone."""
+def _nodes_of(dataset: Path) -> dict[str, Nodes]:
+    problems = map(json.loads, _lines(dataset))
+    return {problem["problem_id"]: texts.expressions(problem) for problem in problems}
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def _forms(expression: str) -> list[str]:
+    return [expression, *derive_forms(expression)]
+
+
+def core(work: Workload, threads: int = 1, whole: bool = False) -> Contender:
+    """The core of this installation: ``whole`` as a server runs it, with statements and guard.
+
+    Otherwise it does what its peers do, patterns alone.
+    """
     matchers = work.matchers
 
     def run() -> BatchResult:
-        return match_batch(matchers, work.texts, threads=threads, statements=False, counts=False)
+        return match_batch(matchers, work.texts, threads, statements=whole, counts=whole)
 
     return Contender(run, lambda: flags(run()), work)
 
@@ -482,11 +616,6 @@ def against_memcpy(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteR
     found.add("memcpy", floor / 1e6, "MB/s", of)
     for name in ("normalise", both, "spans"):
         found.add(f"memcpy's bandwidth over {name}", floor * cost[name], "x", of)
-    found.check(
-        "core_vs_memcpy",
-        floor * cost[both],
-        f"core {1e-6 / cost[both]:,.0f} MB/s, memcpy {floor / 1e6:,.0f} MB/s",
-    )
 
 
 def by_length(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
@@ -557,6 +686,15 @@ def hostile(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) 
         )
     cost = _core_costs(context, works)
     base = cost.pop("ordinary text")
+    nested = cost["patterns that are pieces of each other"]
+    found.check(
+        "nested_patterns",
+        nested / base,
+        f"64 nodes `1`, `11`, … on ones alone, {nested * 1e9:.1f} ns a byte; ordinary text with 7"
+        f" nodes {base * 1e9:.1f}; results the same as written",
+    )
+    worst = max((name for name in cost if "piece" not in name), key=cost.__getitem__)
+    found.check("hostile_text", cost[worst] / base, f"the worst is {worst}, {size:,} bytes of it")
     for name, spent in cost.items():
         found.add(
             "cost per byte against ordinary text",

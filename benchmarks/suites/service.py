@@ -293,6 +293,15 @@ def _one_core(context: Context, work: Work, counts: Sequence[int], result: Suite
         f" echo {found[worst][ECHO]:.0f}; what comes on top is told in"
         " docs/design/server.md",
     )
+    shares = {
+        count: found[count][SYNC] - found[count][ECHO] - found[count][SCORING] for count in COUNTS
+    }
+    result.check(
+        "own_share_us",
+        max(shares.values()),
+        "client and server beside scoring and an empty echo, all on one core; "
+        + ", ".join(f"{share:.1f} µs in batches of {count}" for count, share in shares.items()),
+    )
 
 
 def _all_cores(context: Context, work: Work, counts: Sequence[int], result: SuiteResult) -> None:

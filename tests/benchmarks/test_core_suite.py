@@ -39,7 +39,15 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
 
 
 @pytest.mark.parametrize(
-    "target", ["core_vs_memcpy", "core_vs_re_pyahocorasick", "cost_by_length", "cost_by_nodes"]
+    "target",
+    [
+        "core_vs_memcpy_gsm8k",
+        "core_vs_peer_gsm8k",
+        "nested_patterns",
+        "hostile_text",
+        "cost_by_length",
+        "cost_by_nodes",
+    ],
 )
 def test_every_target_of_the_core_gets_its_figure(result: SuiteResult, target: str) -> None:
     (check,) = [check for check in result.checks if check.target == target]
@@ -138,3 +146,38 @@ def test_a_core_that_misses_a_node_is_refused(
     with pytest.raises(WrongAnswerError, match="match, bytes found nodes"):
         core.against_memcpy(context, TINY, Corpus(None, 1, 60_000), found)
     assert found.figures == []
+
+
+def test_real_rollouts_are_grouped_by_problem_and_judged_by_the_whole_pass() -> None:
+    nodes = {"a": [["2*3=6"], ["6+1=7"]], "b": [["x=9"]], "none": []}
+    rows = [
+        {"problem_id": name, "response": response}
+        for name, response in (
+            ("a", "2*3=6"),
+            ("b", "so x = 9"),
+            ("a", "nothing"),
+            ("none", "x=9"),
+            ("b", "y = 9"),
+            ("a", "6 + 1 = 7"),
+        )
+    ]
+    work = core.real_work(rows, nodes)
+    assert work.group == 3  # of 3 and 2 rollouts a problem the first that is as frequent
+    assert work.texts == [b"2*3=6", b"nothing", b"6 + 1 = 7"]
+    assert work.expected == [[True, False], [False, False], [False, True]]
+    assert core.core(work, whole=True).rows() == work.expected
+
+
+def test_a_peer_that_does_another_job_is_not_timed(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(work: Workload) -> Contender:
+        rows = [[not flag for flag in row] for row in core.core(work).rows()]
+        return Contender(lambda: None, lambda: rows, work)
+
+    monkeypatch.setattr(core, "re_pyahocorasick", blind)
+    found = SuiteResult(suite="core", title="The core")
+    corpus = Corpus(None, 1, TINY.corpus_bytes)
+    with pytest.raises(WrongAnswerError, match="the peer agrees on 0% of the nodes of gsm8k alone"):
+        core.on_real_problems(context, TINY, corpus, found)
+    assert not found.figures

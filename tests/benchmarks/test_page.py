@@ -52,9 +52,9 @@ def test_a_miss_stands_with_its_reason(run: Run) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "note"),
     [
-        ("core_vs_re_pyahocorasick", 14.0, "(MISSED): core 170 MB/s; half of the core's time is"),
+        ("core_vs_peer_gsm8k", 14.0, "(MISSED): core 170 MB/s; half of the core's time is"),
         ("whole_step", 5.0, "(MISSED): core 170 MB/s; bounded by the core, and by what verl"),
-        ("core_vs_re_pyahocorasick", 40.0, "(met): core 170 MB/s\n"),
+        ("core_vs_peer_gsm8k", 40.0, "(met): core 170 MB/s\n"),
         ("million_resident_bytes", None, "(not measured): core 170 MB/s\n"),
     ],
 )
