@@ -303,7 +303,7 @@ def test_a_scorer_needs_a_dataset(scripted: Any, dataset: DatasetIndex) -> None:
 def test_a_deadline_that_has_passed_starts_no_work(scorer: Scorer, scripted: Any) -> None:
     with pytest.raises(DeadlineExceeded) as caught:
         scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() - 1)
-    assert "of 3 rollouts" in str(caught.value)
+    assert "of a batch of 3" in str(caught.value)
     assert scripted.seen == []
 
 
@@ -345,7 +345,7 @@ def test_the_deadline_is_heard_inside_a_portion(
 
     monkeypatch.setattr("consensuspr.scoring.scorer.match_batch", slow)
     options = ScoreOptions(include_spans=when == "before the spans")
-    with pytest.raises(DeadlineExceeded, match="before the node matching of 1 rollouts"):
+    with pytest.raises(DeadlineExceeded, match="before the node matching of a batch of 1 was done"):
         scorer.score([Rollout("duck", GOOD)], options, deadline=time.monotonic() + 0.05)
     assert scripted.seen == []
 

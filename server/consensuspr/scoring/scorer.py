@@ -334,7 +334,7 @@ class _Batch:
     def late(self, work: str) -> DeadlineExceeded:
         """Return what to raise where the deadline has passed."""
         return DeadlineExceeded(
-            f"the deadline passed before {work} of {len(self)} rollouts was done"
+            f"the deadline passed before {work} of a batch of {len(self)} was done"
         )
 
 
