@@ -21,7 +21,7 @@ from benchmarks.harness.results import Run
 from benchmarks.harness.runner import MergeError, run_all
 
 # What ``--write`` brings up to date.
-_BLOCK = "targets"
+_BLOCKS = {"targets": page.targets_block, "step": page.step_block}
 
 _HELP = f"""Measure consensuspr and print its targets beside the figures.
 
@@ -85,7 +85,7 @@ def main(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Bring the block of targets in this page up to date.",
+            help="Bring the targets and the training step of this page up to date.",
         ),
     ] = None,
 ) -> None:
@@ -106,7 +106,8 @@ def main(
         )
     if write is not None:
         try:
-            around_block(write, _BLOCK)
+            for block in _BLOCKS:
+                around_block(write, block)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--write") from None
     names = [name for name in known if not only or name in only]
@@ -126,7 +127,8 @@ def main(
     page.draw(run, output)
     (output / "performance.md").write_text(page.render(run), encoding="utf-8")
     if write is not None:
-        write_block(write, _BLOCK, page.targets_block(run))
+        for block, text in _BLOCKS.items():
+            write_block(write, block, text(run))
     out = Console()
     out.print(results.terminal(run))
     for note in results.notes(run):

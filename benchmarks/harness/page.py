@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +76,15 @@ _ROLLOUTS = 256
 _SERVE_ADDS = "Serve adds"
 _SERVE_RATIO = "Serve against plain"
 _REQUEST_ROLLOUTS = 256
+# The step that the section about one is about, and the cores that its rewards may have.
+STEP_ROLLOUTS, STEP_TOKENS = 2_048, 4_096
+STEP_CORES = (1, 8)
+STEP_GPUS = (8, 64, 512)
+# Of the suite ``step``: a rollout in verl's own worker, and the latest of a hundred single samples.
+_IN_WORKER = "verl's worker, a rollout"
+_REWARDED = {"side": "consensuspr's manager, tokens decoded", "cores": "all on one core"}
+_UNREWARDED = {"side": "reward of nothing, tokens decoded", "cores": "all on one core"}
+_LATEST = "one sample at 40/s, p99"
 MISSING = "not measured in this run"
 
 
@@ -88,6 +97,8 @@ def render(run: Run) -> str:
         "sizes.",
         "## Targets and figures",
         targets_block(run),
+        "## What a training step waits",
+        step_block(run),
         "## Ratios",
         _ratios(run),
         _CAVEATS,
@@ -450,6 +461,71 @@ def _sentences(found: Constants) -> Iterator[str]:
     )
 
 
+def step_block(run: Run) -> str:
+    """Return what share of a training step waits for rewards, and how many GPUs a core feeds."""
+
+    def figure(name: str, of: Mapping[str, str]) -> float | None:
+        for suite in run.suites:
+            for one in suite.figures:
+                if (
+                    suite.suite == "step"
+                    and one.name == name
+                    and of.items() <= one.parameters.items()
+                ):
+                    return one.value
+        return None
+
+    text = STEP_ROLLOUTS * STEP_TOKENS * BYTES_PER_TOKEN
+    cost, idle = figure(_IN_WORKER, _REWARDED), figure(_IN_WORKER, _UNREWARDED)
+    latest_ms = figure(_LATEST, {"reward": "consensuspr"})
+    asked = (
+        f"A step of {STEP_ROLLOUTS:,} rollouts of {STEP_TOKENS:,} tokens, {_bytes(text)} of text"
+    )
+    if cost is None or idle is None or latest_ms is None:
+        return f"{asked}: {MISSING} (suite `step`, in the environment with verl)."
+    rollouts = text / ROLLOUT_BYTES
+    core_s, rate = cost * rollouts / 1e6, ROLLOUT_BYTES / cost * 1e6
+    slow, fast = (rate / each for each in GPU_BYTES_PER_S)
+    rows = []
+    for gpus in STEP_GPUS:
+        steps = [
+            STEP_ROLLOUTS * STEP_TOKENS / (gpus * tokens) / GENERATING_SHARE
+            for tokens in TOKENS_PER_S
+        ]
+        waits = [latest_ms / 1e3, *(core_s / cores for cores in STEP_CORES)]
+        rows.append(
+            [
+                f"{gpus:,}",
+                " – ".join(f"{seconds:,.3g} s" for seconds in steps),
+                *(
+                    " – ".join(_percent(wait / (seconds + wait)) for seconds in steps)
+                    for wait in waits
+                ),
+            ]
+        )
+    at_the_end = [
+        f"all at the end, {cores} core{'' if cores == 1 else 's'}" for cores in STEP_CORES
+    ]
+    return "\n\n".join(
+        [
+            f"{asked}: rewards take {core_s:.2g} s of one core. That is all that verl's own"
+            " reward worker does for them (cutting into samples, decoding tokens, sending) and"
+            " the server's scoring (suite `step`). A reward of nothing takes"
+            f" {idle * rollouts / 1e6:.2g} s there, because verl decodes all the same.",
+            f"**One core feeds** {_count(fast)} GPUs that write {TOKENS_PER_S[1]:,} tokens/s, or"
+            f" {_count(slow)} that write {TOKENS_PER_S[0]:,}, worker and server together.",
+            "The share of a step that waits for rewards. *Streamed*, as verl hands samples over:"
+            f" only the last one waits, {latest_ms:.2g} ms (99th percentile). *All at the end*: no"
+            " rollout is sent before the last one is written.",
+            table(["GPUs", "step", "streamed", *at_the_end], rows, 0),
+            "Assumed, and not measured: a step takes tokens / (GPUs × tokens/s) /"
+            f" {GENERATING_SHARE:g}, because GPUs generate for {GENERATING_SHARE:.0%} of it and"
+            f" train in the rest; a GPU writes {TOKENS_PER_S[0]:,} to {TOKENS_PER_S[1]:,} tokens/s,"
+            f" and a token is {BYTES_PER_TOKEN} bytes. Of two numbers the first is of slow GPUs.",
+        ]
+    )
+
+
 def cluster_row(gpus: int, found: Constants) -> list[str]:
     """Return what ``gpus`` GPUs need of the server; of two numbers the first is of slow GPUs."""
     text = [gpus * rate for rate in GPU_BYTES_PER_S]
@@ -468,6 +544,10 @@ def cluster_row(gpus: int, found: Constants) -> list[str]:
         " – ".join(_bits(8 * each) for each in text),
         *cores,
     ]
+
+
+def _percent(share: float) -> str:
+    return "< 0.01 %" if share < 1e-4 else f"{100 * share:.2g} %"
 
 
 def _bytes(value: float) -> str:

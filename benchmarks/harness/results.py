@@ -209,7 +209,9 @@ TARGETS: dict[str, Target] = {
         False,
         _BRANCHES,
     ),
-    "core_vs_memcpy_r1": Target("the same, R1 rollouts of 11 KB", 75, 40, "x", False, _BRANCHES),
+    "core_vs_memcpy_r1": Target(
+        "memcpy's bandwidth over the core's, R1 rollouts of 11 KB", 75, 40, "x", False, _BRANCHES
+    ),
     "core_vs_peer_gsm8k": Target(
         "core against `re` + `pyahocorasick` with eight rules, GSM8K rollouts",
         38,
@@ -218,7 +220,9 @@ TARGETS: dict[str, Target] = {
         True,
         _BRANCHES,
     ),
-    "core_vs_peer_r1": Target("the same, R1 rollouts of 11 KB", 30, 50, "x", True, _BRANCHES),
+    "core_vs_peer_r1": Target(
+        "core against `re` + `pyahocorasick`, R1 rollouts of 11 KB", 30, 50, "x", True, _BRANCHES
+    ),
     "nested_patterns": Target(
         "64 patterns inside one another, against ordinary text", 3, 1.5, "x", False
     ),

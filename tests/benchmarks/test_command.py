@@ -41,7 +41,17 @@ with open(sys.argv[sys.argv.index("--result") + 1], "w") as file:
 """
 
 
-PAGE = "# By hand\n\n<!-- begin targets -->\nold\n<!-- end targets -->\n\nAlso by hand.\n"
+PAGE = """# By hand
+
+<!-- begin targets -->
+old
+<!-- end targets -->
+
+Also by hand.
+
+<!-- begin step -->
+<!-- end step -->
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -162,22 +172,24 @@ def test_runs_that_do_not_belong_together_are_not_merged(
     assert "".join(message.split()) in "".join(text.replace("│", "").split())
 
 
-def test_exactly_the_block_of_targets_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exactly_the_blocks_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "performance.md"
     page.write_text(PAGE, encoding="utf-8")
     monkeypatch.setattr(suites, "names", lambda: ["good"])
     assert invoke(tmp_path, "--write", str(page))[0] == 0
     before, _, rest = page.read_text(encoding="utf-8").partition("<!-- begin targets -->\n")
     block, _, after = rest.partition("\n<!-- end targets -->")
-    assert (before, after) == ("# By hand\n\n", "\n\nAlso by hand.\n")
+    after, _, step = after.partition("<!-- begin step -->\n")
+    assert (before, after) == ("# By hand\n\n", "\n\nAlso by hand.\n\n")
+    assert step.endswith("(suite `step`, in the environment with verl).\n<!-- end step -->\n")
     assert "| 1.7x | **MISSED** |" in block
     assert block in (tmp_path / "out/performance.md").read_text(encoding="utf-8")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".md", ".py"]
 
 
-@pytest.mark.parametrize("text", ["", "<!-- begin targets -->", PAGE + PAGE])
+@pytest.mark.parametrize(
+    "text", ["", "<!-- begin targets -->", PAGE + PAGE, PAGE.replace("begin step", "step")]
+)
 def test_a_page_without_the_block_is_refused_before_any_suite(tmp_path: Path, text: str) -> None:
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")

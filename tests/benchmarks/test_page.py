@@ -154,6 +154,32 @@ def test_ticks_are_short(value: float, text: str) -> None:
     assert page.short(value) == text
 
 
+def test_a_training_step_says_what_it_waits_and_what_a_core_feeds(run: Run) -> None:
+    found = SuiteResult(suite="step", title="Steps")
+    decoded = {"cores": "all on one core", "texts": "real"}
+    for side, cost in (("consensuspr's manager", 250.0), ("reward of nothing", 750.0)):
+        for how, factor in (("tokens decoded", 1.0), ("texts given", 0.1)):
+            of = {**decoded, "side": f"{side}, {how}"}
+            found.add("verl's worker, a rollout", cost * factor, "us", of)
+    found.add("one sample at 40/s, p99", 20.0, "ms", {"reward": "consensuspr", "workers": 2})
+    text = page.step_block(run.model_copy(update={"suites": [found]}))
+    # 2,048 × 4,096 tokens of 4 bytes, 250 µs for each 10 KB: 40 MB/s.
+    assert "33.6 MB of text: rewards take 0.84 s of one core" in text
+    assert "A reward of nothing takes 2.5 s there" in text
+    assert "**One core feeds** 1,000 GPUs that write 10,000 tokens/s, or 10,000 that write" in text
+    # 8 GPUs of 1,000 tokens/s: 1,747.6 s.
+    assert row_of(text, "8")[1:] == [
+        "1.75e+03 s – 175 s",
+        "< 0.01 % – 0.011 %",
+        "0.048 % – 0.48 %",
+        "< 0.01 % – 0.06 %",
+    ]
+
+
+def test_without_verl_the_training_step_was_not_measured(run: Run) -> None:
+    assert "not measured in this run (suite `step`" in page.step_block(run)
+
+
 def section(run: Run, *suites: SuiteResult) -> str:
     """Return the section about scale of a run of these suites."""
     return page.scale_section(run.model_copy(update={"suites": list(suites)}))
