@@ -21,7 +21,8 @@ import grpc
 import psutil
 import pytest
 
-from consensuspr.scoring import DatasetIndex, Identity, Rollout, Score, Scorer
+from consensuspr.scoring import DatasetIndex, Identity, Rollout, Scorer
+from consensuspr.scoring.types import ScoreColumns
 from consensuspr.server import service
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.metrics import Metrics
@@ -77,10 +78,12 @@ class HeldScorer(Scorer):
         super().__init__(*args, **kwargs)
         self.pieces: list[list[str]] = []
 
-    def score(self, rollouts: Sequence[Rollout], *how: Any) -> tuple[list[Score], Identity]:
+    def score_columns(
+        self, rollouts: Sequence[Rollout], *how: Any
+    ) -> tuple[ScoreColumns, Identity]:
         self.pieces.append([rollout.problem_id for rollout in rollouts])
         self.hook(rollouts)
-        return super().score(rollouts, *how)
+        return super().score_columns(rollouts, *how)
 
 
 class Gate:
@@ -173,7 +176,7 @@ SLOW_SCORING = """
 import time
 from consensuspr.scoring import scorer
 
-score = scorer.Scorer.score
+score = scorer.Scorer.score_columns
 
 def slow_score(self, rollouts, *how):
     for rollout in rollouts:
@@ -181,7 +184,7 @@ def slow_score(self, rollouts, *how):
             time.sleep(float(rollout.response.split()[1]))
     return score(self, rollouts, *how)
 
-scorer.Scorer.score = slow_score
+scorer.Scorer.score_columns = slow_score
 """
 
 

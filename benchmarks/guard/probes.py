@@ -38,12 +38,12 @@ from consensuspr.scoring import (
     Verdict,
     rollout_from_row,
 )
-from consensuspr.scoring.types import Identity, ScoreOptions
+from consensuspr.scoring.types import Identity, ScoreColumns, ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     decode_rollout,
-    decode_score,
-    encode_rollout,
+    decode_score_response,
+    encode_rollout_field,
     encode_score_request,
     encode_score_response,
 )
@@ -362,25 +362,25 @@ def _serving(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
     rollouts = [rollout_from_row(row) for row in inputs.rollouts[:_SCORED]]
     options = ScoreOptions(reward=RewardSpec.linear(0.5))
 
-    def score(_: int = 0) -> tuple[list[Score], Identity]:
-        return scorer.score(rollouts, options)
+    def score(_: int = 0) -> tuple[ScoreColumns, Identity]:
+        return scorer.score_columns(rollouts, options)
 
     def encode_request(_: int = 0) -> bytes:
-        return encode_score_request(map(encode_rollout, rollouts), options).SerializeToString()
+        return encode_score_request(map(encode_rollout_field, rollouts), options)
 
     request = encode_request()
-    scores, identity = score()
+    columns, identity = score()
 
     def decode_request(_: int) -> list[Rollout]:
         return [decode_rollout(one) for one in pb.ScoreRequest.FromString(request).rollouts]
 
     def encode_reply(_: int = 0) -> bytes:
-        return encode_score_response(scores, identity).SerializeToString()
+        return encode_score_response(columns, identity).SerializeToString()
 
     reply = encode_reply()
 
     def decode_reply(_: int) -> list[Score]:
-        return [decode_score(one) for one in pb.ScoreResponse.FromString(reply).scores]
+        return decode_score_response(pb.ScoreResponse.FromString(reply)).scores()
 
     sent = [(one.problem_id, one.response) for one in rollouts]
     steps: list[tuple[str, Callable[[int], object], Callable[[Any], bool]]] = [
@@ -390,9 +390,9 @@ def _serving(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
             decode_request,
             lambda found: [(one.problem_id, one.response.decode()) for one in found] == sent,
         ),
-        ("score a batch", score, lambda found: found == (scores, identity)),
+        ("score a batch", score, lambda found: found[0].scores() == columns.scores()),
         ("encode a reply", encode_reply, lambda data: data == reply),
-        ("decode a reply", decode_reply, lambda found: found == scores),
+        ("decode a reply", decode_reply, lambda found: found == columns.scores()),
     ]
     for name, run, check in steps:
         yield Probe(name, Kind.PYTHON, "rollout", len(rollouts), run, check)

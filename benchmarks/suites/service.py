@@ -43,7 +43,11 @@ from consensuspr.loadtest.result import perform
 from consensuspr.loadtest.settings import LoadSettings
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 from consensuspr.scoring.types import Identity
-from consensuspr.wire.codec import encode_rollout, encode_score_request, encode_score_response
+from consensuspr.wire.codec import (
+    encode_rollout_field,
+    encode_score_request,
+    encode_score_response,
+)
 
 ROLLOUT_BYTES = 10_000
 COUNTS = (64, 256)
@@ -94,6 +98,11 @@ class Work:
     def score(self, count: int) -> tuple[list[Score], Identity]:
         """Score the first ``count`` rollouts in this thread."""
         return self.scorer.score(self.rollouts[:count], ScoreOptions(REWARD))
+
+    def reply_bytes(self, count: int) -> int:
+        """Return how many bytes the server's reply to the first ``count`` rollouts has."""
+        found = self.scorer.score_columns(self.rollouts[:count], ScoreOptions(REWARD))
+        return encode_score_response(*found).ByteSize()
 
 
 @contextlib.contextmanager
@@ -184,9 +193,9 @@ def _echoing(echo: Callable[[bytes], bytes], work: Work, count: int) -> Way:
 
     Raises WrongAnswerError where the reply has another size.
     """
-    rollouts = map(encode_rollout, work.rollouts[:count])
-    size = encode_score_request(rollouts, ScoreOptions(reward=REWARD)).ByteSize()
-    reply = encode_score_response(*work.score(count)).ByteSize()
+    rollouts = map(encode_rollout_field, work.rollouts[:count])
+    size = len(encode_score_request(rollouts, ScoreOptions(reward=REWARD)))
+    reply = work.reply_bytes(count)
     payload = reply.to_bytes(ECHO_SIZE_BYTES, "little").ljust(size, b"\0")
     if len(echo(payload)) != reply:
         raise WrongAnswerError(f"the echo does not reply with {reply} bytes")
@@ -281,9 +290,8 @@ def _one_core(context: Context, work: Work, counts: Sequence[int], result: Suite
     _table(result, found, "1")
     _ratios(result, found, SYNC, "1")
     for count in counts:
-        num_bytes = encode_score_response(*work.score(count)).ByteSize()
         of: Parameters = {"rollouts": count, "cores": "1"}
-        result.add("reply on the wire", num_bytes / count, "bytes a rollout", of)
+        result.add("reply on the wire", work.reply_bytes(count) / count, "bytes a rollout", of)
     worst = max(COUNTS, key=lambda count: over_floor(found[count], SYNC))
     result.check(
         "server_vs_echo_plus_scoring",

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import AnswerRule, Identity, Score, Status
+from consensuspr.scoring.types import AnswerRule, Identity, Score, ScoreColumns, Status
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import encode_score_response
@@ -129,7 +129,8 @@ class ScriptedServer(PlayedService):
         scores = [
             only or Score(Status.OK, reward=1.0, answer=r.problem_id) for r in request.rollouts
         ]
-        return encode_score_response(scores, replace(IDENTITY, dataset_digest=digest))
+        columns = ScoreColumns.of(scores)
+        return encode_score_response(columns, replace(IDENTITY, dataset_digest=digest))
 
 
 @pytest.fixture

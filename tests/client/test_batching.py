@@ -17,6 +17,7 @@ from consensuspr.client.batching import Batcher
 from consensuspr.client.calls import Deadline, encode_checked
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
 from consensuspr.scoring.types import ScoreOptions
+from consensuspr.wire.codec import EncodedRollout
 
 if TYPE_CHECKING:
     from tests.client.conftest import ScriptedServer
@@ -160,7 +161,7 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
 
     async def score_batch(
         rollouts: Sequence[Rollout],
-        encoded: Sequence[bytes],
+        encoded: Sequence[EncodedRollout],
         options: ScoreOptions,
         deadline: Deadline,
     ) -> list[Score]:

@@ -26,7 +26,7 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
-from consensuspr.scoring.types import ScoreOptions
+from consensuspr.scoring.types import ScoreColumns, ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import encode_score_response
 from consensuspr.wire.server_info import ServerInfo
@@ -272,7 +272,7 @@ def carry_out(plan: ScorePlan) -> tuple[list[pb.ScoreRequest], ScoredBatch]:
         request = pb.ScoreRequest.FromString(pending.request)
         requests.append(request)
         scores = [Score(Status.OK, answer=rollout.problem_id) for rollout in request.rollouts]
-        pending.deliver(encode_score_response(scores, IDENTITY))
+        pending.deliver(encode_score_response(ScoreColumns.of(scores), IDENTITY))
     return requests, plan.result()
 
 

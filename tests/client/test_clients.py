@@ -33,6 +33,7 @@ from consensuspr.errors import (
     ServerFault,
     Unavailable,
 )
+from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import add_ScoringServiceServicer_to_server
 from tests.processes import wait_for
@@ -244,9 +245,10 @@ async def test_closing_an_async_client_ends_its_call(scripted: ScriptedServer) -
 @pytest.mark.parametrize(
     ("bend", "error", "sentence"),
     [
-        (lambda reply: reply.scores.pop(), ServerFault, "1 scores to 2 rollouts"),
+        (lambda reply: reply.statuses.pop(), ServerFault, "1 scores to 2 rollouts"),
+        (lambda reply: reply.rewards.pop(), IncompatibleServer, "rewards must have 2 entries"),
         (
-            lambda reply: setattr(reply.scores[0], "status", 99),  # of a newer protocol
+            lambda reply: reply.statuses.__setitem__(0, 99),  # of a newer protocol
             IncompatibleServer,
             r"status must be one of .*, got 99",
         ),
@@ -299,9 +301,9 @@ def test_a_dataset_that_keeps_changing_during_the_call_is_a_fault(
 def test_a_server_of_another_protocol_version_is_named(
     score: Call, scripted: ScriptedServer
 ) -> None:
-    scripted.info.protocol_version = 2
+    scripted.info.protocol_version = 7
     with pytest.raises(
-        IncompatibleServer, match="speaks protocol version 2, this client speaks version 1"
+        IncompatibleServer, match="speaks protocol version 7, this client speaks version 2"
     ):
         score(numbered(1))
     assert scripted.requests == []
@@ -337,7 +339,7 @@ def test_waiting_for_a_server_that_comes_later(call: Call, scripted: ScriptedSer
 
     timer = threading.Timer(0.5, start)
     timer.start()
-    assert call(address, "wait_until_ready", 10).protocol_version == 1
+    assert call(address, "wait_until_ready", 10).protocol_version == PROTOCOL_VERSION
     timer.join()
     late.stop(None).wait()
 

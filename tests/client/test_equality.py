@@ -22,8 +22,8 @@ from consensuspr.client import (
     Status,
 )
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
+from consensuspr.v1 import PROTOCOL_VERSION, scoring_pb2_grpc
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.v1 import scoring_pb2_grpc
 
 CODE = "```python\nleft = 16 - 3 - 4\nprint(left * 2)\n```\n#### 18"
 # All products of the problem's numbers, less one of them: two steps deep.
@@ -285,7 +285,7 @@ def test_a_client_that_knows_no_guard_is_scored_as_ever(
 ) -> None:
     texts = (RIGHT, CODE, LISTED)
     request = pb.ScoreRequest(
-        protocol_version=1,
+        protocol_version=PROTOCOL_VERSION,
         reward=pb.RewardSpec(kind=pb.REWARD_KIND_MAX, alpha=0.5, switch_epoch=1),
         rollouts=[pb.Rollout(problem_id="ducks", response=text.encode()) for text in texts],
     )
@@ -293,10 +293,7 @@ def test_a_client_that_knows_no_guard_is_scored_as_ever(
         reply = scoring_pb2_grpc.ScoringServiceStub(channel).Score(request, timeout=30)
     paper = RewardSpec.maximum(guard=False, statements=False)
     here = local.score([Rollout("ducks", text) for text in texts], paper)
-    assert [score.ncr for score in reply.scores] == [score.ncr for score in here] == [1.0, 0.0, 0.5]
-    # What it cannot read is not sent.
-    assert not any(
-        score.HasField("ncr_raw") or score.HasField("guard") or score.channels
-        for score in reply.scores
-    )
+    assert list(reply.ncrs) == [score.ncr for score in here] == [1.0, 0.0, 0.5]
+    # What says nothing is not sent.
+    assert not (reply.ncrs_raw or reply.guards or reply.tpns)
     assert reply.identity.reward.guard is reply.identity.reward.statements is False

@@ -14,7 +14,7 @@ import pytest
 from consensuspr.cli import main
 from consensuspr.client import LocalClient, Score
 from consensuspr.loadtest.load import Target
-from consensuspr.scoring.types import ScoreOptions
+from consensuspr.scoring.types import ScoreColumns, ScoreOptions
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import decode_rollout, encode_score_response
 from consensuspr.wire.server_info import encode_server_info
@@ -77,7 +77,8 @@ class PlayedServer(PlayedService):
         scored = self._local.score([decode_rollout(r) for r in request.rollouts])
         for score in scored:
             self.bend(score)
-        reply = encode_score_response(scored[: len(scored) - self.drop], scored.identity)
+        columns = ScoreColumns.of(scored[: len(scored) - self.drop])
+        reply = encode_score_response(columns, scored.identity)
         reply.identity.dataset_digest = self.digest
         return reply
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from consensuspr.scoring.types import (
     OnUndecided,
     Rollout,
     Score,
+    ScoreColumns,
     ScoreOptions,
     Status,
 )
@@ -34,13 +35,13 @@ from consensuspr.wire.codec import (
     decode_options,
     decode_reward,
     decode_rollout,
-    decode_score,
+    decode_score_response,
     encode_explain_request,
-    encode_identity,
     encode_response,
     encode_rollout,
-    encode_score,
+    encode_rollout_field,
     encode_score_request,
+    encode_score_response,
     valid_text,
 )
 from consensuspr.wire.server_info import (
@@ -136,18 +137,29 @@ identities = st.builds(
     answer_rule=st.sampled_from(AnswerRule),
     server_version=texts,
 )
+IDENTITY = Identity("d", "sha256:0", "2", "1", RewardSpec.linear(), 0, AnswerRule.AUTO, "1")
 
 
-@given(rollouts, scores, identities)
-def test_values_come_back(rollout: Rollout, score: Score, identity: Identity) -> None:
-    assert decode_rollout(_over_the_wire(encode_rollout(rollout))) == rollout
-    assert decode_score(_over_the_wire(encode_score(score))) == score
-    assert decode_identity(_over_the_wire(encode_identity(identity))) == identity
+@given(st.lists(rollouts, max_size=3), st.lists(scores, max_size=3), identities)
+def test_values_come_back(some: list[Rollout], found: list[Score], identity: Identity) -> None:
+    request = encode_score_request(map(encode_rollout_field, some), ScoreOptions())
+    assert [*map(decode_rollout, pb.ScoreRequest.FromString(request).rollouts)] == some
+    reply = _over_the_wire(encode_score_response(ScoreColumns.of(found), identity))
+    assert decode_score_response(reply).scores() == found
+    assert decode_identity(reply.identity) == identity
+
+
+@given(st.lists(scores, max_size=3), st.lists(scores, max_size=3))
+def test_columns_of_two_pieces_are_those_of_all(first: list[Score], then: list[Score]) -> None:
+    columns = ScoreColumns.of(first)
+    columns.extend(ScoreColumns.of(then))
+    assert len(columns) == len(first + then)
+    assert columns.scores() == first + then
 
 
 @given(options)
 def test_options_come_back_from_both_requests(asked: ScoreOptions) -> None:
-    request = _over_the_wire(encode_score_request([], asked))
+    request = pb.ScoreRequest.FromString(encode_score_request([], asked))
     assert request.protocol_version == PROTOCOL_VERSION
     assert decode_options(request) == asked
     explain = _over_the_wire(encode_explain_request(Rollout("p", "text"), asked))
@@ -195,28 +207,47 @@ def test_what_is_no_list_of_expressions_is_a_node_without_any(node: Any) -> None
     assert back.nodes == [InlineNode(())]
 
 
-def test_a_server_that_knows_no_guard_had_none() -> None:
-    score = decode_score(
-        pb.RolloutScore(status=pb.STATUS_OK, ncr=0.5, matched=[True, False], num_nodes=2)
-    )
-    assert (score.ncr_raw, score.guard, score.channels) == (0.5, 1.0, ("pattern", ""))
-    unknown = decode_score(pb.RolloutScore(status=pb.STATUS_NO_NODES))
-    assert (unknown.ncr_raw, unknown.guard, unknown.channels) == (None, None, ())
-    newer = pb.RolloutScore(status=pb.STATUS_OK, matched=[True, True], channels=bytes((2, 9)))
-    assert decode_score(newer).channels == ("statement", "pattern")
+def test_what_all_scores_have_costs_no_bytes() -> None:
+    usual = Score(Status.OK, ncr=0.5, ncr_raw=0.5, guard=1.0)
+    for score, columns in (
+        (usual, set()),
+        (replace(usual, ncr_raw=1.0, guard=0.5), {"ncrs_raw", "guards"}),
+        (replace(usual, tpn=3.0), {"tpns"}),
+    ):
+        reply = encode_score_response(ScoreColumns.of([score]), IDENTITY)
+        assert {name for name in ("ncrs_raw", "guards", "tpns") if getattr(reply, name)} == columns
+        assert decode_score_response(reply).scores() == [score]
+
+
+def test_a_channel_of_a_newer_server_counts_as_a_pattern() -> None:
+    score = Score(Status.OK, ncr=1.0, channel_numbers=bytes((2, 9)))
+    [back] = decode_score_response(
+        encode_score_response(ScoreColumns.of([score]), IDENTITY)
+    ).scores()
+    assert back.channels == ("statement", "pattern")
 
 
 @pytest.mark.parametrize(
-    ("channels", "size"),
-    [((), 0), ((0, 1, 1, 0), 0), ((1, 2, 0), 5), ((3,), 3)],
+    ("bend", "sentence"),
+    [
+        (lambda reply: reply.ncrs.append(1.0), "ncrs must have 2 entries, one per status, got 3"),
+        (lambda reply: reply.answers.pop(), "answers must have 2 entries, one per status, got 1"),
+        (lambda reply: reply.num_nodes.pop(), "num_nodes must have 2 entries"),
+        (lambda reply: reply.tpns.append(1.0), "tpns must have 2 entries, one per status, got 1"),
+        (lambda reply: reply.num_channels.__setitem__(0, 3), "channels must have 4 .* got 2"),
+        (lambda reply: reply.unanswered.append(2), "unanswered must be of 2 scores, got .* 2"),
+        (lambda reply: reply.messages.update({7: "why"}), "messages must be of 2 scores, .* 7"),
+        (lambda reply: reply.statuses.__setitem__(1, 99), "status must be one of .*, got 99"),
+    ],
 )
-def test_channels_cost_bytes_only_where_they_say_something(
-    channels: tuple[int, ...], size: int
+def test_a_reply_whose_columns_do_not_fit_is_refused(
+    bend: Callable[[pb.ScoreResponse], object], sentence: str
 ) -> None:
-    score = Score(Status.OK, ncr=0.5, ncr_raw=0.5, guard=1.0, channel_numbers=bytes(channels))
-    bare = Score(Status.OK, ncr=0.5, ncr_raw=0.5, guard=1.0)
-    sizes = [len(encode_score(one).SerializeToString()) for one in (score, bare)]
-    assert sizes[0] - sizes[1] == size
+    score = Score(Status.OK, ncr=1.0, answer="1", channel_numbers=b"\1")
+    reply = encode_score_response(ScoreColumns.of([score, score]), IDENTITY)
+    bend(reply)
+    with pytest.raises(InputError, match=sentence):
+        decode_score_response(reply)
 
 
 # What a client means that does not know guard and statements.
@@ -275,7 +306,7 @@ def test_a_number_of_a_newer_protocol_is_refused_and_not_defaulted(
 def test_server_info_comes_back() -> None:
     info = ServerInfo(
         server_version="1.2.3",
-        protocol_version=1,
+        protocol_version=PROTOCOL_VERSION,
         normal_form_version="1",
         answer_version="2",
         core_backend="native",

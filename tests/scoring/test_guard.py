@@ -135,13 +135,13 @@ def test_channels_have_the_numbers_of_the_core() -> None:
 def test_too_many_right_ones_lowered_are_told_once() -> None:
     watch = GuardWatch()
     for _ in range(MIN_RIGHT):
-        assert watch.add(0.0, 0.1) is watch.add(None, 0.1) is watch.add(1.0, None) is None
-    told = [watch.add(1.0, 0.5 if n % 50 == 0 else 1.0) for n in range(2 * MIN_RIGHT)]
+        assert watch.add(0, 0) is None
+    told = [watch.add(1, n % 50 == 0) for n in range(2 * MIN_RIGHT)]
     assert told[: MIN_RIGHT - 1] == [None] * (MIN_RIGHT - 1)
     [sentence] = [one for one in told if one is not None]
     assert sentence.startswith("the guard lowered NCR of 10 of 500 right rollouts (2.0%): ")
     calm = GuardWatch()
-    assert {calm.add(1.0, 0.5 if n % 200 == 0 else 1.0) for n in range(5 * MIN_RIGHT)} == {None}
+    assert {calm.add(1, n % 200 == 0) for n in range(5 * MIN_RIGHT)} == {None}
 
 
 # --- the scorer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consensuspr.scoring.types import Rollout, Score, Status
+from consensuspr.scoring.types import Rollout, Score, ScoreColumns, Status
 from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
@@ -33,7 +33,7 @@ def test_a_batch_is_counted_by_status_and_data_source() -> None:
         Score(Status.UNKNOWN_PROBLEM),
     ]
     sources = ["math", "math", "math", "gsm8k", None]
-    metrics.batch([Rollout("p", b"12345")] * 5, sources, scores, **TOOK)
+    metrics.batch([Rollout("p", b"12345")] * 5, sources, ScoreColumns.of(scores), **TOOK)
     assert value(metrics, "rollouts_total", status="OK", data_source="math") == 2
     assert value(metrics, "rollouts_total", status="NO_NODES", data_source="gsm8k") == 1
     assert value(metrics, "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
@@ -59,7 +59,7 @@ def test_nodes_are_counted_by_channel_and_what_the_guard_lowered_by_answer() -> 
         Score(Status.NO_GROUND_TRUTH, ncr=0.1, guard=0.9),
         Score(Status.NO_NODES, acc=1.0),
     ]
-    metrics.batch([Rollout("p", b"")] * 5, [None] * 5, scores, **TOOK)
+    metrics.batch([Rollout("p", b"")] * 5, [None] * 5, ScoreColumns.of(scores), **TOOK)
     counted = {"pattern": 4, "statement": 2, "code": 1, "none": 2}
     for channel, number in counted.items():
         assert value(metrics, "nodes_total", channel=channel) == number
@@ -72,7 +72,8 @@ def test_nodes_are_counted_by_channel_and_what_the_guard_lowered_by_answer() -> 
 def test_data_sources_are_bounded() -> None:
     metrics = Metrics()
     sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
-    metrics.batch([Rollout("p", b"")] * 1001, sources, [Score(Status.OK) for _ in sources], **TOOK)
+    scores = ScoreColumns.of([Score(Status.OK)] * 1001)
+    metrics.batch([Rollout("p", b"")] * 1001, sources, scores, **TOOK)
     labels = {
         sample.labels["data_source"]
         for family in metrics.registry.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -24,7 +25,7 @@ from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
 from consensuspr.server.service import Abort, Draining, RunningCall
-from consensuspr.v1 import SERVICE_NAME
+from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
@@ -68,12 +69,12 @@ def queued(server: InProcessServer, what: str = "requests") -> float:
 def test_ok_score(serve: Serve) -> None:
     server = serve()
     reply = server.stub.Score(request_of(RIGHT, b"no idea", include_spans=True))
-    first, second = reply.scores
-    assert (first.status, first.acc, first.ncr, first.reward) == (pb.STATUS_OK, 1.0, 1.0, 1.0)
-    assert list(first.matched) == [True, True]
-    assert (first.spans[0].span.start, first.spans[0].span.end) == (0, 14)
-    assert (second.status, second.acc, second.ncr, second.reward) == (pb.STATUS_OK, 0, 0, 0)
-    assert not second.spans[0].HasField("span")
+    assert list(reply.statuses) == [pb.STATUS_OK, pb.STATUS_OK]
+    assert list(reply.accs) == list(reply.ncrs) == list(reply.rewards) == [1.0, 0.0]
+    assert (list(reply.channels), list(reply.num_channels)) == ([1, 1, 0, 0], [2, 2])
+    first, second = reply.spans
+    assert (first.nodes[0].span.start, first.nodes[0].span.end) == (0, 14)
+    assert not second.nodes[0].HasField("span")
     assert reply.identity.dataset == "default"
     assert reply.identity.dataset_digest.startswith("sha256:")
     assert reply.identity.reward.alpha == 0.5
@@ -91,11 +92,11 @@ def test_ok_explain_and_server_info(serve: Serve) -> None:
     info = server.stub.ServerInfo(pb.ServerInfoRequest(protocol_version=99))
     assert [dataset.name for dataset in info.datasets] == ["default"]
     assert (info.max_message_bytes, info.max_response_bytes) == (64 * MIB, 16 * MIB)
-    assert info.protocol_version == 1
+    assert info.protocol_version == PROTOCOL_VERSION
 
 
 def test_an_unset_protocol_version_is_taken_as_the_servers(serve: Serve) -> None:
-    assert len(serve().stub.Score(request_of(RIGHT, protocol_version=0)).scores) == 1
+    assert len(serve().stub.Score(request_of(RIGHT, protocol_version=0)).statuses) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_an_unset_protocol_version_is_taken_as_the_servers(serve: Serve) -> None
             {"protocol_version": 7},
             1,
             Code.FAILED_PRECONDITION,
-            "the client speaks protocol version 7, this server speaks version 1",
+            "the client speaks protocol version 7, this server speaks version 2",
         ),
         (
             {"names": ["math", "gsm8k"]},
@@ -163,7 +164,7 @@ def test_invalid_argument_says_what_is_wrong_in_one_sentence(
 
 
 def test_as_many_rollouts_as_a_request_may_hold(serve: Serve) -> None:
-    assert len(serve(max_rollouts=3).stub.Score(request_of(*[RIGHT] * 3)).scores) == 3
+    assert len(serve(max_rollouts=3).stub.Score(request_of(*[RIGHT] * 3)).statuses) == 3
 
 
 def test_invalid_argument_for_explaining_nothing(serve: Serve) -> None:
@@ -181,7 +182,7 @@ def test_invalid_argument_for_bytes_that_are_no_request(
     assert error.details() == (
         f"the {len(junk)} bytes of the request are no consensuspr.v1.{method}Request"
     )
-    assert len(server.stub.Score(pb.ScoreRequest()).scores) == 0, "the server goes on"
+    assert len(server.stub.Score(pb.ScoreRequest()).statuses) == 0, "the server goes on"
 
 
 def test_unimplemented_for_a_method_that_there_is_not(serve: Serve) -> None:
@@ -192,18 +193,18 @@ def test_resource_exhausted_without_a_hint_for_a_message_above_the_limit(serve: 
     server = serve(max_message_bytes=2 * MIB, max_response_bytes=MIB)
     error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(b"x" * (2 * MIB)))
     assert "retry-after-ms" not in dict(error.trailing_metadata())
-    [score] = server.stub.Score(request_of(b"x" * (2 * MIB - 200))).scores
-    assert score.status == pb.STATUS_OVERSIZE, "the limit on a message is not that on a response"
+    [status] = server.stub.Score(request_of(b"x" * (2 * MIB - 200))).statuses
+    assert status == pb.STATUS_OVERSIZE, "the limit on a message is not that on a response"
 
 
 def test_oversize_is_a_status_of_one_rollout(serve: Serve) -> None:
     server = serve(max_response_bytes=1000)
-    large, right = server.stub.Score(request_of(b"x" * 1001, RIGHT)).scores
-    assert large.status == pb.STATUS_OVERSIZE
-    assert large.message == "the response has 1001 bytes; the limit is 1000"
-    assert not (large.HasField("acc") or large.HasField("ncr") or large.HasField("reward"))
-    assert right.status == pb.STATUS_OK
-    assert right.reward == 1.0
+    reply = server.stub.Score(request_of(b"x" * 1001, RIGHT))
+    assert list(reply.statuses) == [pb.STATUS_OVERSIZE, pb.STATUS_OK]
+    assert dict(reply.messages) == {0: "the response has 1001 bytes; the limit is 1000"}
+    for (large, right), worth in ((reply.accs, 1.0), (reply.ncrs, 1.0), (reply.rewards, 1.0)):
+        assert math.isnan(large)
+        assert right == worth
 
 
 def test_resource_exhausted_with_a_hint_while_the_queue_is_full(serve: Serve) -> None:
@@ -221,11 +222,11 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(serve: Serve) ->
     assert f"exceed the limit of {2 * MIB} bytes of this worker" in error.details()
     hint_ms = int(dict(error.trailing_metadata())["retry-after-ms"])
     assert 20 <= hint_ms <= 5000
-    assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
+    assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == PROTOCOL_VERSION
     gate.open.set()
-    assert [len(call.result().scores) for call in admitted] == [1, 1]
+    assert [len(call.result().statuses) for call in admitted] == [1, 1]
     wait_for(lambda: queued(server, "bytes") == 0)
-    assert len(server.stub.Score(large).scores) == 1
+    assert len(server.stub.Score(large).statuses) == 1
 
 
 @pytest.mark.parametrize(("threads", "cores", "at_a_time"), [(1, 4, 1), (6, 2, 2)])
@@ -240,7 +241,7 @@ def test_no_more_requests_compute_than_there_are_threads_and_cores(
     time.sleep(0.1)
     assert len(server.scorer.pieces) == at_a_time
     gate.open.set()
-    assert all(call.result().scores[0].status == pb.STATUS_OK for call in calls)
+    assert all(call.result().statuses[0] == pb.STATUS_OK for call in calls)
 
 
 def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
@@ -259,10 +260,11 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     held = server.stub.Score.future(request_of(rb"\boxed{\int_0^6 x dx}"))
     for _ in range(2):  # the first time that it is asked for, and while it is asked for again
         assert asked.acquire(timeout=20)
-        assert server.stub.Score(request_of(RIGHT), timeout=20).scores[0].reward == 1.0
+        assert server.stub.Score(request_of(RIGHT), timeout=20).rewards[0] == 1.0
         assert not held.done()
-    [score] = held.result(60).scores
-    assert (score.status, score.answer_method) == (pb.STATUS_ANSWER_UNDECIDED, "load")
+    reply = held.result(60)
+    assert list(reply.statuses) == [pb.STATUS_ANSWER_UNDECIDED]
+    assert list(reply.answer_methods) == ["load"]
 
 
 # A worker that is behind from the first request on, and works on one at a time.
@@ -290,12 +292,12 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(serve: S
         assert f"{FLOOD_REQUESTS} requests of" in error.details()
         assert "no more of its requests are let in until fewer do" in error.details()
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
-    assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == 1
+    assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == PROTOCOL_VERSION
     assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 5
     gate.open.set()
-    assert [call.result().scores[0].reward for call in let_in] == [1.0] * len(let_in)
+    assert [call.result().rewards[0] for call in let_in] == [1.0] * len(let_in)
     wait_for(lambda: queued(server) == 0)
-    assert server.stub.Score(request_of(LARGE)).scores[0].reward == 1.0, "it has caught up"
+    assert server.stub.Score(request_of(LARGE)).rewards[0] == 1.0, "it has caught up"
 
 
 def test_others_are_served_while_a_flood_is_refused(serve: Serve) -> None:
@@ -320,7 +322,7 @@ def test_others_are_served_while_a_flood_is_refused(serve: Serve) -> None:
         refused()
         gate.open.set()
         assert call.result(60)[0].reward == 1.0
-    assert [one.result().scores[0].reward for one in let_in] == [1.0] * len(let_in)
+    assert [one.result().rewards[0] for one in let_in] == [1.0] * len(let_in)
     assert request_count(server, "Score", "RESOURCE_EXHAUSTED") == 4
 
 
@@ -348,7 +350,7 @@ def test_deadline_exceeded_before_work_begins(serve: Serve) -> None:
     failure(Code.DEADLINE_EXCEEDED, server.stub.Score, request_of(b"late"), timeout=0.2)
     wait_for(lambda: queued(server) == 1)
     gate.open.set()
-    assert first.result().scores[0].status == pb.STATUS_OK
+    assert first.result().statuses[0] == pb.STATUS_OK
     assert server.scorer.pieces == [["ducks"]], "the late request was never worked on"
 
 
@@ -436,7 +438,7 @@ def test_draining_refuses_new_requests_and_finishes_admitted_ones(serve: Serve) 
         error = failure(Code.UNAVAILABLE, method, request)
         assert error.details() == "the server is shutting down"
     gate.open.set()
-    assert [call.result().scores[0].reward for call in admitted] == [1.0] * 3
+    assert [call.result().rewards[0] for call in admitted] == [1.0] * 3
     assert drained.result(10) == 0
 
 
@@ -448,7 +450,7 @@ def test_draining_goes_on_serving_for_its_delay(serve: Serve) -> None:
     check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
     status = health_pb2_grpc.HealthStub(server.channel).Check(check).status
     assert status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert len(server.stub.Score(request_of(RIGHT)).scores) == 1
+    assert len(server.stub.Score(request_of(RIGHT)).statuses) == 1
     assert drained.result(10) == 0
 
 

@@ -38,6 +38,7 @@ from consensuspr.scoring.types import (
     Score,
     ScoreOptions,
 )
+from consensuspr.wire.codec import EncodedRollout
 from consensuspr.wire.server_info import ServerInfo
 
 T = TypeVar("T")
@@ -120,7 +121,7 @@ class AsyncRewardClient(
     async def _score_encoded(
         self,
         rollouts: Sequence[Rollout],
-        encoded: Sequence[bytes],
+        encoded: Sequence[EncodedRollout],
         options: ScoreOptions,
         deadline: Deadline,
     ) -> ScoredBatch:

@@ -13,11 +13,12 @@ from typing import TypeAlias
 from consensuspr.client.calls import Deadline, encode_checked
 from consensuspr.errors import Unavailable
 from consensuspr.scoring.types import Rollout, Score, ScoreOptions
-from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS
+from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, EncodedRollout
 
 # Scores rollouts that have been encoded already, for requests to be joined from.
 ScoreEncoded: TypeAlias = Callable[
-    [Sequence[Rollout], Sequence[bytes], ScoreOptions, Deadline], Awaitable[Sequence[Score]]
+    [Sequence[Rollout], Sequence[EncodedRollout], ScoreOptions, Deadline],
+    Awaitable[Sequence[Score]],
 ]
 
 
@@ -26,7 +27,7 @@ class _Waiter:
     """One caller: its rollout, also as it is sent, how long it waits, where its score goes."""
 
     rollout: Rollout
-    encoded: bytes
+    encoded: EncodedRollout
     deadline: Deadline
     score: asyncio.Future[Score]
     request: _Request | None = None
@@ -202,7 +203,7 @@ def _take(waiting: deque[_Waiter]) -> list[_Waiter]:
     while waiting and len(batch) < PIECE_ROLLOUTS:
         waiter = waiting[0]
         if not waiter.score.done():
-            num_bytes += len(waiter.encoded)
+            num_bytes += waiter.encoded.num_bytes
             if batch and num_bytes > PIECE_BYTES:
                 break
             batch.append(waiter)

@@ -52,13 +52,14 @@ from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     PIECE_BYTES,
     PIECE_ROLLOUTS,
+    EncodedRollout,
     cut,
     decode_explain_response,
     decode_identity,
-    decode_score,
+    decode_score_response,
     encode_explain_request,
     encode_rollout_field,
-    join_score_request,
+    encode_score_request,
 )
 from consensuspr.wire.server_info import ServerInfo, decode_server_info
 
@@ -245,7 +246,7 @@ class _Piece(NamedTuple):
     """One rollout as it will be sent, with its place in the batch."""
 
     position: int
-    encoded: bytes
+    encoded: EncodedRollout
 
 
 class ScorePlan:
@@ -266,7 +267,7 @@ class ScorePlan:
         options: ScoreOptions,
         limits: ServerInfo,
         progress: Progress | None = None,
-        encoded: Sequence[bytes] | None = None,
+        encoded: Sequence[EncodedRollout] | None = None,
     ) -> None:
         self._rollouts = rollouts
         self._encoded = encoded
@@ -282,7 +283,7 @@ class ScorePlan:
         """Yield the requests in order, each built when it is asked for."""
         max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
         max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
-        for piece in cut(self._pieces(), lambda p: len(p.encoded), max_bytes, max_rollouts):
+        for piece in cut(self._pieces(), lambda p: p.encoded.num_bytes, max_bytes, max_rollouts):
             yield self._request(piece)
 
     def result(self) -> ScoredBatch:
@@ -293,7 +294,7 @@ class ScorePlan:
         return ScoredBatch(scores, self._identity)
 
     def _request(self, piece: list[_Piece]) -> PendingRequest[pb.ScoreResponse]:
-        request = join_score_request((p.encoded for p in piece), self._options)
+        request = encode_score_request((p.encoded for p in piece), self._options)
         positions = [p.position for p in piece]
 
         def deliver(reply: pb.ScoreResponse) -> None:
@@ -313,10 +314,10 @@ class ScorePlan:
                     if self._encoded is None
                     else self._encoded[position]
                 )
-                if len(encoded) + _ENVELOPE_BYTES <= most:
+                if encoded.num_bytes + _ENVELOPE_BYTES <= most:
                     yield _Piece(position, encoded)
                     continue
-                fault = f"the rollout has {len(encoded)} bytes; a request holds at most {most}"
+                fault = f"the rollout has {encoded.num_bytes} bytes; a request holds at most {most}"
             self._put(position, Score(Status.OVERSIZE, message=fault))
 
     def _oversize(self, rollout: Rollout) -> str | None:
@@ -339,13 +340,13 @@ class ScorePlan:
                 identity than an earlier reply of the same call.
             IncompatibleServer: it holds a value that this protocol version does not know.
         """
-        if len(reply.scores) != len(positions):
+        if len(reply.statuses) != len(positions):
             raise ServerFault(
-                f"the server replied with {len(reply.scores)} scores to {len(positions)} rollouts"
+                f"the server replied with {len(reply.statuses)} scores to {len(positions)} rollouts"
             )
         try:
             identity = decode_identity(reply.identity)
-            scores = list(map(decode_score, reply.scores))
+            scores = decode_score_response(reply).scores()
         except InputError as error:
             raise _unreadable(error) from None
         if self._identity is None:
@@ -360,7 +361,7 @@ class ScorePlan:
             self._put(position, score)
 
 
-def encode_checked(position: int, rollout: Rollout) -> bytes:
+def encode_checked(position: int, rollout: Rollout) -> EncodedRollout:
     """Return the rollout at a position of its batch as it stands in a request.
 
     Raises:
@@ -404,7 +405,7 @@ class Calls:
         options: ScoreOptions,
         deadline: Deadline,
         progress: Progress | None = None,
-        encoded: Sequence[bytes] | None = None,
+        encoded: Sequence[EncodedRollout] | None = None,
     ) -> Course[ScoredBatch]:
         """Score a batch; the arguments are those of :class:`ScorePlan`.
 

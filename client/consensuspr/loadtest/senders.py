@@ -30,7 +30,11 @@ from consensuspr.loadtest.stats import BAD_REPLY, DEADLINE, OK, LoadReply, Reque
 from consensuspr.scoring.types import Identity, Rollout
 from consensuspr.v1 import SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
-from consensuspr.wire.codec import decode_score, decode_status, encode_rollout, encode_score_request
+from consensuspr.wire.codec import (
+    decode_score_response,
+    encode_rollout_field,
+    encode_score_request,
+)
 
 _SCORE = f"/{SERVICE_NAME}/Score"
 
@@ -144,7 +148,7 @@ class BatchSender:
 
 def _bodies(target: Target, batch: int, rollouts: Sequence[Rollout]) -> list[_Body]:
     """Return requests in which every rollout of the pool occurs, each of the wanted size."""
-    encoded = [encode_rollout(rollout) for rollout in rollouts]
+    encoded = [encode_rollout_field(rollout) for rollout in rollouts]
     sizes = [response_bytes(rollout) for rollout in rollouts]
     bodies = []
     for start in range(0, len(rollouts), batch):
@@ -152,28 +156,24 @@ def _bodies(target: Target, batch: int, rollouts: Sequence[Rollout]) -> list[_Bo
         positions = tuple((start + place) % len(rollouts) for place in range(batch))
         request = encode_score_request((encoded[p] for p in positions), target.options)
         num_bytes = sum(sizes[position] for position in positions)
-        bodies.append(_Body(request.SerializeToString(), positions, num_bytes))
+        bodies.append(_Body(request, positions, num_bytes))
     return bodies
 
 
 def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> RequestOutcome:
     """Return the outcome of a reply that came."""
-    scores = reply.scores
 
     def bad(reason: str) -> RequestOutcome:
         return RequestOutcome(
             BAD_REPLY, reason, failed_attempts=(*failed, BAD_REPLY), retries=len(failed)
         )
 
-    if len(scores) != len(body.positions):
-        return bad(f"{len(scores)} scores came back for {len(body.positions)} rollouts")
     try:
-        statuses = {
-            decode_status(number).value: count
-            for number, count in Counter(score.status for score in scores).items()
-        }
+        columns = decode_score_response(reply)
     except InputError as error:
         return bad(f"the reply cannot be read: {error}")
+    if len(columns) != len(body.positions):
+        return bad(f"{len(columns)} scores came back for {len(body.positions)} rollouts")
     return RequestOutcome(
         OK,
         failed_attempts=failed,
@@ -181,9 +181,9 @@ def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> R
         reply=LoadReply(
             body.positions,
             body.num_bytes,
-            statuses,
+            {status.value: count for status, count in Counter(columns.status).items()},
             reply.identity.dataset_digest,
-            lambda place: decode_score(scores[place]),
+            lambda place: columns.scores()[place],
         ),
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum, IntFlag
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -230,6 +231,11 @@ class BatchResult:
     def matched(self, index: int) -> npt.NDArray[np.bool_]:
         """Return the (k_i,) flags of text ``index``, one per node of its matcher."""
         return self.channels(index).astype(np.bool_)
+
+    def rows(self) -> list[bytes]:
+        """Return the channels of all texts, one byte a node."""
+        flat, offsets = self._channels.tobytes(), self._offsets.tolist()
+        return [flat[start:end] for start, end in pairwise(offsets)]
 
     def channels(self, index: int) -> npt.NDArray[np.uint8]:
         """Return the (k_i,) channels of text ``index``: of :class:`Channel`, 0 for no match."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 # Raised when a server must be able to refuse an older client inside v1.
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 SERVICE_NAME: Final = "consensuspr.v1.ScoringService"
 

@@ -511,97 +511,24 @@ class NodeSpan(google.protobuf.message.Message):
 global___NodeSpan = NodeSpan
 
 @typing.final
-class RolloutScore(google.protobuf.message.Message):
-    """What became of one rollout; an absent number is unknown, never 0."""
+class NodeSpans(google.protobuf.message.Message):
+    """The spans of one rollout."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: builtins.int
-    ACC_FIELD_NUMBER: builtins.int
-    NCR_FIELD_NUMBER: builtins.int
-    REWARD_FIELD_NUMBER: builtins.int
-    TPN_FIELD_NUMBER: builtins.int
-    NUM_NODES_FIELD_NUMBER: builtins.int
-    NUM_MATCHED_FIELD_NUMBER: builtins.int
-    MATCHED_FIELD_NUMBER: builtins.int
-    SPANS_FIELD_NUMBER: builtins.int
-    MESSAGE_FIELD_NUMBER: builtins.int
-    ANSWER_METHOD_FIELD_NUMBER: builtins.int
-    ANSWER_FIELD_NUMBER: builtins.int
-    NCR_RAW_FIELD_NUMBER: builtins.int
-    GUARD_FIELD_NUMBER: builtins.int
-    CHANNELS_FIELD_NUMBER: builtins.int
-    status: global___Status.ValueType
-    """read it before any number"""
-    acc: builtins.float
-    """0 or 1; absent where unknown"""
-    ncr: builtins.float
-    """[0, 1], guarded, what the reward uses; absent where there are no nodes"""
-    reward: builtins.float
-    """[0, 1]; absent where the status says so"""
-    tpn: builtins.float
-    """tokens per matched node, equation 2; absent without tokens or matches"""
-    num_nodes: builtins.int
-    """nodes of the problem that count, 0 where unknown"""
-    num_matched: builtins.int
-    """of which found in the response"""
-    message: builtins.str
-    """one sentence where the status is not OK"""
-    answer_method: builtins.str
-    """how acc was decided: canonical, rational, symbolic, ..."""
-    answer: builtins.str
-    """the answer taken from the response"""
-    ncr_raw: builtins.float
-    """ncr before the guard, equation 1; where absent, equal to ncr"""
-    guard: builtins.float
-    """what ncr_raw was multiplied by; 1 where absent"""
-    channels: builtins.bytes
-    """one byte per node, a number of Channel; where absent, PATTERN"""
+    NODES_FIELD_NUMBER: builtins.int
     @property
-    def matched(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bool]:
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeSpan]:
         """one per node, in node order"""
-
-    @property
-    def spans(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeSpan]:
-        """one per node, only with include_spans"""
 
     def __init__(
         self,
         *,
-        status: global___Status.ValueType = ...,
-        acc: builtins.float | None = ...,
-        ncr: builtins.float | None = ...,
-        reward: builtins.float | None = ...,
-        tpn: builtins.float | None = ...,
-        num_nodes: builtins.int = ...,
-        num_matched: builtins.int = ...,
-        matched: collections.abc.Iterable[builtins.bool] | None = ...,
-        spans: collections.abc.Iterable[global___NodeSpan] | None = ...,
-        message: builtins.str = ...,
-        answer_method: builtins.str = ...,
-        answer: builtins.str | None = ...,
-        ncr_raw: builtins.float | None = ...,
-        guard: builtins.float | None = ...,
-        channels: builtins.bytes = ...,
+        nodes: collections.abc.Iterable[global___NodeSpan] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_acc", b"_acc", "_answer", b"_answer", "_guard", b"_guard", "_ncr", b"_ncr", "_ncr_raw", b"_ncr_raw", "_reward", b"_reward", "_tpn", b"_tpn", "acc", b"acc", "answer", b"answer", "guard", b"guard", "ncr", b"ncr", "ncr_raw", b"ncr_raw", "reward", b"reward", "tpn", b"tpn"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_acc", b"_acc", "_answer", b"_answer", "_guard", b"_guard", "_ncr", b"_ncr", "_ncr_raw", b"_ncr_raw", "_reward", b"_reward", "_tpn", b"_tpn", "acc", b"acc", "answer", b"answer", "answer_method", b"answer_method", "channels", b"channels", "guard", b"guard", "matched", b"matched", "message", b"message", "ncr", b"ncr", "ncr_raw", b"ncr_raw", "num_matched", b"num_matched", "num_nodes", b"num_nodes", "reward", b"reward", "spans", b"spans", "status", b"status", "tpn", b"tpn"]) -> None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_acc", b"_acc"]) -> typing.Literal["acc"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_answer", b"_answer"]) -> typing.Literal["answer"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_guard", b"_guard"]) -> typing.Literal["guard"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_ncr", b"_ncr"]) -> typing.Literal["ncr"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_ncr_raw", b"_ncr_raw"]) -> typing.Literal["ncr_raw"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_tpn", b"_tpn"]) -> typing.Literal["tpn"] | None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
 
-global___RolloutScore = RolloutScore
+global___NodeSpans = NodeSpans
 
 @typing.final
 class Identity(google.protobuf.message.Message):
@@ -654,26 +581,135 @@ global___Identity = Identity
 
 @typing.final
 class ScoreResponse(google.protobuf.message.Message):
+    """What became of the rollouts, by value: thousands of scores are a few columns and no messages.
+    A column has one entry per rollout, in request order, or none at all where its comment says
+    what that means. In columns of numbers NaN is unknown, never 0.
+    """
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SCORES_FIELD_NUMBER: builtins.int
-    IDENTITY_FIELD_NUMBER: builtins.int
-    @property
-    def scores(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RolloutScore]:
-        """one per rollout, in request order"""
+    @typing.final
+    class MessagesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.int
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.int = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    IDENTITY_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    REWARDS_FIELD_NUMBER: builtins.int
+    ACCS_FIELD_NUMBER: builtins.int
+    NCRS_FIELD_NUMBER: builtins.int
+    NCRS_RAW_FIELD_NUMBER: builtins.int
+    GUARDS_FIELD_NUMBER: builtins.int
+    TPNS_FIELD_NUMBER: builtins.int
+    NUM_NODES_FIELD_NUMBER: builtins.int
+    NUM_MATCHED_FIELD_NUMBER: builtins.int
+    CHANNELS_FIELD_NUMBER: builtins.int
+    NUM_CHANNELS_FIELD_NUMBER: builtins.int
+    ANSWERS_FIELD_NUMBER: builtins.int
+    UNANSWERED_FIELD_NUMBER: builtins.int
+    ANSWER_METHODS_FIELD_NUMBER: builtins.int
+    MESSAGES_FIELD_NUMBER: builtins.int
+    SPANS_FIELD_NUMBER: builtins.int
+    channels: builtins.bytes
+    """one byte per node, a number of Channel, of all rollouts"""
     @property
     def identity(self) -> global___Identity:
         """under which all of them were computed"""
 
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[global___Status.ValueType]:
+        """one per rollout; read it before any number"""
+
+    @property
+    def rewards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """[0, 1]; NaN where the status says so"""
+
+    @property
+    def accs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """0 or 1"""
+
+    @property
+    def ncrs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """[0, 1], guarded, what the reward uses; NaN without nodes"""
+
+    @property
+    def ncrs_raw(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """ncr before the guard, equation 1; none: equal to ncrs"""
+
+    @property
+    def guards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """what ncr_raw was multiplied by; none: 1 where there is an ncr"""
+
+    @property
+    def tpns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """tokens per matched node, equation 2; none: unknown"""
+
+    @property
+    def num_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """nodes of the problem that count, 0 where unknown"""
+
+    @property
+    def num_matched(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """of which found in the response"""
+
+    @property
+    def num_channels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """how many of them belong to each, in node order"""
+
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """the answers taken from the responses"""
+
+    @property
+    def unanswered(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """positions of responses that hold none; theirs is empty"""
+
+    @property
+    def answer_methods(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """how acc was decided: canonical, rational, symbolic, ..."""
+
+    @property
+    def messages(self) -> google.protobuf.internal.containers.ScalarMap[builtins.int, builtins.str]:
+        """one sentence, by position, where the status is not OK"""
+
+    @property
+    def spans(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeSpans]:
+        """of first hits; none unless include_spans"""
+
     def __init__(
         self,
         *,
-        scores: collections.abc.Iterable[global___RolloutScore] | None = ...,
         identity: global___Identity | None = ...,
+        statuses: collections.abc.Iterable[global___Status.ValueType] | None = ...,
+        rewards: collections.abc.Iterable[builtins.float] | None = ...,
+        accs: collections.abc.Iterable[builtins.float] | None = ...,
+        ncrs: collections.abc.Iterable[builtins.float] | None = ...,
+        ncrs_raw: collections.abc.Iterable[builtins.float] | None = ...,
+        guards: collections.abc.Iterable[builtins.float] | None = ...,
+        tpns: collections.abc.Iterable[builtins.float] | None = ...,
+        num_nodes: collections.abc.Iterable[builtins.int] | None = ...,
+        num_matched: collections.abc.Iterable[builtins.int] | None = ...,
+        channels: builtins.bytes = ...,
+        num_channels: collections.abc.Iterable[builtins.int] | None = ...,
+        answers: collections.abc.Iterable[builtins.str] | None = ...,
+        unanswered: collections.abc.Iterable[builtins.int] | None = ...,
+        answer_methods: collections.abc.Iterable[builtins.str] | None = ...,
+        messages: collections.abc.Mapping[builtins.int, builtins.str] | None = ...,
+        spans: collections.abc.Iterable[global___NodeSpans] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["identity", b"identity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["identity", b"identity", "scores", b"scores"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accs", b"accs", "answer_methods", b"answer_methods", "answers", b"answers", "channels", b"channels", "guards", b"guards", "identity", b"identity", "messages", b"messages", "ncrs", b"ncrs", "ncrs_raw", b"ncrs_raw", "num_channels", b"num_channels", "num_matched", b"num_matched", "num_nodes", b"num_nodes", "rewards", b"rewards", "spans", b"spans", "statuses", b"statuses", "tpns", b"tpns", "unanswered", b"unanswered"]) -> None: ...
 
 global___ScoreResponse = ScoreResponse
 
@@ -813,40 +849,34 @@ global___GuardFigures = GuardFigures
 class ExplainResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SCORE_FIELD_NUMBER: builtins.int
     NODES_FIELD_NUMBER: builtins.int
     NORMAL_FORM_FIELD_NUMBER: builtins.int
-    IDENTITY_FIELD_NUMBER: builtins.int
     GUARD_FIELD_NUMBER: builtins.int
+    SCORED_FIELD_NUMBER: builtins.int
     normal_form: builtins.str
     """of what was scored of the response, as matched"""
-    @property
-    def score(self) -> global___RolloutScore:
-        """the same that Score returns, with spans"""
-
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeExplanation]:
         """in node order"""
 
     @property
-    def identity(self) -> global___Identity:
-        """under which it was computed"""
-
-    @property
     def guard(self) -> global___GuardFigures:
         """absent where there is no ncr or no guard"""
+
+    @property
+    def scored(self) -> global___ScoreResponse:
+        """what Score replies to this rollout alone, with spans"""
 
     def __init__(
         self,
         *,
-        score: global___RolloutScore | None = ...,
         nodes: collections.abc.Iterable[global___NodeExplanation] | None = ...,
         normal_form: builtins.str = ...,
-        identity: global___Identity | None = ...,
         guard: global___GuardFigures | None = ...,
+        scored: global___ScoreResponse | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["guard", b"guard", "identity", b"identity", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["guard", b"guard", "identity", b"identity", "nodes", b"nodes", "normal_form", b"normal_form", "score", b"score"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["guard", b"guard", "scored", b"scored"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["guard", b"guard", "nodes", b"nodes", "normal_form", b"normal_form", "scored", b"scored"]) -> None: ...
 
 global___ExplainResponse = ExplainResponse
 

@@ -17,9 +17,13 @@ default would score by a rule that nobody asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from itertools import accumulate, chain, pairwise
+from operator import index
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from google.protobuf.message import Message
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
@@ -34,7 +38,7 @@ from consensuspr.scoring.types import (
     NodeExplanation,
     OnUndecided,
     Rollout,
-    Score,
+    ScoreColumns,
     ScoreOptions,
     Status,
 )
@@ -208,32 +212,47 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
 
 def encode_rollout(rollout: Rollout) -> pb.Rollout:
     """Return the message of one rollout; never fails for what the rollout's text holds."""
-    try:
-        return _fill_rollout(pb.Rollout, rollout, _as_it_is)
-    except UnicodeEncodeError:
-        return _fill_rollout(pb.Rollout, rollout, valid_text)
+    return pb.ScoreRequest.FromString(b"".join(encode_rollout_field(rollout))).rollouts[0]
 
 
-def encode_rollout_field(rollout: Rollout) -> bytes:
-    """Return one rollout as it stands in the bytes of a scoring request.
+class EncodedRollout(NamedTuple):
+    """One rollout as it stands in the bytes of a scoring request: one part behind the other.
 
     It is a whole request that holds nothing else: serialised messages that stand one behind the
     other are, by protobuf's rules, one message with all that they repeat.  So a request is
-    joined from parts whose sizes are known, and no text is copied into a message of a mebibyte
-    and out of it again.
+    joined from parts whose sizes are known, and a response is copied once, into the request.
     """
-    request = pb.ScoreRequest()
+
+    head: bytes
+    response: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that it takes in the request."""
+        return len(self.head) + len(self.response)
+
+
+def encode_rollout_field(rollout: Rollout) -> EncodedRollout:
+    """Return one rollout as it is sent; never fails for what the rollout's text holds.
+
+    Written by hand: a message for each rollout takes twice the time and two more copies of the
+    text.  Fields may stand in any order, so that the response is the last one.
+    """
+    response = encode_response(rollout.response)
     try:
-        _fill_rollout(request.rollouts.add, rollout, _as_it_is)
+        fields = _encode_fields(rollout, _as_it_is)
     except UnicodeEncodeError:
-        request = pb.ScoreRequest()  # without what was begun
-        _fill_rollout(request.rollouts.add, rollout, valid_text)
-    return request.SerializeToString()
+        fields = _encode_fields(rollout, valid_text)
+    size = len(response)
+    fields += _RESPONSE + _varint(size)
+    return EncodedRollout(_ROLLOUT + _varint(len(fields) + size) + fields, response)
 
 
-def join_score_request(fields: Iterable[bytes], options: ScoreOptions) -> bytes:
+def encode_score_request(rollouts: Iterable[EncodedRollout], options: ScoreOptions) -> bytes:
     """Return the bytes of the request for rollouts that :func:`encode_rollout_field` encoded."""
-    return b"".join((encode_score_request((), options).SerializeToString(), *fields))
+    request = pb.ScoreRequest(include_spans=options.include_spans)
+    _fill_options(request, options)
+    return b"".join((request.SerializeToString(), *chain.from_iterable(rollouts)))
 
 
 def as_sent(rollout: Rollout) -> Rollout:
@@ -264,13 +283,6 @@ def decode_rollout(message: pb.Rollout) -> Rollout:
         message.rollout_id or None,
         _decode_budget(message.nodes) if has("nodes") else None,
     )
-
-
-def encode_score_request(messages: Iterable[pb.Rollout], options: ScoreOptions) -> pb.ScoreRequest:
-    """Return the request for rollouts that are messages already."""
-    request = pb.ScoreRequest(rollouts=messages, include_spans=options.include_spans)
-    _fill_options(request, options)
-    return request
 
 
 def encode_explain_request(rollout: Rollout, options: ScoreOptions) -> pb.ExplainRequest:
@@ -310,20 +322,59 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _fill_rollout(
-    make: Callable[..., pb.Rollout], rollout: Rollout, clean: Callable[[str], str]
-) -> pb.Rollout:
+def _encode_fields(rollout: Rollout, clean: Callable[[str], str]) -> bytes:
+    """Return all of a rollout but its response."""
+    fields = _text(_PROBLEM_ID, clean(rollout.problem_id))
+    if rollout.ground_truth is not None:
+        fields += _text(_GROUND_TRUTH, clean(rollout.ground_truth))
     tokens = rollout.num_tokens
-    return make(
-        problem_id=clean(rollout.problem_id),
-        response=encode_response(rollout.response),
-        ground_truth=None if rollout.ground_truth is None else clean(rollout.ground_truth),
-        # A count that is none makes no TPN; on the wire it would be an error of the batch.
-        num_tokens=tokens if tokens is not None and 0 < tokens <= MAX_UINT32 else None,
-        nodes=None if rollout.nodes is None else _nodes_message(rollout, rollout.nodes, clean),
-        data_source=clean(rollout.data_source or ""),
-        rollout_id=clean(rollout.rollout_id or ""),
-    )
+    # A count that is none makes no TPN; on the wire it would be an error of the batch.
+    if tokens is not None and 0 < tokens <= MAX_UINT32:
+        fields += _NUM_TOKENS + _varint(index(tokens))
+    if rollout.nodes is not None:
+        nodes = _nodes_message(rollout, rollout.nodes, clean).SerializeToString()
+        fields += _NODES + _varint(len(nodes)) + nodes
+    if rollout.data_source:
+        fields += _text(_DATA_SOURCE, clean(rollout.data_source))
+    if rollout.rollout_id:
+        fields += _text(_ROLLOUT_ID, clean(rollout.rollout_id))
+    return fields
+
+
+def _text(tag: bytes, text: str) -> bytes:
+    data = text.encode()
+    return tag + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as protobuf writes it, seven bits a byte, the lowest first."""
+    if number < 128:
+        return _LENGTHS[number]
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+_LENGTHS = [bytes([number]) for number in range(128)]
+
+
+def _tag(message: type[Message], field: str) -> bytes:
+    """Return what stands before a field; text, bytes and messages are told from numbers."""
+    described = message.DESCRIPTOR.fields_by_name[field]
+    return _varint(described.number << 3 | (0 if described.type == described.TYPE_UINT32 else 2))
+
+
+_ROLLOUT = _tag(pb.ScoreRequest, "rollouts")
+_PROBLEM_ID = _tag(pb.Rollout, "problem_id")
+_RESPONSE = _tag(pb.Rollout, "response")
+_GROUND_TRUTH = _tag(pb.Rollout, "ground_truth")
+_NUM_TOKENS = _tag(pb.Rollout, "num_tokens")
+_NODES = _tag(pb.Rollout, "nodes")
+_DATA_SOURCE = _tag(pb.Rollout, "data_source")
+_ROLLOUT_ID = _tag(pb.Rollout, "rollout_id")
 
 
 def _nodes_message(
@@ -405,69 +456,100 @@ def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
     ]
 
 
-def encode_score(
-    score: Score, make: Callable[..., pb.RolloutScore] = pb.RolloutScore
-) -> pb.RolloutScore:
-    """Return the message of one score, as ``make`` makes it; what is None stays absent."""
-    return make(
-        status=_STATUSES.number_of[score.status],
-        acc=score.acc,
-        ncr=score.ncr,
-        reward=score.reward,
-        tpn=score.tpn,
-        num_nodes=score.num_nodes,
-        num_matched=score.num_matched,
-        matched=score.matched,
-        spans=None if score.spans is None else map(_encode_node_span, score.spans),
-        message=valid_text(score.message),
-        answer_method=score.answer_method,
-        answer=None if score.answer is None else valid_text(score.answer),
-        ncr_raw=None if score.ncr_raw == score.ncr else score.ncr_raw,
-        guard=None if score.guard == 1.0 else score.guard,
-        channels=_channels_to_send(score.channel_numbers),
+def encode_score_response(columns: ScoreColumns, identity: Identity) -> pb.ScoreResponse:
+    """Return the reply to a batch, scores in request order."""
+    answers, spans = columns.answer, columns.spans
+    count = len(columns)
+    return pb.ScoreResponse(
+        identity=encode_identity(identity),
+        # An enumeration's hash is a function of Python's: the usual one is not looked up.
+        statuses=[
+            pb.STATUS_OK if status is Status.OK else _STATUSES.number_of[status]
+            for status in columns.status
+        ],
+        rewards=columns.reward,
+        accs=columns.acc,
+        ncrs=columns.ncr,
+        ncrs_raw=() if columns.ncr_raw == columns.ncr else columns.ncr_raw,
+        guards=() if columns.guard.count(1.0) == count else columns.guard,
+        tpns=() if all(map(math.isnan, columns.tpn)) else columns.tpn,
+        num_nodes=columns.num_nodes,
+        num_matched=columns.num_matched,
+        channels=b"".join(columns.channel_numbers),
+        num_channels=map(len, columns.channel_numbers),
+        answers=["" if answer is None else valid_text(answer) for answer in answers],
+        unanswered=[at for at, answer in enumerate(answers) if answer is None],
+        answer_methods=columns.answer_method,
+        messages={at: valid_text(text) for at, text in columns.messages.items()},
+        spans=[_encode_spans(spans.get(at, ())) for at in range(count)] if spans else (),
     )
 
 
-_PATTERN = CHANNELS.index("pattern")
-_CHANNELS = {name: pb.Channel.Value(f"CHANNEL_{name.upper()}") for name in CHANNELS if name}
-_CHANNELS[""] = pb.CHANNEL_UNSPECIFIED
-_KNOWN_CHANNELS = bytes(n if n < len(CHANNELS) else _PATTERN for n in range(256))
-
-
-def _channels_to_send(numbers: bytes) -> bytes:
-    """Return the channels, none where all that is matched is by patterns."""
-    return numbers if numbers and max(numbers) > _PATTERN else b""
-
-
-def decode_score(message: pb.RolloutScore) -> Score:
-    """Return the score of a message.
+def decode_score_response(message: pb.ScoreResponse) -> ScoreColumns:
+    """Return the scores of a reply.
 
     Raises:
-        InputError: the status is not one of this protocol version.
+        InputError: a status is not one of this protocol version, or a column has another length.
     """
-    has = message.HasField
-    spans = message.spans
-    ncr = message.ncr if has("ncr") else None
-    # In the order of the fields: by name takes half as long again, thousands of times a batch.
-    return Score(
-        decode_status(message.status),
-        message.reward if has("reward") else None,
-        message.acc if has("acc") else None,
-        ncr,
-        message.num_nodes,
-        message.num_matched,
-        tuple(message.matched),
-        message.tpn if has("tpn") else None,
-        # No spans and no nodes look alike on the wire, and mean the same.
-        tuple(map(_decode_span, spans)) if spans else None,
-        message.message,
-        message.answer if has("answer") else None,
-        message.answer_method,
-        message.ncr_raw if has("ncr_raw") else ncr,
-        None if ncr is None else message.guard if has("guard") else 1.0,
-        # A newer peer may know more channels, which count as patterns here.
-        message.channels.translate(_KNOWN_CHANNELS) or bytes(message.matched),
+    statuses = [*map(decode_status, message.statuses)]
+    count = len(statuses)
+
+    def column(name: str, none: list[Any] | None = None) -> list[Any]:
+        found = [*getattr(message, name)]
+        if len(found) == count:
+            return found
+        if not found and none is not None:
+            return none
+        raise InputError(f"{name} must have {count} entries, one per status, got {len(found)}")
+
+    def by_position(name: str, values: Mapping[int, T]) -> dict[int, T]:
+        if values and max(values) >= count:
+            raise InputError(f"{name} must be of {count} scores, got position {max(values)}")
+        return dict(values)
+
+    ncrs = column("ncrs")
+    answers = column("answers")
+    for at in by_position("unanswered", dict.fromkeys(message.unanswered)):
+        answers[at] = None
+    # No spans and no nodes look alike on the wire, and mean the same.
+    spans = enumerate(column("spans", []))
+    return ScoreColumns(
+        status=statuses,
+        reward=column("rewards"),
+        acc=column("accs"),
+        ncr=ncrs,
+        num_nodes=column("num_nodes"),
+        num_matched=column("num_matched"),
+        tpn=column("tpns", [math.nan] * count),
+        answer=answers,
+        answer_method=column("answer_methods"),
+        ncr_raw=column("ncrs_raw", ncrs),
+        guard=column("guards", [1.0] * count),
+        channel_numbers=_decode_channels(message.channels, column("num_channels")),
+        messages=by_position("messages", message.messages),
+        spans={at: tuple(map(_decode_span, one.nodes)) for at, one in spans if one.nodes},
     )
+
+
+_CHANNELS = {name: pb.Channel.Value(f"CHANNEL_{name.upper()}") for name in CHANNELS if name}
+_CHANNELS[""] = pb.CHANNEL_UNSPECIFIED
+# A newer peer may know more channels, which count as patterns here.
+_KNOWN_CHANNELS = bytes(n if n < len(CHANNELS) else CHANNELS.index("pattern") for n in range(256))
+
+
+def _decode_channels(channels: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """Return the channels of each score."""
+    ends = [*accumulate(sizes, initial=0)]
+    if ends[-1] != len(channels):
+        raise InputError(
+            f"channels must have {ends[-1]} entries, one per node, got {len(channels)}"
+        )
+    known = channels.translate(_KNOWN_CHANNELS)
+    return [known[start:end] for start, end in pairwise(ends)]
+
+
+def _encode_spans(spans: Iterable[Span | None]) -> pb.NodeSpans:
+    return pb.NodeSpans(nodes=[pb.NodeSpan(span=_encode_span(span)) for span in spans])
 
 
 def encode_identity(identity: Identity) -> pb.Identity:
@@ -502,22 +584,12 @@ def decode_identity(message: pb.Identity) -> Identity:
     )
 
 
-def encode_score_response(scores: Iterable[Score], identity: Identity) -> pb.ScoreResponse:
-    """Return the reply to a batch, scores in request order."""
-    response = pb.ScoreResponse(identity=encode_identity(identity))
-    for score in scores:
-        # In its place: a message made elsewhere would be copied there.
-        encode_score(score, response.scores.add)
-    return response
-
-
 def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
     """Return the reply to a request for an explanation."""
     return pb.ExplainResponse(
-        score=encode_score(explanation.score),
+        scored=encode_score_response(ScoreColumns.of([explanation.score]), explanation.identity),
         nodes=map(_encode_node_explanation, explanation.nodes),
         normal_form=valid_text(explanation.normal_form),
-        identity=encode_identity(explanation.identity),
         guard=None if explanation.guard is None else _encode_guard(explanation.guard),
     )
 
@@ -541,10 +613,14 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
     """Return the explanation of a message.
 
     Raises:
-        InputError: an enumeration's number is not one of this protocol version.
+        InputError: an enumeration's number is not one of this protocol version, or there is not
+            one score.
     """
+    scores = decode_score_response(message.scored).scores()
+    if len(scores) != 1:
+        raise InputError(f"an explanation is of one score, got {len(scores)}")
     return Explanation(
-        score=decode_score(message.score),
+        score=scores[0],
         nodes=tuple(
             NodeExplanation(
                 node_id=node.node_id,
@@ -560,7 +636,7 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
             for node in message.nodes
         ),
         normal_form=message.normal_form,
-        identity=decode_identity(message.identity),
+        identity=decode_identity(message.scored.identity),
         guard=_decode_guard(message.guard) if message.HasField("guard") else None,
     )
 
@@ -584,10 +660,6 @@ def _encode_node_explanation(node: NodeExplanation) -> pb.NodeExplanation:
         channel=_CHANNELS[node.channel],
         left_out=not node.counts,
     )
-
-
-def _encode_node_span(span: Span | None) -> pb.NodeSpan:
-    return pb.NodeSpan(span=_encode_span(span))
 
 
 def _encode_span(span: Span | None) -> pb.Span | None:

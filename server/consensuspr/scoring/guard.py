@@ -123,12 +123,12 @@ class GuardWatch:
         self.lowered = 0
         self._told = False
 
-    def add(self, acc: float | None, guard: float | None) -> str | None:
-        """Count a score; return one sentence the first time that too many were lowered."""
-        if acc != 1.0 or guard is None:
+    def add(self, right: int, lowered: int) -> str | None:
+        """Count right scores with an NCR; return one sentence the first time of too many."""
+        self.right += right
+        self.lowered += lowered
+        if not self.lowered:
             return None
-        self.right += 1
-        self.lowered += guard < 1.0
         share = self.lowered / self.right
         if self._told or self.right < MIN_RIGHT or share <= MAX_LOWERED:
             return None

@@ -96,6 +96,7 @@ from consensuspr.scoring.types import (
     OnUndecided,
     Rollout,
     Score,
+    ScoreColumns,
     ScoreOptions,
     Status,
     exceeds,
@@ -182,6 +183,16 @@ class Scorer:
             InputError: a field of a rollout has a wrong type.
             DeadlineExceeded: the deadline passed; no score is kept.
         """
+        columns, identity = self.score_columns(rollouts, options, deadline)
+        return columns.scores(), identity
+
+    def score_columns(
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions = DEFAULT_OPTIONS,
+        deadline: float | None = None,
+    ) -> tuple[ScoreColumns, Identity]:
+        """Score a batch; arguments and errors are those of :meth:`score`, which makes objects."""
         batch, identity = self._checked(rollouts, options, deadline)
         return _combine(batch, options), identity
 
@@ -218,7 +229,7 @@ class Scorer:
         """
         options = replace(options, include_spans=True)
         batch, identity = self._checked([rollout], options, deadline)
-        [score] = _combine(batch, options)
+        [score] = _combine(batch, options).scores()
         explanation = _explain_nodes(batch, score, identity, self.datasets[identity.dataset])
         if score.ncr is not None and options.reward.guard:
             explanation.guard = _guard_figures(batch)
@@ -254,7 +265,7 @@ class _Batch:
         limits: bounds on one rollout.
         deadline: :func:`time.monotonic` value, None where there is none.
         status: OK until something is found.
-        messages: one sentence where the status is not OK.
+        messages: one sentence by position, for each whose status is not OK.
         tokens: checked token counts, None where not given.
         truths: the ground truth that applies, None where unknown or not to be checked.
         num_nodes, num_matched: (n,) int64, of the nodes that count.
@@ -282,7 +293,7 @@ class _Batch:
         if after_think:
             self.texts = [text[scored_from(text) :] for text in self.texts]
         self.status = [Status.OK] * count
-        self.messages = [""] * count
+        self.messages: dict[int, str] = {}
         self.truths: list[str | None] = [None] * count
         self.num_nodes = np.zeros(count, dtype=np.int64)
         self.num_matched = np.zeros(count, dtype=np.int64)
@@ -291,7 +302,7 @@ class _Batch:
         self.num_numbers = np.zeros(count, dtype=np.int64)
         self.budgets = np.zeros((count, 2))
         self.channels = [b""] * count
-        self.spans: list[Spans | None] = [None] * count
+        self.spans: dict[int, Spans] = {}
         self.verdicts: list[Verdict | None] = [None] * count
         self._defects = 0
 
@@ -411,6 +422,15 @@ class _Nodes(NamedTuple):
         return cls(matcher, budget, counted, plain)
 
 
+class _Task(NamedTuple):
+    """What is to be done for a rollout: its nodes and its truth; or a status, and the reason."""
+
+    nodes: _Nodes | None
+    truth: str | None
+    status: Status = Status.OK
+    message: str = ""
+
+
 def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions) -> None:
     """Match every rollout that has nodes; sets status, ground truth and node columns."""
     batch.check_deadline("the node matching")
@@ -443,8 +463,8 @@ class _Matching:
         self._include_spans = options.include_spans
         counted = min(threads or os.cpu_count() or 1, MAX_THREADS_COUNTED)
         self._portion_bytes = PORTION_BYTES * counted
-        self._entries: dict[str, Entry | None] = {}
-        self._nodes: dict[str, _Nodes] = {}
+        # Of rollouts without nodes of their own, by problem and by the ground truth they bring.
+        self._known: dict[tuple[str, str | None], _Task] = {}
         self._held_bytes = 0
         self._start_portion()
 
@@ -457,28 +477,18 @@ class _Matching:
             message = f"the response has {size} bytes; the limit is {limit}"
             batch.fail(at, Status.OVERSIZE, message)
             return None
-        problem_id = rollout.problem_id
-        try:
-            entry = self._entries[problem_id]
-        except KeyError:
-            entry = self._entries[problem_id] = self._index.entry(problem_id)
-        truth = rollout.ground_truth
-        if not truth or truth.isspace():
-            truth = None if entry is None else entry.ground_truth
-        batch.truths[at] = truth
-        nodes = self._compiled(rollout, entry)
-        if nodes is None:
-            self._without_nodes(at, rollout, entry)
-        elif nodes.counted is not None and not nodes.counted.any():
-            message = (
-                f"problem {_shown(problem_id)} has no nodes but final ones, which do not count"
-            )
-            batch.fail(at, Status.NO_NODES, message)
-            return None
-        elif truth is None:
-            message = f"problem {_shown(problem_id)} has no ground truth"
-            batch.fail(at, Status.NO_GROUND_TRUTH, message)
-        return nodes
+        if rollout.nodes is not None:
+            task = self._task(at, rollout)
+        else:
+            key = rollout.problem_id, rollout.ground_truth
+            known = self._known.get(key)
+            if known is None:
+                known = self._known[key] = self._task(at, rollout)
+            task = known
+            batch.truths[at] = task.truth
+        if task.message:
+            batch.fail(at, task.status, task.message)
+        return task.nodes
 
     def add(self, at: int, nodes: _Nodes, text: str | bytes) -> None:
         """Take a rollout into the portion, and match the portion when it is full."""
@@ -495,7 +505,7 @@ class _Matching:
             self._batch.check_deadline("the node matching")
             self._match_portion()
         if self._held_bytes >= MATCHER_BYTES:
-            self._nodes.clear()
+            self._known.clear()
             self._held_bytes = 0
         self._start_portion()
 
@@ -504,6 +514,26 @@ class _Matching:
         self._portion_nodes: list[_Nodes] = []
         self._texts: list[str | bytes] = []
         self._text_bytes = 0
+
+    def _task(self, at: int, rollout: Rollout) -> _Task:
+        """Return what is to be done for a rollout; sets its ground truth."""
+        entry = self._index.entry(rollout.problem_id)
+        truth = rollout.ground_truth
+        if not truth or truth.isspace():
+            truth = None if entry is None else entry.ground_truth
+        # Before nodes that may be invalid: the answer is checked all the same.
+        self._batch.truths[at] = truth
+        nodes = self._compiled(rollout, entry)
+        if nodes is None:
+            return self._without_nodes(rollout, entry, truth)
+        shown = _shown(rollout.problem_id)
+        if nodes.counted is not None and not nodes.counted.any():
+            message = f"problem {shown} has no nodes but final ones, which do not count"
+            return _Task(None, truth, Status.NO_NODES, message)
+        if truth is None:
+            message = f"problem {shown} has no ground truth"
+            return _Task(nodes, None, Status.NO_GROUND_TRUTH, message)
+        return _Task(nodes, truth)
 
     def _compiled(self, rollout: Rollout, entry: Entry | None) -> _Nodes | None:
         """Return the nodes that apply, None where there are none."""
@@ -516,20 +546,17 @@ class _Matching:
             nodes = _Nodes.of(matcher, rollout.budget, lambda: _inline_as_nodes(given), reward)
         elif entry is None or not entry.num_nodes:
             return None
-        elif rollout.problem_id in self._nodes:
-            return self._nodes[rollout.problem_id]
         else:
             matcher = entry.matcher
             nodes = _Nodes.of(matcher, entry.budget, lambda: entry.nodes, reward)
-            self._nodes[rollout.problem_id] = nodes
         self._held_bytes += matcher.nbytes
         # Compiling takes up to a millisecond.
         self._batch.check_deadline("the node matching")
         return nodes
 
-    def _without_nodes(self, at: int, rollout: Rollout, entry: Entry | None) -> None:
+    def _without_nodes(self, rollout: Rollout, entry: Entry | None, truth: str | None) -> _Task:
         shown, status = _shown(rollout.problem_id), Status.NO_NODES
-        unknown = "" if self._batch.truths[at] is not None else " and no ground truth"
+        unknown = "" if truth is not None else " and no ground truth"
         if entry is None and unknown:
             status, message = Status.UNKNOWN_PROBLEM, f"problem {shown} is not in the dataset"
         elif rollout.nodes is not None:
@@ -538,7 +565,7 @@ class _Matching:
             message = f"problem {shown} is not in the dataset and came without nodes"
         else:
             message = f"problem {shown} has no nodes{unknown}"
-        self._batch.fail(at, status, message)
+        return _Task(None, truth, status, message)
 
     def _match_portion(self) -> None:
         try:
@@ -573,12 +600,18 @@ class _Matching:
             )
         except TimeoutError:
             raise batch.late("the node matching") from None
-        batch.num_matched[positions] = result.num_matched
+        first, behind = positions[0], positions[-1] + 1
+        # Nearly always all of a stretch: to write there takes a tenth of the time.
+        where: slice | list[int] = positions
+        if behind - first == len(positions):
+            where = slice(first, behind)
+        batch.num_matched[where] = result.num_matched
         if reward.guard:
-            batch.num_values[positions], batch.num_numbers[positions] = guard.counted(result)
-        batch.num_nodes[positions] = [matcher.num_nodes for matcher in matchers]
-        for row, (at, one) in enumerate(zip(positions, nodes, strict=True)):
-            batch.channels[at] = result.channels(row).tobytes()
+            batch.num_values[where], batch.num_numbers[where] = guard.counted(result)
+        channels = result.rows()
+        batch.num_nodes[where] = [*map(len, channels)]
+        for at, row, one in zip(positions, channels, nodes, strict=True):
+            batch.channels[at] = row
             if one.budget is not None:
                 batch.budgets[at] = one.budget
             if self._include_spans:
@@ -784,40 +817,73 @@ def _verify(batch: _Batch, checked: list[int], verifier: AnswerVerifier, rule: A
         batch.verdicts[at] = verdict
 
 
-def _combine(batch: _Batch, options: ScoreOptions) -> list[Score]:
+def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
     """Return the scores of a batch, from what matching and the answer check found.
 
     NCR (equation 1 of the paper) and TPN (equation 2) are quotients of counts, so that
-    equal counts give equal floats.  Unknown values enter the reward as NaN and come out as
-    None.
+    equal counts give equal floats.  What is unknown is NaN, in the reward too.
     """
-    policy = options.on_undecided
-    acc = [_acc(batch, at, policy) for at in range(len(batch))]
+    undecided = _tell_undecided(batch, options.on_undecided)
+    acc = [math.nan if one is None else 1.0 if one.correct else 0.0 for one in batch.verdicts]
     raw, guards = _ncr(batch, options.reward)
     ncr = raw * guards
-    rewards = options.reward.compute(np.array(acc), ncr, options.epoch)
-    columns = zip(
-        acc,
-        ncr.tolist(),
-        raw.tolist(),
-        guards.tolist(),
-        rewards.tolist(),
-        batch.num_nodes.tolist(),
-        batch.num_matched.tolist(),
-        strict=True,
+    rewards: list[float] = options.reward.compute(np.array(acc), ncr, options.epoch).tolist()
+    num_matched = batch.num_matched.tolist()
+    columns = ScoreColumns(
+        status=batch.status,
+        reward=rewards,
+        acc=acc,
+        ncr=ncr.tolist(),
+        num_nodes=batch.num_nodes.tolist(),
+        num_matched=num_matched,
+        tpn=[
+            tokens / matched if tokens and matched else math.nan
+            for tokens, matched in zip(batch.tokens, num_matched, strict=True)
+        ],
+        answer=[None if one is None else one.answer for one in batch.verdicts],
+        answer_method=["" if one is None else one.method for one in batch.verdicts],
+        ncr_raw=raw.tolist(),
+        guard=guards.tolist(),
+        channel_numbers=batch.channels,
+        messages=batch.messages,
+        spans=batch.spans,
     )
-    return [_score(batch, at, policy, *row) for at, row in enumerate(columns)]
+    if options.on_undecided is OnUndecided.MASK:
+        for at in undecided:
+            rewards[at] = math.nan
+    for at in batch.messages:
+        if batch.status[at] in _WITHOUT_REWARD:
+            rewards[at] = math.nan
+        if batch.status[at] is Status.INTERNAL:
+            columns.forget(at)
+    return columns
+
+
+def _tell_undecided(batch: _Batch, policy: OnUndecided) -> list[int]:
+    """Set status and message where an answer stayed undecided; return the positions."""
+    found = []
+    for at, verdict in enumerate(batch.verdicts):
+        if verdict is None or verdict.correct is not None:
+            continue
+        found.append(at)
+        message = f"the answer stayed undecided ({verdict.method}) and {_DONE[policy]}"
+        if batch.status[at] is Status.OK:
+            batch.fail(at, Status.ANSWER_UNDECIDED, message)
+        elif batch.status[at] is not Status.INTERNAL:
+            batch.messages[at] += f"; {message}"
+    return found
 
 
 def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[Floats, Floats]:
-    """Return NCR before the guard, NaN where unknown, and the guard's factors, (n,) each."""
+    """Return NCR before the guard and the guard's factors, (n,) each, NaN where unknown."""
     known = batch.num_nodes > 0
-    known &= np.array([status is not Status.INTERNAL for status in batch.status], dtype=np.bool_)
     raw = np.full(len(batch), math.nan)
     np.divide(batch.num_matched, batch.num_nodes, out=raw, where=known)
-    uneven = known & ~np.isnan(batch.shares)
+    uneven = ~np.isnan(batch.shares)
     raw[uneven] = batch.shares[uneven]
-    return raw, _guards(batch) if reward.guard else np.ones(len(batch))
+    guards = _guards(batch) if reward.guard else np.ones(len(batch))
+    guards[~known] = math.nan
+    return raw, guards
 
 
 def _guards(batch: _Batch) -> Floats:
@@ -849,60 +915,6 @@ def _guard_figures(batch: _Batch) -> GuardFigures:
     length = np.array([guard.characters(batch.texts[0])])
     [statements], [numbers] = (column.tolist() for column in _budgets(batch, length))
     return GuardFigures(int(batch.num_values[0]), statements, int(batch.num_numbers[0]), numbers)
-
-
-def _acc(batch: _Batch, at: int, policy: OnUndecided) -> float:
-    verdict = batch.verdicts[at]
-    if verdict is None or batch.status[at] is Status.INTERNAL:
-        return math.nan
-    if verdict.correct is None:
-        message = f"the answer stayed undecided ({verdict.method}) and {_DONE[policy]}"
-        if batch.status[at] is Status.OK:
-            batch.fail(at, Status.ANSWER_UNDECIDED, message)
-        else:
-            batch.messages[at] += f"; {message}"
-    return 1.0 if verdict.correct else 0.0
-
-
-def _score(
-    batch: _Batch,
-    at: int,
-    policy: OnUndecided,
-    acc: float,
-    ncr: float,
-    raw: float,
-    factor: float,
-    reward: float,
-    num_nodes: int,
-    num_matched: int,
-) -> Score:
-    status = batch.status[at]
-    if status is Status.INTERNAL:
-        return Score(status, message=batch.messages[at])
-    verdict = batch.verdicts[at]
-    undecided = verdict is not None and verdict.correct is None
-    unknown = math.isnan(reward) or status in _WITHOUT_REWARD
-    masked = undecided and policy is OnUndecided.MASK
-    uncovered = math.isnan(ncr)
-    channels = batch.channels[at]
-    tokens = batch.tokens[at]
-    return Score(
-        status=status,
-        reward=None if unknown or masked else reward,
-        acc=None if math.isnan(acc) else acc,
-        ncr=None if uncovered else ncr,
-        num_nodes=num_nodes,
-        num_matched=num_matched,
-        matched=tuple(map(bool, channels)),
-        tpn=tokens / num_matched if tokens and num_matched else None,
-        spans=batch.spans[at],
-        message=batch.messages[at],
-        answer=None if verdict is None else verdict.answer,
-        answer_method="" if verdict is None else verdict.method,
-        ncr_raw=None if uncovered else raw,
-        guard=None if uncovered else factor,
-        channel_numbers=channels,
-    )
 
 
 def _explain_nodes(

@@ -9,11 +9,13 @@ is scored is one :class:`ScoreOptions`, checked when it is made and passed whole
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
@@ -297,6 +299,118 @@ class Score:
     def undecided_by_load(self) -> bool:
         """Whether a busy machine, not the answer, kept the answer from being checked."""
         return self.answer_method in LOAD_METHODS
+
+
+# A problem's rollouts reach its nodes in few combinations.
+@lru_cache(maxsize=4096)
+def _flags(channel_numbers: bytes) -> tuple[bool, ...]:
+    return tuple(map(bool, channel_numbers))
+
+
+@dataclass(slots=True)
+class ScoreColumns:
+    """The scores of a batch by value: what crosses the wire, and what sums are made of.
+
+    A :class:`Score` is an object with a dozen values; a server makes none, and a client makes
+    them in one go.  The columns are named as the values of a score; in those of numbers NaN
+    stands for None.  What few rollouts have goes by position in the batch.
+    """
+
+    status: list[Status]
+    reward: list[float]
+    acc: list[float]
+    ncr: list[float]
+    num_nodes: list[int]
+    num_matched: list[int]
+    tpn: list[float]
+    answer: list[str | None]
+    answer_method: list[str]
+    ncr_raw: list[float]
+    guard: list[float]
+    channel_numbers: list[bytes]
+    messages: dict[int, str]
+    spans: dict[int, tuple[tuple[int, int] | None, ...]]
+
+    @classmethod
+    def of(cls, scores: Sequence[Score]) -> Self:
+        """Return the columns of scores."""
+
+        def column(name: str) -> list[Any]:
+            return [getattr(score, name) for score in scores]
+
+        def numbers(name: str) -> list[float]:
+            return [math.nan if value is None else value for value in column(name)]
+
+        return cls(
+            status=column("status"),
+            reward=numbers("reward"),
+            acc=numbers("acc"),
+            ncr=numbers("ncr"),
+            num_nodes=column("num_nodes"),
+            num_matched=column("num_matched"),
+            tpn=numbers("tpn"),
+            answer=column("answer"),
+            answer_method=column("answer_method"),
+            ncr_raw=numbers("ncr_raw"),
+            guard=numbers("guard"),
+            channel_numbers=column("channel_numbers"),
+            messages={at: score.message for at, score in enumerate(scores) if score.message},
+            spans={at: score.spans for at, score in enumerate(scores) if score.spans is not None},
+        )
+
+    def __len__(self) -> int:
+        """Return the number of scores."""
+        return len(self.status)
+
+    def scores(self) -> list[Score]:
+        """Return the scores one by one."""
+        at = range(len(self.status))
+        messages, spans = self.messages, self.spans
+        # By position and not by name: thousands a batch.
+        made = map(
+            Score,
+            self.status,
+            _known(self.reward),
+            _known(self.acc),
+            _known(self.ncr),
+            self.num_nodes,
+            self.num_matched,
+            map(_flags, self.channel_numbers),
+            _known(self.tpn),
+            [spans.get(one) for one in at] if spans else [None] * len(at),
+            [messages.get(one, "") for one in at] if messages else [""] * len(at),
+            self.answer,
+            self.answer_method,
+            _known(self.ncr_raw),
+            _known(self.guard),
+            self.channel_numbers,
+        )
+        return list(made)
+
+    def forget(self, at: int) -> None:
+        """Leave nothing of a score but its status and message."""
+        for column in (self.reward, self.acc, self.ncr, self.tpn, self.ncr_raw, self.guard):
+            column[at] = math.nan
+        self.num_nodes[at] = self.num_matched[at] = 0
+        self.answer[at], self.answer_method[at], self.channel_numbers[at] = None, "", b""
+        self.spans.pop(at, None)
+
+    def extend(self, more: ScoreColumns) -> None:
+        """Add the scores of the rollouts that follow."""
+        behind = len(self)
+        for name in self.__slots__:
+            column, added = getattr(self, name), getattr(more, name)
+            if isinstance(column, dict):
+                column.update((behind + at, value) for at, value in added.items())
+            else:
+                column += added
+
+
+def _known(column: list[float]) -> Sequence[float | None]:
+    """Return a column with None where a value is not known."""
+    if math.isnan(sum(column)):
+        return [None if value != value else value for value in column]
+    return column
 
 
 @dataclass(slots=True, frozen=True)

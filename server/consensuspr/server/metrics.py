@@ -29,7 +29,7 @@ from consensuspr.scoring.types import (
     AnswerRule,
     Identity,
     Rollout,
-    Score,
+    ScoreColumns,
     ScoreOptions,
     Status,
 )
@@ -45,7 +45,7 @@ UNKNOWN = "unknown"
 # From a batch of one short rollout to one that spends an answer's whole budget and more.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _FACTORS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1)
-_ANSWERS: Mapping[float | None, str] = {1.0: "right", 0.0: "wrong", None: "unknown"}
+_ANSWERS: Mapping[float, str] = {1.0: "right", 0.0: "wrong"}
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 # More than there can be: looking one up in prometheus-client takes a lock and microseconds.
@@ -137,7 +137,7 @@ class Metrics:
         self,
         rollouts: Sequence[Rollout],
         sources: Sequence[str | None],
-        scores: Sequence[Score],
+        scores: ScoreColumns,
         *,
         total_s: float,
         answers_s: float,
@@ -149,37 +149,43 @@ class Metrics:
         match_s = max(0.0, total_s - answers_s)
         for stage, seconds in (("total", total_s), ("answers", answers_s), ("match", match_s)):
             self._child(self._batch_seconds, stage).observe(seconds)
-        self._response_bytes.inc(sum(len(rollout.response) for rollout in rollouts))
-        for method, number in collections.Counter(s.answer_method for s in scores).items():
+        self._response_bytes.inc(sum([len(rollout.response) for rollout in rollouts]))
+        for method, number in collections.Counter(scores.answer_method).items():
             if method:
                 self._child(self._answers, method).inc(number)
-        self._undecided.inc(sum(s.status is Status.ANSWER_UNDECIDED for s in scores))
+        self._undecided.inc(scores.status.count(Status.ANSWER_UNDECIDED))
         self._nodes_and_guard(scores)
-        labels = {source: self._bounded(source) for source in dict.fromkeys(sources)}
-        of_label: dict[str, list[Score]] = defaultdict(list)
-        for source, score in zip(sources, scores, strict=True):
-            of_label[labels[source]].append(score)
-        for label, group in of_label.items():
-            for status, number in collections.Counter(s.status for s in group).items():
-                self._child(self._rollouts, status, label).inc(number)
+        of_label: dict[str, list[int]] = defaultdict(list)
+        for source in dict.fromkeys(sources):
+            label = self._bounded(source)
+            of_label[label] += [at for at, one in enumerate(sources) if one == source]
+        for label, positions in of_label.items():
+            statuses = [scores.status[at] for at in positions]
+            for status in dict.fromkeys(statuses):
+                self._child(self._rollouts, status, label).inc(statuses.count(status))
             for name, (value_sum, value_rollouts) in self._sums.items():
-                values = [value for s in group if (value := getattr(s, name)) is not None]
+                column: list[float] = getattr(scores, name)
+                values = [value for at in positions if (value := column[at]) == value]
                 if values:  # none of it is no series of its own
                     self._child(value_sum, label).inc(sum(values))
                     self._child(value_rollouts, label).inc(len(values))
 
-    def _nodes_and_guard(self, scores: Sequence[Score]) -> None:
-        reached = b"".join([s.channel_numbers for s in scores])
+    def _nodes_and_guard(self, scores: ScoreColumns) -> None:
+        reached = b"".join(scores.channel_numbers)
         for number, channel in enumerate(CHANNELS):
             if count := reached.count(number):
                 self._child(self._nodes, channel or "none").inc(count)
-        for score in scores:
-            warning = self._guard_watch.add(score.acc, score.guard)
-            if warning is not None:
-                _log.warning("%s", warning)
-            if score.guard is not None and score.guard < 1.0:
-                self._child(self._guarded, _ANSWERS[score.acc]).inc()
-                self._guard_factors.observe(score.guard)
+        right = [factor for acc, factor in zip(scores.acc, scores.guard, strict=True) if acc == 1.0]
+        # NaN, no NCR, is neither.
+        lowered = sum([factor < 1.0 for factor in right])
+        full = right.count(1.0)
+        warning = self._guard_watch.add(full + lowered, lowered)
+        if warning is not None:
+            _log.warning("%s", warning)
+        for acc, factor in zip(scores.acc, scores.guard, strict=True):
+            if factor < 1.0:
+                self._child(self._guarded, _ANSWERS.get(acc, "unknown")).inc()
+                self._guard_factors.observe(factor)
 
     def totals(self, **now: int) -> None:
         """Count what others have counted, told since their start, since the last call."""
@@ -261,14 +267,16 @@ class MeteredScorer:
 
     def score(
         self, rollouts: Sequence[Rollout], options: ScoreOptions, deadline: float | None
-    ) -> tuple[list[Score], Identity]:
+    ) -> tuple[ScoreColumns, Identity]:
         """Score a batch; arguments and errors are those of :meth:`Scorer.score`."""
         self._verifier.take_seconds()
         start = time.perf_counter()
-        scores, identity = self._scorer.score(rollouts, options, deadline)
+        scores, identity = self._scorer.score_columns(rollouts, options, deadline)
         total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
         if rollouts:
-            sources = [self._source(rollout, identity.dataset) for rollout in rollouts]
+            stored = {one.problem_id for one in rollouts if not one.data_source}
+            known = {name: self._source(identity.dataset, name) for name in stored}
+            sources = [one.data_source or known[one.problem_id] for one in rollouts]
             self.metrics.batch(rollouts, sources, scores, total_s=total_s, answers_s=answers_s)
             self._count_totals()
         return scores, identity
@@ -292,12 +300,10 @@ class MeteredScorer:
             answer_processes=self._verifier.processes_started,
         )
 
-    def _source(self, rollout: Rollout, dataset: str) -> str | None:
-        if rollout.data_source:
-            return rollout.data_source
-        if len(rollout.problem_id) > _MAX_ID_CHARS:
+    def _source(self, dataset: str, problem_id: str) -> str | None:
+        if len(problem_id) > _MAX_ID_CHARS:
             return None
-        return self._stored_source(dataset, rollout.problem_id)
+        return self._stored_source(dataset, problem_id)
 
     def _look_up_source(self, dataset: str, problem_id: str) -> str | None:
         return self._scorer.datasets[dataset].data_source(problem_id)

@@ -43,7 +43,7 @@ from consensuspr.errors import (
     UnknownDataset,
 )
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
-from consensuspr.scoring.types import Score, ScoreOptions
+from consensuspr.scoring.types import ScoreColumns, ScoreOptions
 from consensuspr.server.admission import (
     REQUEST_OVERHEAD_BYTES,
     Admission,
@@ -162,15 +162,19 @@ class Handlers:
                 f" got {len(request.rollouts)}",
             )
         self._scorer.metrics.request_rollouts(len(request.rollouts))
-        scores: list[Score] = []
+        columns: ScoreColumns | None = None
         rollouts = map(decode_rollout, request.rollouts)
         for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
             call.check()
             part, identity = self._scorer.score(piece, options, call.deadline)
-            scores += part
+            if columns is None:
+                columns = part
+            else:
+                columns.extend(part)
         # A reply that comes too late would be thrown away; encoding it is work too.
         call.check()
-        return encode_score_response(scores, identity).SerializeToString()
+        assert columns is not None, "no rollouts are one empty piece"
+        return encode_score_response(columns, identity).SerializeToString()
 
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``."""

@@ -45,6 +45,7 @@ from consensuspr.scoring.types import (
     Status,
     scored_from,
 )
+from consensuspr.wire.codec import EncodedRollout
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class LocalFallback:
     async def _score(
         self,
         rollouts: Sequence[Rollout],
-        _encoded: Sequence[bytes],
+        _encoded: Sequence[EncodedRollout],
         options: ScoreOptions,
         _deadline: Deadline,
     ) -> Sequence[Score]:
@@ -263,9 +264,10 @@ class RewardSource:
         """
         settings = self.settings
         score, scored_by = await self._decided(rollout, self._options_of(epoch))
-        warning = self._guard_watch.add(score.acc, score.guard)
-        if warning is not None:
-            self._events.report("guarded", warning)
+        if score.acc == 1.0 and score.guard is not None:
+            warning = self._guard_watch.add(1, score.guard < 1.0)
+            if warning is not None:
+                self._events.report("guarded", warning)
         if self._spec.after_think:
             self._watch_thoughts(rollout.response)
         if (
