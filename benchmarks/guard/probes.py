@@ -73,6 +73,17 @@ HOSTILE: dict[str, str] = {
 # Pieces of one another: every place of an endless number ends a pattern.
 HOSTILE_NODES = [["1" * length] for length in range(1, 41)] + [["x=1"], [r"\frac{1}{2}"]]
 
+# Nodes that are pieces of one another: how their patterns begin, and what is repeated in them and
+# in the text.  They are refused on the right, on the left, by a factor there, or found already.
+NESTED: dict[str, tuple[str, str]] = {
+    "letters": ("", "a"),
+    "products": ("x", ",2x"),
+    "factors": ("x", ",(a+b)x"),
+    "absolute values": ("x", "|x"),
+    "equations": ("", "=1"),
+}
+NESTED_NODES = 64
+
 REFERENCE = "reference: plain Python"
 # On a machine that emulates each instruction, an answer must not run out of its seconds.
 _BUDGET_S = 600.0
@@ -146,6 +157,11 @@ def hostile(size: int) -> dict[str, str]:
     return {name: piece * (size // len(piece.encode())) for name, piece in HOSTILE.items()}
 
 
+def nested(first: str, unit: str, count: int) -> list[list[str]]:
+    """Return nodes that are pieces of one another, and one that no text reaches."""
+    return [*([first + unit * length] for length in range(1, count)), ["never=0"]]
+
+
 def answers(count: int, seed: str) -> list[Answer]:
     """Return answers of the usual kinds, no two alike, half of them wrong."""
     rng = random.Random(f"answers {seed}")
@@ -167,6 +183,13 @@ def _workloads(
     yield _generated("prose, 500 nodes", texts.problems(1, SEED, nodes=500), 6, ROLLOUT_BYTES)
     for name, text in hostile(HOSTILE_BYTES).items():
         yield _with_flags(f"hostile: {name}", [HOSTILE_NODES], [(0, text)])
+    for name, (first, unit) in NESTED.items():
+        nodes = nested(first, unit, NESTED_NODES)
+        text = unit * (HOSTILE_BYTES // len(unit))
+        yield _with_flags(f"nested nodes: {name}", [nodes], [(0, text)])
+    prose = texts.rollouts_of(texts.problems(2, SEED), 3, ROLLOUT_BYTES, SEED)
+    nodes = nested("", "a", 500)
+    yield _with_flags("prose, 500 nested nodes", [nodes], [(0, row["response"]) for row in prose])
 
 
 def _generated(
@@ -321,7 +344,7 @@ def _building(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
         "problem",
         len(nodes[1]),
         lambda turn: [Matcher(one, expand=True) for one in nodes[turn]],
-        lambda made: all(one.num_patterns > one.num_nodes for one in made),
+        lambda made: all(one.num_patterns >= one.num_nodes > 0 for one in made),
     )
     path = write_rows(scratch / "dataset.jsonl", inputs.problems)
     yield Probe(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from consensuspr.core.patterns import compile_patterns
 from consensuspr.core.pure.boundary import left_free, right_free
 from consensuspr.core.pure.normal_form import normal_form, normalize
+from consensuspr.core.tables import COMMANDS
 
 PIECES = [
     # prose and units
@@ -123,6 +124,16 @@ def test_engines_agree_on_hits(engines: Any, nodes: list[list[str]], data: bytes
     assert native.num_patterns == python.num_patterns
     assert native.hits(data) == python.hits(data)
     assert native.match(data) == python.match(data)
+
+
+@pytest.mark.parametrize("char", "éа日π½²₁𝑥𝟓ｘ５＝\u0301\u200b\u00a0≤±√×−°")
+def test_engines_agree_on_a_command_before_any_character(engines: Any, char: str) -> None:
+    native, python = engines
+    for command in sorted(COMMANDS):
+        for text in (f"6\\{command}{char}3", f"x \\{command} {char}", f"\\{command}{char}=5"):
+            data = text.encode()
+            assert native.with_offsets(data) == python.with_offsets(data), text
+            assert native.normalize(data) == python.normalize(data), text
 
 
 # Patterns that are pieces of one another, and what decides on either end of them.
