@@ -9,15 +9,15 @@ the queue without end.  Until none of its requests had to be refused for as long
 they are let in only while next to nothing waits, and are served about as fast as under ordinary
 load.  Other senders are queued as ever.
 
-Counted in bytes of requests, not in requests: one batch of long rollouts is a thousand
-times one short rollout.  Bytes bound work too, because no text and no nodes make a byte of a
-response cost more than a few times the usual (``docs/design/core.md``, "Matching").  A byte of
-inline nodes that were not seen of late costs some thirty times as much, and is not charged more:
-they are a few kilobytes, are compiled with an eye on the deadline, and the pace of late, by which
-all is told when to come again, slows with them.  A request counts from its arrival until its work is really over, also
-when its caller has left; it waits until its work begins.  The hint of a refusal is the time in
-which the backlog, at the pace of late, falls to what is let in.  Not covered: bytes that gRPC has
-received but not yet handed over; they are bounded by the message limit and the number of
+Counted in bytes of requests, not in requests: one batch of long rollouts is a thousand times one
+short rollout.  Bytes bound work too, because no text and no nodes make a byte of a response cost
+more than a few times the usual (``docs/design/core.md``, "Matching"). A byte of inline nodes that
+were not seen of late costs some thirty times as much, and is not charged more: they are a few
+kilobytes, are compiled with an eye on the deadline, and the pace of late, by which all is told
+when to come again, slows with them.  A request counts from its arrival until its work is really
+over, also when its caller has left; it waits until its work begins.  The hint of a refusal is the
+time in which the backlog, at the pace of late, falls to what is let in.  Not covered: bytes that
+gRPC has received but not yet handed over; they are bounded by the message limit and the number of
 concurrent streams of a connection.
 
 **Turns to compute**: a worker has more requests in work than cores, because some only wait for an
