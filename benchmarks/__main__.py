@@ -111,7 +111,7 @@ def main(
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--write") from None
     names = [name for name in known if not only or name in only]
-    settings = Settings(full, seed, rounds, data or _default_data())
+    settings = Settings(full, seed, rounds, data or default_data())
     console = Console(stderr=True)
     file = output / "results.json"
     earlier = _earlier(file) if merge else None
@@ -157,7 +157,7 @@ def _earlier(path: Path) -> Run:
     raise typer.BadParameter(problem, param_hint="--merge")
 
 
-def _default_data() -> Path | None:
+def default_data() -> Path | None:
     """Return the folder of real rollouts, None where there is none."""
     named = os.environ.get("CONSENSUSPR_SHARED")
     folder = (Path(named) if named else REPOSITORY.parent / "shared") / "data"

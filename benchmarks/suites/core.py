@@ -43,12 +43,15 @@ from consensuspr.core.pure import matcher as pure
 
 LONG = ("olympiad_gptoss120b_very_long", "math_r1distill_long", "aime24_qwen3_32b")
 SHORT = "gsm8k_gpt4o_mini_and_older"
+SHORTEST = "gsm8k_gpt3"
 GOLD = "gsm8k_test_calc_nodes"
 # Sets of real rollouts with nodes of their own problems; the targets are about the first two.
 BUILT = {
     "r1": "math_r1distill_long",
     "math": "math100_qwen25math",
     "aime": "aime24_gpt4o_claude35",
+    "aime, long thoughts": "aime24_qwen3_32b",
+    "very long": "olympiad_gptoss120b_very_long",
 }
 CHECKED = ("gsm8k", "r1")
 SAMPLE = REPOSITORY / "examples" / "sample"
@@ -415,6 +418,9 @@ def real_problems(context: Context) -> dict[str, tuple[Workload, str]]:
     rows = list(texts.real_rows(context.data, SHORT))
     about = f"{SHORT}, nodes of the reference solutions"
     found = {"gsm8k": (real_work(rows, gold), about)}
+    if context.full:
+        rows = [row for row in texts.real_rows(context.data, SHORTEST) if _is_short(row)]
+        found["below 500 bytes"] = real_work(rows, gold), f"{SHORTEST}, the same nodes"
     for name, file in BUILT.items():
         if name in CHECKED or context.full:
             nodes = _built(context.data / "rollouts" / f"{file}.jsonl.gz", context.scratch)
@@ -439,6 +445,10 @@ def real_work(rows: Sequence[Mapping[str, Any]], nodes: Mapping[str, Nodes]) -> 
     ]
     responses = [response.encode() for some in chosen.values() for response in some]
     return Workload(responses, [nodes[name] for name in chosen], group, expected)
+
+
+def _is_short(row: Mapping[str, Any]) -> bool:
+    return len(row["response"].encode()) < 500
 
 
 def _built(rollouts: Path, folder: Path) -> dict[str, Nodes]:
