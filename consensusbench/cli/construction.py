@@ -257,7 +257,7 @@ def build(
     ] = None,
     budgets: Annotated[
         Path | None,
-        _file("Only add budgets of the guard to this dataset; its nodes stay as they are."),
+        _file("Only add budgets of the guard, and weights of nodes, to this dataset."),
     ] = None,
     settings: BuildSettings,
     as_json: Json = False,
@@ -273,9 +273,10 @@ def build(
 
     Of each problem, correct rollouts of several models are compared; conclusions that at least two
     of them reach become its nodes. With them goes a budget of the guard: what a right rollout
-    states at most, half as much again. Whatever is left out stands in the audit with its reason.
-    Killed at any moment, the same command goes on where it was; `docs/build-datasets.md` tells the
-    rest.
+    states at most, half as much again; and where there are wrong rollouts, a weight for each node
+    (`ncr=weighted`): the share of right rollouts that reach it less that of wrong ones. Whatever is
+    left out stands in the audit with its reason. Killed at any moment, the same command goes on
+    where it was; `docs/build-datasets.md` tells the rest.
     """
     if budgets is not None:
         for option, given in {
@@ -380,7 +381,8 @@ def refine(
 
     Drops what restates the problem, what any solution would hold, and what another node implies,
     and keeps the rest in order. Whatever is left out stands in the audit with its reason. With the
-    same thresholds the dataset is that of `consensusbench build`.
+    same thresholds the nodes are those of `consensusbench build`; their weights take the rollouts
+    (`consensusbench build ROLLOUTS --budgets DATASET`).
     """
     # The candidates are worked on here, wherever they were made.
     workers = settings.model_copy(update={"engine": "local"}).num_workers()
@@ -522,8 +524,12 @@ def _end_sentences(report: BuildReport) -> list[str]:
         sentences.append(f"{paths.candidates}: candidates")
     if paths.audit is not None:
         sentences.append(f"{paths.audit}: what was left out, and why")
+    if report.separation is not None:
+        sentences.append(report.separation.sentence())
     if paths.dataset is not None:
         written = count_of(counts.written.total(), "problem")
         made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
+        if report.weighted:
+            made += f", {report.weighted:,} of them with new weights"
         sentences.append(f"{paths.dataset}: {written}{made}, digest {report.digest}")
     return sentences

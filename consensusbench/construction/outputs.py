@@ -37,6 +37,7 @@ from consensusbench.construction.types import (
     Stage,
     UsedRollout,
 )
+from consensusbench.construction.worth import Judge, Separation
 from consensusbench.extraction.types import Dropped, Refiner
 from consensusbench.outputs import check_outputs, check_row_outputs
 from consensuspr.console import count_of
@@ -109,9 +110,15 @@ def extraction_provenance(
 class Outputs:
     """Writes what became of the problems, in order, and counts it; see :func:`open_outputs`."""
 
-    def __init__(self, writers: Sequence[RowWriter | None], refiner: Refiner | None) -> None:
+    def __init__(
+        self,
+        writers: Sequence[RowWriter | None],
+        refiner: Refiner | None,
+        judge: Judge | None,
+    ) -> None:
         self._dataset, self._audit, self._candidates = writers
         self._refiner = refiner
+        self._judge = judge
         self.counts = ProblemCounts()
 
     def take(self, finished: Finished) -> None:
@@ -156,9 +163,12 @@ class Outputs:
             stated = outcome.chosen.stated
             budget = None if stated is None else budget_of(stated, len(nodes))
             made_of = replace(problem, nodes=nodes, budget=budget, metadata=metadata)
-            self._dataset.write(problem_to_row(made_of))
+            weighed = made_of if self._judge is None else self._judge.weigh(made_of)
+            self._dataset.write(problem_to_row(weighed))
 
     def _exclude(self, excluded: Excluded) -> None:
+        if self._judge is not None:
+            self._judge.forget(excluded.problem.problem_id)
         self.counts.exclude(excluded)
         no_node: Row = {"label": None, "expressions": [], "support": None}
         self._write_audit(excluded.problem, "problem", excluded.why() | no_node)
@@ -182,7 +192,9 @@ class Outputs:
 
 
 @contextlib.contextmanager
-def open_outputs(paths: OutputPaths, refiner: Refiner | None) -> Iterator[Outputs]:
+def open_outputs(
+    paths: OutputPaths, refiner: Refiner | None, judge: Judge | None = None
+) -> Iterator[Outputs]:
     """Open the outputs; they are replaced when the block ends without an error.
 
     Raises:
@@ -194,7 +206,7 @@ def open_outputs(paths: OutputPaths, refiner: Refiner | None) -> Iterator[Output
             None if path is None else stack.enter_context(open_writer(path))
             for path in (paths.dataset, paths.audit, paths.candidates)
         ]
-        outputs = Outputs(writers, refiner)
+        outputs = Outputs(writers, refiner, judge)
         yield outputs
         counts = outputs.counts
         if not counts.written.total():
@@ -238,8 +250,14 @@ def _item(problem: Problem, row: Row) -> Item:
             "has neither extraction nor excluded; files of candidates are made by "
             "consensusbench extract"
         )
-    for key, kind in (("correct_rollouts", int), ("inputs", str), ("provenance", dict)):
-        if not isinstance(extraction.get(key), kind):
+    wrong = extraction.get("wrong_rollouts", 0)  # absent in files of before
+    for key, value, kind in (
+        ("correct_rollouts", extraction.get("correct_rollouts"), int),
+        ("wrong_rollouts", wrong, int),
+        ("inputs", extraction.get("inputs"), str),
+        ("provenance", extraction.get("provenance"), dict),
+    ):
+        if not isinstance(value, kind):
             raise InputError(f"extraction.{key} is missing or of a wrong type")
     chosen = ProblemRollouts(
         problem,
@@ -248,6 +266,7 @@ def _item(problem: Problem, row: Row) -> Item:
         extraction["inputs"],
         extraction["provenance"],
         _stated(extraction.get("stated")),
+        wrong,
     )
     return ProblemTask(chosen, extraction=extraction_from_row(extraction))
 
@@ -297,6 +316,8 @@ class BuildReport:
         skipped_rows: bad rows of the file of problems or candidates.
         resumed: problems whose extraction an earlier run had left.
         budgets: problems that got a budget of the guard where nothing else was done; else None.
+        weighted: problems whose nodes got weights.
+        separation: of right from wrong rollouts; None where no nodes were made of rollouts.
         digest: of the dataset, None where none was written.
         provenance: how; the same for all problems of this command.
     """
@@ -308,6 +329,8 @@ class BuildReport:
     disagreements: Disagreements | None = None
     resumed: int = 0
     budgets: int | None = None
+    weighted: int = 0
+    separation: Separation | None = None
     digest: str | None = None
     provenance: Row = field(default_factory=dict)
     seconds: BuildSeconds = field(default_factory=BuildSeconds)
@@ -344,6 +367,8 @@ class BuildReport:
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "digest": self.digest,
             "budgets": self.budgets,
+            "weighted": self.weighted,
+            "separation": None if self.separation is None else self.separation.to_json(),
             "problems": self.problems.to_json(),
             "rollouts": None if self.rollouts is None else asdict(self.rollouts),
             "skipped_rows": self.skipped_rows,

@@ -60,6 +60,7 @@ from consensusbench.construction.types import (
 )
 from consensusbench.construction.worker import Stages
 from consensusbench.construction.workers import ask_model, batches, work_here, work_on_ray
+from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
 from consensuspr.data import (
     DataError,
@@ -211,18 +212,20 @@ def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
         verifier = None
         if not job.selection.trust_labels:
             verifier = stack.enter_context(AnswerVerifier(job.workers))
-        tasks = Tasks(inputs, job.selection, verifier, counts, report.seconds, provenance)
+        judge = None if job.refiner is None else Judge(functools.partial(_responses, inputs))
+        tasks = Tasks(inputs, job.selection, verifier, counts, report.seconds, provenance, judge)
         items = _resumed(tasks.items(), workspace, report)
-        _finish(_run(job, items, workspace), job.refiner, job.on_error, report, progress)
+        _finish(_run(job, items, workspace), job.refiner, job.on_error, report, progress, judge)
         workspace.done()
     report.seconds.total = time.perf_counter() - started
     return report
 
 
 def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
-    """Give the problems of a dataset budgets of the guard, and change nothing else.
+    """Give the problems of a dataset budgets of the guard, and weights to nodes that have none.
 
-    A problem without a correct rollout keeps the budget that it has, if any.
+    A problem without a correct rollout keeps the budget that it has, if any, and one with a
+    weight keeps its weights.  Nothing else changes.
 
     Args:
         job: its ``problems`` are the dataset, ``paths.dataset`` is what is written; stages 2 and
@@ -249,7 +252,8 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
         verifier = None
         if not selection.trust_labels:
             verifier = stack.enter_context(AnswerVerifier(job.workers))
-        tasks = Tasks(inputs, selection, verifier, counts, report.seconds, {})
+        judge = Judge(functools.partial(_responses, inputs))
+        tasks = Tasks(inputs, selection, verifier, counts, report.seconds, {}, judge)
         for done, item in enumerate(tasks.items(), start=1):
             if isinstance(item, ProblemTask) and item.chosen.stated is not None:
                 stated[item.chosen.problem.problem_id] = item.chosen.stated
@@ -262,7 +266,10 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
             if problem.nodes and (most := stated.get(problem.problem_id)) is not None:
                 report.budgets = (report.budgets or 0) + 1
                 problem = replace(problem, budget=budget_of(most, len(problem.nodes)))
+                if all(node.weight is None for node in problem.nodes):
+                    problem = judge.weigh(problem)
             out.write(problem_to_row(problem))
+    report.weighted, report.separation = judge.weighted, judge.separation
     _name_dataset(report, output)
     report.seconds.total = time.perf_counter() - started
     return report
@@ -383,6 +390,7 @@ class _Judged:
     problem: Problem
     rollouts: list[DistinctRollout]
     correct: list[DistinctRollout] = field(default_factory=list)
+    wrong: list[DistinctRollout] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +401,7 @@ class Tasks:
         verifier: decides which rollouts are correct; None: their labels do.
         counts: filled on the way, as are the seconds.
         provenance: put into each problem.
+        judge: hears of the right and wrong rollouts of each problem that is worked on.
     """
 
     inputs: Inputs
@@ -401,6 +410,7 @@ class Tasks:
     counts: RolloutCounts
     seconds: BuildSeconds
     provenance: Row
+    judge: Judge | None = None
 
     def items(self) -> Iterator[Item]:
         """Yield every problem in the order of the dataset, as work or with its reason."""
@@ -443,6 +453,7 @@ class Tasks:
                     elif correct is None:
                         self.counts.undecided += 1
                     else:
+                        one.wrong.append(rollout)
                         self.counts.incorrect += 1
         for one in waiting:
             yield one if isinstance(one, Excluded) else self._item(one)
@@ -482,18 +493,27 @@ class Tasks:
             for one, rollout in zip(sampled, read, strict=True)
         )
         inputs = inputs_digest(problem, chosen, names)
+        if self.judge is not None:
+            self.judge.expect(problem.problem_id, judged.correct, judged.wrong)
         stated = self._stated(judged.correct)
+        wrong = len(judged.wrong)
         return ProblemTask(
-            ProblemRollouts(problem, sampled, correct, inputs, self.provenance, stated), rollouts
+            ProblemRollouts(problem, sampled, correct, inputs, self.provenance, stated, wrong),
+            rollouts,
         )
 
     def _stated(self, correct: Sequence[DistinctRollout]) -> Stated:
         """Return the most that a correct rollout states, one that is not looked at included."""
         most = Stated()
-        for portion in batches(correct, lambda one: _size([one]), BATCH_ROLLOUTS, BATCH_BYTES):
-            texts = [self.inputs.read(one.at).response for one in portion]
+        for texts in _responses(self.inputs, correct):
             most = most.most(stated_in(texts))
         return most
+
+
+def _responses(inputs: Inputs, rollouts: Sequence[DistinctRollout]) -> Iterator[list[str]]:
+    """Read the texts of rollouts, a bounded part at a time."""
+    for portion in batches(rollouts, lambda one: _size([one]), BATCH_ROLLOUTS, BATCH_BYTES):
+        yield [inputs.read(one.at).response for one in portion]
 
 
 def _size(rollouts: Sequence[DistinctRollout]) -> tuple[int, int]:
@@ -575,10 +595,11 @@ def _finish(
     on_error: OnError,
     report: BuildReport,
     progress: BuildProgress,
+    judge: Judge | None = None,
 ) -> None:
     """Write and count what became of the problems, and name the dataset that they make."""
     failed: list[str] = []
-    with open_outputs(report.paths, refiner) as outputs, closing(finished):
+    with open_outputs(report.paths, refiner, judge) as outputs, closing(finished):
         report.problems = outputs.counts
         for done, one in enumerate(finished, start=1):
             if isinstance(one, Outcome):
@@ -597,6 +618,8 @@ def _finish(
                 f"{failed[0]} ({len(failed):,} {what} failed; the extracted ones are kept and the "
                 f"same command goes on with them, --on-error skip leaves {them} out)"
             )
+    if judge is not None:
+        report.weighted, report.separation = judge.weighted, judge.separation
     if report.paths.dataset is not None:
         _name_dataset(report, report.paths.dataset)
 

@@ -64,6 +64,7 @@ class ProblemRollouts:
         inputs: digest of the problem and of the chosen rollouts' texts.
         provenance: versions, and the settings of selection and extraction.
         stated: the most that a correct rollout states; None where a file does not say.
+        wrong: distinct rollouts that are wrong.
     """
 
     problem: Problem
@@ -72,11 +73,13 @@ class ProblemRollouts:
     inputs: str
     provenance: Row
     stated: Stated | None = None
+    wrong: int = 0
 
     def to_row(self) -> Row:
         """Return what files say of it beside the problem."""
         return {
             "correct_rollouts": self.correct,
+            "wrong_rollouts": self.wrong,
             "stated": None if self.stated is None else self.stated.to_row(),
             "rollouts": [one.to_row() for one in self.sampled],
             "inputs": self.inputs,

@@ -248,16 +248,16 @@ def within_problems(values: Floats, right: Bools, problem: Ints, confidence: flo
     values, right, problem = values[order], right[order], problem[order]
     starts = np.flatnonzero(np.diff(problem, prepend=-1, append=-1))
     found = [
-        (_auroc(values[start:end], right[start:end]), end - start)
+        (auroc(values[start:end], right[start:end]), end - start)
         for start, end in pairwise(starts.tolist())
         if 0 < right[start:end].sum() < end - start
     ]
-    aurocs = np.array([auroc for auroc, _ in found], dtype=np.float64)
+    aurocs = np.array([of_one for of_one, _ in found], dtype=np.float64)
     estimate = mean_estimate(aurocs, np.arange(len(found)), confidence, bounds=SHARE)
     return replace(estimate, count=sum(count for _, count in found))
 
 
-def _auroc(values: Floats, right: Bools) -> float:
+def auroc(values: Floats | Ints, right: Bools) -> float:
     """Return the chance that a right one has the higher value of a right and a wrong one."""
     above = values[right][:, None] - values[~right][None, :]
     return float((above > 0).mean() + (above == 0).mean() / 2)

@@ -39,7 +39,8 @@ class Composition:
     """Counts of a group of problems; every distribution maps a value to how often it is met.
 
     ``with_final`` counts problems with a node that states the final answer, ``only_final`` those
-    all of whose nodes do.  Nodes without the keys ``derived`` and ``support`` are counted apart.
+    all of whose nodes do.  Nodes without the keys ``derived``, ``support`` and ``weight`` are
+    counted apart.
     """
 
     with_nodes: int = 0
@@ -57,6 +58,7 @@ class Composition:
     without_derived: int = 0
     support: Counter[int] = field(default_factory=Counter)
     without_support: int = 0
+    without_weight: int = 0
     difficulty: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -80,6 +82,7 @@ class Composition:
         self.difficulty[difficulty_of(problem.metadata) or UNKNOWN] += 1
         for node in nodes:
             self.types[node.type] += 1
+            self.without_weight += node.weight is None
             self.expressions_per_node[len(node.expressions)] += 1
             if node.derived is None:
                 self.without_derived += 1
@@ -210,6 +213,7 @@ def stats_notes(stats: DatasetStats) -> Iterator[str]:
     for count, what in (
         (counts.without_derived, "nodes store no derived forms"),
         (counts.without_support, "nodes do not say their support"),
+        (counts.without_weight, "nodes have no weight"),
         (counts.without_ground_truth, "problems have no ground truth"),
         (counts.without_text, "problems have no text"),
     ):

@@ -175,6 +175,18 @@ class Code(StrEnum):
         "{} earns an NCR of {:.1f} % of {}, guarded, where wrong rollouts earn {:.1f} %: "
         "store budgets (consensusbench build --budgets), or drop nodes that take no reasoning",
     )
+    PARTIAL_WEIGHTS = (
+        "partial_weights",
+        Severity.WARNING,
+        "has weights for {} of {} nodes, so that ncr=weighted counts its nodes alike: give each a "
+        "weight, or none",
+    )
+    ZERO_WEIGHTS = (
+        "zero_weights",
+        Severity.NOTE,
+        "has the weight 0 for all nodes that do not state the final answer: wrong rollouts reach "
+        "them as often as right ones",
+    )
     NO_NODES = (
         "no_nodes",
         Severity.WARNING,
@@ -493,6 +505,7 @@ def check_problem(one: Examined, fresh: Sequence[Node]) -> Iterator[Remark]:
         yield None, Code.NODE_COUNT, counted, 1 / len(nodes)
     yield from _check_limits(nodes, DEFAULT_LIMITS)
     yield from _check_final(problem, nodes)
+    yield from _check_weights(nodes)
     for node, used, derived in zip(problem.nodes, nodes, fresh, strict=True):
         yield from _check_patterns(node, used.derived or ())
         yield from _check_arithmetic(node)
@@ -536,6 +549,15 @@ def _check_final(problem: Problem, nodes: Sequence[Node]) -> Iterator[Remark]:
         yield None, Code.NO_FINAL_NODE
     if len(finals) > 1:
         yield None, Code.SEVERAL_FINAL_NODES, len(finals), ", ".join(finals)
+
+
+def _check_weights(nodes: Sequence[Node]) -> Iterator[Remark]:
+    weighted = [node for node in nodes if node.weight is not None]
+    if 0 < len(weighted) < len(nodes):
+        yield None, Code.PARTIAL_WEIGHTS, len(weighted), len(nodes)
+    inner = [node.weight for node in weighted if not node.is_final]
+    if inner and not any(inner):
+        yield None, Code.ZERO_WEIGHTS
 
 
 def _check_patterns(node: Node, derived: Sequence[str]) -> Iterator[Remark]:

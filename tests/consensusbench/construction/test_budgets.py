@@ -104,6 +104,21 @@ def test_budgets_are_added_and_nothing_else_changes(tmp_path: Path) -> None:
     assert json.loads(written[0])["budget"] == {"statements": 33, "numbers": 41}
 
 
+@pytest.mark.parametrize(("weight", "weights"), [(None, [0.5, 1.0]), (0.25, [0.25, None])])
+def test_nodes_without_weights_get_them_with_the_budgets(
+    tmp_path: Path, weight: float | None, weights: list[float | None]
+) -> None:
+    nodes = [{"expressions": ["3*10=30"], "weight": weight}, {"expressions": ["30+12=42"]}]
+    dataset = write(
+        tmp_path / "dataset.jsonl", {"problem_id": "p", "ground_truth": "42", "nodes": nodes}
+    )
+    wrong = rollouts("3 * 10 = 30. Answer: 30", "Answer: 1", correct=False)
+    report = add_budgets(job(tmp_path, *rollouts(SHORT, LONG), *wrong, dataset=dataset))
+    (problem,) = read_problems(tmp_path / "out.jsonl")
+    assert [node.weight for node in problem.nodes] == weights
+    assert report.weighted == (weight is None)
+
+
 def test_without_a_right_rollout_nothing_is_written(tmp_path: Path) -> None:
     dataset = write(tmp_path / "d.jsonl", {"problem_id": "p", "ground_truth": "42", "nodes": []})
     with pytest.raises(InputError, match="no problem of the dataset has a correct rollout"):

@@ -95,7 +95,7 @@ def test_build_makes_a_dataset_and_tells_of_it(built: tuple[Path, str]) -> None:
     assert "28 rollouts: 21 correct, 21 of them looked at, 7 not correct" in lines
     assert "left out: 1 problem without a rollout (first: 'shop-7': there is no rollout" in said
     digest = DatasetIndex.load(output).digest
-    assert lines[-1] == f"{output}: 7 problems, digest {digest}"
+    assert lines[-1] == f"{output}: 7 problems, 7 of them with new weights, digest {digest}"
     assert f"{output.parent}/dataset.audit.jsonl: what was left out, and why" in lines
     [first, *_] = read_rows(output)
     assert [(normalize(node["label"]), node["support"]) for node in first["nodes"]] == [
@@ -135,7 +135,9 @@ def test_extract_and_refine_make_what_build_makes(
     assert main(["extract", rollouts, "--problems", problems, "--output", str(candidates)]) == 0
     capsys.readouterr()
     assert main(["refine", str(candidates), "--output", str(refined)]) == 0
-    assert refined.read_bytes() == built[0].read_bytes()
+    weighed = ["build", rollouts, "--budgets", str(refined), "--output", str(tmp_path / "w.jsonl")]
+    assert main(weighed) == 0
+    assert (tmp_path / "w.jsonl").read_bytes() == built[0].read_bytes()
     audit = built[0].with_name("dataset.audit.jsonl")
     assert (tmp_path / "r.audit.jsonl").read_bytes() == audit.read_bytes()
     assert "7 problems, digest sha256:" in capsys.readouterr().out

@@ -150,6 +150,13 @@ def test_nodes_among_each_other(
             [(Code.SEVERAL_FINAL_NODES, None)],
         ),
         ([*SOUND, node("n3", "y=" + "z" * 5000)], {}, [(Code.INLINE_LIMIT, None)]),
+        ([SOUND[0] | {"weight": 0.5}, SOUND[1]], {}, [(Code.PARTIAL_WEIGHTS, None)]),
+        (
+            [SOUND[0] | {"weight": 0}, SOUND[1] | {"weight": 1}],
+            {},
+            [(Code.ZERO_WEIGHTS, None)],
+        ),
+        ([SOUND[0] | {"weight": 0.1}, SOUND[1] | {"weight": 0}], {}, []),
         (
             [*SOUND, *(node(f"e{n}", f"u={n}+v") for n in range(1000, 1063))],
             {},

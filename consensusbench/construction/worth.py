@@ -1,0 +1,134 @@
+"""What the nodes of a build are worth on its own rollouts, right and wrong ones.
+
+A **weight** for each node of a problem that has both: ``max(0, rate among the right - rate among
+the wrong)``.  It is stored, and counts where a request asks for ``ncr=weighted``.
+
+And how well NCR **separates** the two within a problem, which is what a policy gradient sees that
+compares the rollouts of one problem.  Without the nodes that state the final answer, because these
+separate by themselves; guarded by the budget that is stored; beside it length alone, the longer
+rollout being taken for the better one.  These are the rollouts that the nodes were made of, so that
+the figure flatters: ``consensusbench evaluate`` on rollouts of models that were left out does not.
+
+Rollouts whose answer is undecided count as neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from consensusbench.construction.store import DistinctRollout
+from consensusbench.evaluation.metrics import auroc
+from consensusbench.evaluation.scored import Bools, Floats, Ints
+from consensuspr.console import count_of
+from consensuspr.core import Matcher, match_batch
+from consensuspr.data import Problem, Row
+from consensuspr.scoring.guard import counted, factors
+
+# Of a weight, in files; there are fewer rollouts than it takes for more.
+WEIGHT_DECIMALS = 4
+
+
+@dataclass(slots=True)
+class Separation:
+    """How NCR separates right from wrong, over the problems that have both and nodes to judge by.
+
+    Attributes:
+        problems: how many.
+        ncr, ncr_raw, length: sums over problems of the AUROC of NCR without final nodes, guarded
+            and unguarded, and of length alone.
+    """
+
+    problems: int = 0
+    ncr: float = 0.0
+    ncr_raw: float = 0.0
+    length: float = 0.0
+
+    def add(self, guarded: Floats, raw: Floats, chars: Ints, right: Bools) -> None:
+        """Count a problem by the (n,) figures of its rollouts."""
+        self.problems += 1
+        self.ncr += auroc(guarded, right)
+        self.ncr_raw += auroc(raw, right)
+        self.length += auroc(chars, right)
+
+    def to_json(self) -> Row:
+        """Return the means over problems, None without a problem."""
+        sums = {"ncr": self.ncr, "ncr_raw": self.ncr_raw, "length": self.length}
+        means = {name: total / self.problems if self.problems else None
+                 for name, total in sums.items()}  # fmt: skip
+        return {"problems": self.problems, **means}
+
+    def sentence(self) -> str:
+        """Return what it says to a person."""
+        if not self.problems:
+            return "no problem has right and wrong rollouts: nodes get no weights"
+        ncr, raw, length = (
+            f"{total / self.problems:.3f}" for total in (self.ncr, self.ncr_raw, self.length)
+        )
+        unguarded = "" if ncr == raw else f" ({raw} without the guard)"
+        them = count_of(self.problems, "problem")
+        return (
+            f"AUROC within problems without final nodes: {ncr}{unguarded}, of length alone "
+            f"{length} (over {them}; of the rollouts that nodes were made of)"
+        )
+
+
+class Judge:
+    """Gives nodes their weights, from the rollouts of their problem.
+
+    Args:
+        responses: reads the texts of some rollouts, a bounded part at a time.
+    """
+
+    def __init__(
+        self, responses: Callable[[Sequence[DistinctRollout]], Iterator[Sequence[str]]]
+    ) -> None:
+        self.separation = Separation()
+        self.weighted = 0
+        self._responses = responses
+        self._waiting: dict[str, tuple[list[DistinctRollout], int]] = {}
+
+    def expect(
+        self, problem_id: str, right: Sequence[DistinctRollout], wrong: Sequence[DistinctRollout]
+    ) -> None:
+        """Take the rollouts of a problem whose nodes are being made."""
+        if right and wrong:
+            self._waiting[problem_id] = [*right, *wrong], len(right)
+
+    def forget(self, problem_id: str) -> None:
+        """Hear that a problem gets no nodes."""
+        self._waiting.pop(problem_id, None)
+
+    def weigh(self, problem: Problem) -> Problem:
+        """Return a problem with weights; as it is where it lacks right or wrong rollouts."""
+        rollouts, num_right = self._waiting.pop(problem.problem_id, ([], 0))
+        if not rollouts or not problem.nodes:
+            return problem
+        matcher = Matcher(
+            [node.expressions for node in problem.nodes],
+            derived=[node.derived or () for node in problem.nodes],
+        )
+        hits, guard, chars = [], [], []
+        for texts in self._responses(rollouts):
+            found = match_batch([matcher] * len(texts), texts, threads=1)
+            hits += [found.matched(at) for at in range(len(texts))]
+            if problem.budget is None:
+                guard += [1.0] * len(texts)
+            else:
+                guard += factors(*counted(found), *problem.budget).tolist()
+            chars += [len(text) for text in texts]
+        reached = np.array(hits)
+        right = np.arange(len(rollouts)) < num_right
+        inner = reached[:, [not node.is_final for node in problem.nodes]]
+        if inner.shape[1]:
+            raw = inner.mean(axis=1)
+            self.separation.add(raw * np.array(guard), raw, np.array(chars), right)
+        weights = reached[right].mean(axis=0) - reached[~right].mean(axis=0)
+        self.weighted += 1
+        nodes = tuple(
+            replace(node, weight=round(max(0.0, weight), WEIGHT_DECIMALS))
+            for node, weight in zip(problem.nodes, weights.tolist(), strict=True)
+        )
+        return replace(problem, nodes=nodes)
