@@ -254,7 +254,9 @@ def whole_steps(context: Context, step: Step, folder: Path, found: SuiteResult) 
     plain, nothing = (
         Worker(config(overrides), texts) for overrides in (plain_function(step), no_reward())
     )
-    for placement in placements():
+    # The target is about these two.
+    where = [one for one in placements() if context.full or one.name in (OWN_CORE, ONE_CORE)]
+    for placement in where:
         context.say(f"{len(step.rows):,} {step.kind} rollouts, {placement.name}")
         with ExitStack() as stack:
             address, server = stack.enter_context(serving(step.dataset, folder, placement.server))
@@ -269,7 +271,7 @@ def whole_steps(context: Context, step: Step, folder: Path, found: SuiteResult) 
             for name, run in sides.items():
                 step.check(name, run())
             # Seconds each, and ratios far from 1: more rounds would tell nothing new.
-            times = fastest(sides, context.rounds if context.full else min(3, context.rounds))
+            times = fastest(sides, context.rounds if context.full else min(2, context.rounds))
             by_placement[placement.name] = times
             for side, seconds in times.items():
                 of = {"side": side, "cores": placement.name, "texts": step.kind}
@@ -393,7 +395,7 @@ def worker_steps(context: Context, step: Step, folder: Path, found: SuiteResult)
                 step.check(f"verl's worker, {how}", sides[f"{MANAGER}, {how}"]())
                 idle = Worker(config(no_reward()), decoder)
                 sides[f"{NOTHING}, {how}"] = whole_batch(idle, data)
-            times = fastest(sides, context.rounds)
+            times = fastest(sides, context.rounds if context.full else min(4, context.rounds))
         for side, seconds in times.items():
             of = {"side": side, "cores": placement.name, "texts": step.kind}
             found.add("verl's worker, a rollout", seconds / len(step.rows) * 1e6, "us", of)
