@@ -23,7 +23,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import Message
 from grpc import StatusCode
@@ -242,13 +242,6 @@ class Pipeline(Generic[R]):
         return self._context if attempts == 1 else f"{self._context}, {attempts} attempts"
 
 
-class _Piece(NamedTuple):
-    """One rollout as it will be sent, with its place in the batch."""
-
-    position: int
-    encoded: EncodedRollout
-
-
 class ScorePlan:
     """The requests of one scoring call, and the scores while the replies come in, in any order.
 
@@ -283,19 +276,18 @@ class ScorePlan:
         """Yield the requests in order, each built when it is asked for."""
         max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
         max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
-        for piece in cut(self._pieces(), lambda p: p.encoded.num_bytes, max_bytes, max_rollouts):
+        for piece in cut(self._to_send(), _num_bytes, max_bytes, max_rollouts):
             yield self._request(piece)
 
     def result(self) -> ScoredBatch:
         """Return the batch; every rollout has its score by now."""
         assert self._identity is not None, "a call sends at least one request"
-        scores = [score for score in self._scores if score is not None]
-        assert len(scores) == len(self._scores), "every rollout is put once"
-        return ScoredBatch(scores, self._identity)
+        assert self._num_scored == len(self._scores), "every rollout is put once"
+        return ScoredBatch(cast("list[Score]", self._scores), self._identity)
 
-    def _request(self, piece: list[_Piece]) -> PendingRequest[pb.ScoreResponse]:
-        request = encode_score_request((p.encoded for p in piece), self._options)
-        positions = [p.position for p in piece]
+    def _request(self, piece: list[tuple[int, EncodedRollout]]) -> PendingRequest[pb.ScoreResponse]:
+        request = encode_score_request([encoded for _, encoded in piece], self._options)
+        positions = [position for position, _ in piece]
 
         def deliver(reply: pb.ScoreResponse) -> None:
             self._take(positions, reply)
@@ -304,33 +296,27 @@ class ScorePlan:
 
         return PendingRequest(request, deliver)
 
-    def _pieces(self) -> Iterator[_Piece]:
+    def _to_send(self) -> Iterator[tuple[int, EncodedRollout]]:
+        """Yield the rollouts that a request can carry, by position; score all others."""
         most = self._limits.max_message_bytes
-        for position, rollout in enumerate(self._rollouts):
-            fault = self._oversize(rollout)
-            if fault is None:
-                encoded = (
-                    encode_checked(position, rollout)
-                    if self._encoded is None
-                    else self._encoded[position]
-                )
-                if encoded.num_bytes + _ENVELOPE_BYTES <= most:
-                    yield _Piece(position, encoded)
-                    continue
-                fault = f"the rollout has {encoded.num_bytes} bytes; a request holds at most {most}"
-            self._put(position, Score(Status.OVERSIZE, message=fault))
-
-    def _oversize(self, rollout: Rollout) -> str | None:
-        """Return why the response is too large, in the words of the scorer; else None."""
-        if not isinstance(rollout.response, str | bytes):
-            return None  # of no size; encoding will say what is wrong
         limit = self._limits.max_response_bytes
-        size = exceeds(rollout.response, limit)
-        return None if size is None else f"the response has {size} bytes; the limit is {limit}"
-
-    def _put(self, position: int, score: Score) -> None:
-        self._scores[position] = score
-        self._num_scored += 1
+        for position, rollout in enumerate(self._rollouts):
+            encoded = (
+                encode_checked(position, rollout)
+                if self._encoded is None
+                else self._encoded[position]
+            )
+            if len(encoded.response) > limit:
+                # In the words of the scorer.
+                size = exceeds(rollout.response, limit)
+                fault = f"the response has {size} bytes; the limit is {limit}"
+            elif encoded.num_bytes + _ENVELOPE_BYTES > most:
+                fault = f"the rollout has {encoded.num_bytes} bytes; a request holds at most {most}"
+            else:
+                yield position, encoded
+                continue
+            self._scores[position] = Score(Status.OVERSIZE, message=fault)
+            self._num_scored += 1
 
     def _take(self, positions: Sequence[int], reply: pb.ScoreResponse) -> None:
         """Take the reply to the rollouts at ``positions``.
@@ -358,7 +344,12 @@ class ScorePlan:
                 f" {self._identity}, others under {identity}"
             )
         for position, score in zip(positions, scores, strict=True):
-            self._put(position, score)
+            self._scores[position] = score
+        self._num_scored += len(scores)
+
+
+def _num_bytes(item: tuple[int, EncodedRollout]) -> int:
+    return item[1].num_bytes
 
 
 def encode_checked(position: int, rollout: Rollout) -> EncodedRollout:

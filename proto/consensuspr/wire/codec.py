@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import accumulate, chain, pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from operator import index
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -212,47 +213,55 @@ def decode_reward(message: pb.RewardSpec) -> RewardSpec:
 
 def encode_rollout(rollout: Rollout) -> pb.Rollout:
     """Return the message of one rollout; never fails for what the rollout's text holds."""
-    return pb.ScoreRequest.FromString(b"".join(encode_rollout_field(rollout))).rollouts[0]
+    _, head, response = encode_rollout_field(rollout)
+    return pb.ScoreRequest.FromString(head + response).rollouts[0]
 
 
 class EncodedRollout(NamedTuple):
-    """One rollout as it stands in the bytes of a scoring request: one part behind the other.
+    """One rollout as it stands in the bytes of a scoring request: head, then response.
 
     It is a whole request that holds nothing else: serialised messages that stand one behind the
     other are, by protobuf's rules, one message with all that they repeat.  So a request is
-    joined from parts whose sizes are known, and a response is copied once, into the request.
+    joined from parts whose sizes are known.
     """
 
+    num_bytes: int
     head: bytes
     response: bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that it takes in the request."""
-        return len(self.head) + len(self.response)
 
 
 def encode_rollout_field(rollout: Rollout) -> EncodedRollout:
     """Return one rollout as it is sent; never fails for what the rollout's text holds.
 
-    Written by hand: a message for each rollout takes twice the time and two more copies of the
-    text.  Fields may stand in any order, so that the response is the last one.
+    Written by hand: a message for each rollout takes three times as long, and two more copies of
+    its text.  Fields may stand in any order, so that the response is the last one.
     """
     response = encode_response(rollout.response)
-    try:
-        fields = _encode_fields(rollout, _as_it_is)
-    except UnicodeEncodeError:
-        fields = _encode_fields(rollout, valid_text)
-    size = len(response)
-    fields += _RESPONSE + _varint(size)
-    return EncodedRollout(_ROLLOUT + _varint(len(fields) + size) + fields, response)
+    fields = _of_problem(rollout.problem_id, rollout.ground_truth)
+    tokens = rollout.num_tokens
+    # A count that is none makes no TPN; on the wire it would be an error of the batch.
+    if tokens is not None and 0 < tokens <= MAX_UINT32:
+        fields += _NUM_TOKENS + _varint(index(tokens))
+    if rollout.nodes is not None:
+        nodes = _nodes_message(rollout, rollout.nodes).SerializeToString()
+        fields += _NODES + _varint(len(nodes)) + nodes
+    if rollout.data_source:
+        fields += _text(_DATA_SOURCE, rollout.data_source)
+    if rollout.rollout_id:
+        fields += _text(_ROLLOUT_ID, rollout.rollout_id)
+    fields += _RESPONSE + _varint(len(response))
+    head = _ROLLOUT + _varint(len(fields) + len(response)) + fields
+    return EncodedRollout(len(head) + len(response), head, response)
 
 
 def encode_score_request(rollouts: Iterable[EncodedRollout], options: ScoreOptions) -> bytes:
     """Return the bytes of the request for rollouts that :func:`encode_rollout_field` encoded."""
     request = pb.ScoreRequest(include_spans=options.include_spans)
     _fill_options(request, options)
-    return b"".join((request.SerializeToString(), *chain.from_iterable(rollouts)))
+    parts = [request.SerializeToString()]
+    for _, head, response in rollouts:
+        parts += (head, response)
+    return b"".join(parts)
 
 
 def as_sent(rollout: Rollout) -> Rollout:
@@ -272,16 +281,17 @@ def as_sent(rollout: Rollout) -> Rollout:
 def decode_rollout(message: pb.Rollout) -> Rollout:
     """Return the rollout of a message; empty labels are None."""
     has = message.HasField
+    with_nodes = has("nodes")
     # In the order of the fields: by name takes half as long again, thousands of times a batch.
     return Rollout(
         message.problem_id,
         message.response,
         message.ground_truth if has("ground_truth") else None,
-        message.num_tokens if has("num_tokens") else None,
-        _decode_nodes(message.nodes) if has("nodes") else None,
+        message.num_tokens or None,
+        _decode_nodes(message.nodes) if with_nodes else None,
         message.data_source or None,
         message.rollout_id or None,
-        _decode_budget(message.nodes) if has("nodes") else None,
+        _decode_budget(message.nodes) if with_nodes else None,
     )
 
 
@@ -318,38 +328,24 @@ def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions
     )
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _encode_fields(rollout: Rollout, clean: Callable[[str], str]) -> bytes:
-    """Return all of a rollout but its response."""
-    fields = _text(_PROBLEM_ID, clean(rollout.problem_id))
-    if rollout.ground_truth is not None:
-        fields += _text(_GROUND_TRUTH, clean(rollout.ground_truth))
-    tokens = rollout.num_tokens
-    # A count that is none makes no TPN; on the wire it would be an error of the batch.
-    if tokens is not None and 0 < tokens <= MAX_UINT32:
-        fields += _NUM_TOKENS + _varint(index(tokens))
-    if rollout.nodes is not None:
-        nodes = _nodes_message(rollout, rollout.nodes, clean).SerializeToString()
-        fields += _NODES + _varint(len(nodes)) + nodes
-    if rollout.data_source:
-        fields += _text(_DATA_SOURCE, clean(rollout.data_source))
-    if rollout.rollout_id:
-        fields += _text(_ROLLOUT_ID, clean(rollout.rollout_id))
-    return fields
+# All rollouts of a group bring the same.
+@lru_cache(maxsize=4096)
+def _of_problem(problem_id: str, ground_truth: str | None) -> bytes:
+    fields = _text(_PROBLEM_ID, problem_id)
+    return fields if ground_truth is None else fields + _text(_GROUND_TRUTH, ground_truth)
 
 
 def _text(tag: bytes, text: str) -> bytes:
-    data = text.encode()
+    data = valid_text(text).encode()
     return tag + _varint(len(data)) + data
 
 
 def _varint(number: int) -> bytes:
     """Return a number as protobuf writes it, seven bits a byte, the lowest first."""
     if number < 128:
-        return _LENGTHS[number]
+        return _SHORT[number]
+    if number < 1 << 14:  # nearly every response
+        return bytes((number & 127 | 128, number >> 7))
     parts = bytearray()
     while number > 127:
         parts.append(number & 127 | 128)
@@ -358,7 +354,7 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
-_LENGTHS = [bytes([number]) for number in range(128)]
+_SHORT = [bytes([number]) for number in range(128)]
 
 
 def _tag(message: type[Message], field: str) -> bytes:
@@ -377,18 +373,16 @@ _DATA_SOURCE = _tag(pb.Rollout, "data_source")
 _ROLLOUT_ID = _tag(pb.Rollout, "rollout_id")
 
 
-def _nodes_message(
-    rollout: Rollout, nodes: Sequence[InlineNode | Sequence[str]], clean: Callable[[str], str]
-) -> pb.InlineNodes:
+def _nodes_message(rollout: Rollout, nodes: Sequence[InlineNode | Sequence[str]]) -> pb.InlineNodes:
     whole = (
         node if isinstance(node, InlineNode) else InlineNode(expressions=node) for node in nodes
     )
     return pb.InlineNodes(
         nodes=(
             pb.InlineNode(
-                node_id=clean(node.node_id),
-                expressions=map(clean, _expressions(node)),
-                derived=map(clean, node.derived),
+                node_id=valid_text(node.node_id),
+                expressions=map(valid_text, _expressions(node)),
+                derived=map(valid_text, node.derived),
                 is_final=node.is_final,
                 weight=_weight(node.weight),
             )
