@@ -234,11 +234,11 @@ def test_both_give_a_node_that_is_none_a_status(
 
 
 def test_derived_forms_can_be_left_out(dataset: Path) -> None:
-    swapped, patterns = Rollout("ducks", "18 = 2 * 9"), RewardSpec.linear(statements=False)
+    swapped = Rollout("open", "55 = x")
     with LocalClient(dataset=dataset, derive="off") as client:
-        assert client.score([swapped], patterns)[0].num_matched == 0
+        assert client.score([swapped])[0].num_matched == 0
     with LocalClient(dataset=dataset) as client:
-        assert client.score([swapped], patterns)[0].num_matched == 1
+        assert client.score([swapped])[0].num_matched == 1
 
 
 def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server: str) -> None:
