@@ -33,7 +33,7 @@ from consensuspr.client.training import (
     TrainingRow,
     prompt_digest,
 )
-from consensuspr.client.verl.sample import VerlSample
+from consensuspr.client.verl.sample import row_of
 from consensuspr.console import count_of
 from consensuspr.doctor.findings import Finding, Level, ProgressBar, share
 from consensuspr.doctor.verl_config import VerlRun, consequence
@@ -357,8 +357,8 @@ class RowScan:
                         rows.rows += 1
                         place = f"{path.name} row {number}"
                         try:
-                            sample = VerlSample.of(_OneSample(row, self._prompt_key))
-                            question = self._note(split, sample.row, place)
+                            fields = {**row, "raw_prompt": row.get(self._prompt_key)}
+                            question = self._note(split, row_of(fields), place)
                         except InputError as error:
                             rows.bad_rows.add(f"{place}: {error}")
                         else:
@@ -453,18 +453,6 @@ def _reading(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise DataError(str(path), None, f"is not readable Parquet: {reason}") from error
-
-
-class _OneSample:
-    """A row in the shape of a ``DataProto`` of one sample with an empty response."""
-
-    def __init__(self, row: Mapping[str, Any], prompt_key: str) -> None:
-        self.batch = {"responses": [()]}
-        self.non_tensor_batch = {
-            **{name: [row.get(name)] for name in _FIELDS},
-            "raw_prompt": [row.get(prompt_key)],
-            "response_len": [0],
-        }
 
 
 def _checked_prompt(prompt: object) -> str | Sequence[Mapping[str, object]]:

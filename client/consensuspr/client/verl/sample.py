@@ -46,13 +46,21 @@ class VerlSample(NamedTuple):
             # The mask covers prompt and response, the response being its right end.
             length = tensors["attention_mask"].numpy(force=True)[-1, -len(response) :].sum()
         step = fields.get("global_steps")
-        row = TrainingRow(
-            _text("data_source", fields.get("data_source")),
-            _ground_truth(fields.get("reward_model")),
-            _mapping("extra_info", fields.get("extra_info")),
-            _prompt(fields.get("raw_prompt")),
-        )
-        return cls(row, response[: int(length)], None if step is None else int(step))
+        return cls(row_of(fields), response[: int(length)], None if step is None else int(step))
+
+
+def row_of(fields: Mapping[str, Any]) -> TrainingRow:
+    """Return the row of a dataset that verl was given, from its columns.
+
+    Raises:
+        InputError: a field has a type that cannot be scored.
+    """
+    return TrainingRow(
+        _text("data_source", fields.get("data_source")),
+        _ground_truth(fields.get("reward_model")),
+        _mapping("extra_info", fields.get("extra_info")),
+        _prompt(fields.get("raw_prompt")),
+    )
 
 
 def _ground_truth(reward_model: Any) -> str | None:
