@@ -88,7 +88,7 @@ def evaluate_rollouts(
     check(dimensions, how)
     check_row_outputs((scored_output,))
     check_outputs((csv, latex, scored_output), (*rollouts, dataset))
-    scored = settings.score(rollouts, dataset, address, scored_output=scored_output)
+    scored = settings.score(rollouts, dataset, address, plain=True, scored_output=scored_output)
     evaluation = evaluate(scored, dataset=str(dataset), by=dimensions, settings=how)
     if csv is not None:
         write_csv(evaluation, csv)

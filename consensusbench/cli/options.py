@@ -59,6 +59,7 @@ class ScoringSettings(Settings):
         address: str | None,
         *,
         spans: bool = False,
+        plain: bool = False,
         scored_output: Path | None = None,
     ) -> ScoredSet:
         """Score files of rollouts while a bar shows how far it is; warn of another dataset's."""
@@ -70,6 +71,7 @@ class ScoringSettings(Settings):
                 dataset,
                 address=address,
                 spans=spans,
+                plain=plain,
                 tokenizer=self.tokenizer,
                 on_error=self.on_error.value,
                 scored_output=scored_output,

@@ -68,7 +68,7 @@ def report(
     figures = settings.evaluation()
     check(DIMENSIONS, figures)
     check_outputs((output,), (*rollouts, dataset))
-    scored = settings.score(rollouts, dataset, address, spans=True)
+    scored = settings.score(rollouts, dataset, address, spans=True, plain=True)
     hidden = settings.no_progress or settings.no_probes
     problems = len(scored.problems)
     with count_progress("probing", problems, "problems", hidden=hidden) as advance_to:

@@ -30,7 +30,8 @@ too low.
   are easily reached.
 
 NCR is the guarded one (:mod:`consensuspr.scoring.guard`), the unguarded one stands beside it where
-the guard lowers any.  As a control there are both AUROCs of length alone, the longer rollout
+the guard lowers any, and the paper's own, without the guard and without statements, where it
+differs and was asked for.  As a control there are both AUROCs of length alone, the longer rollout
 being taken for the better one: a reward that knows no more than that is none.
 
 Rollouts whose Acc or NCR is unknown are left out.  Intervals of these three are percentiles over
@@ -355,6 +356,8 @@ class NodeFigures(JsonResult):
         ncr: guarded.
         ncr_raw: without the guard.
         consistency_raw: of the unguarded NCR; None where the guard lowers nothing.
+        ncr_paper: the paper's own, of patterns without statements and without the guard; None
+            where it was not asked for, or differs for no rollout.  So is ``consistency_paper``.
         tpn_pooled: all tokens over all matched nodes; rollouts without a match count with
             their tokens, which the mean cannot do.
         num_without_match: rollouts whose nodes were looked for and none found; no TPN.
@@ -369,6 +372,8 @@ class NodeFigures(JsonResult):
     num_without_match: int
     consistency: Consistency
     consistency_raw: Consistency | None
+    ncr_paper: Estimate | None
+    consistency_paper: Consistency | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,9 +444,13 @@ def measure(
             pass_at_k_estimate(columns.acc, problem, k, confidence, problem_ids)
             for k in settings.ks
         ),
-        nodes=_node_figures(columns, columns.nodes, columns.hits, settings),
+        nodes=_node_figures(columns, columns.nodes, columns.hits, columns.plain_hits, settings),
         nodes_without_final=_node_figures(
-            columns, columns.nodes_without_final, columns.hits_without_final, settings
+            columns,
+            columns.nodes_without_final,
+            columns.hits_without_final,
+            columns.plain_hits_without_final,
+            settings,
         ),
         right_lowered=mean_estimate(lowered, problem[right], confidence, bounds=SHARE),
         length=length_control(columns.chars, columns.acc, problem, confidence),
@@ -451,11 +460,14 @@ def measure(
 
 
 def _node_figures(
-    columns: Columns, nodes: Ints, hits: Ints, settings: EvaluationSettings
+    columns: Columns, nodes: Ints, hits: Ints, plain_hits: Floats, settings: EvaluationSettings
 ) -> NodeFigures:
     problem, confidence, tokens = columns.problem, settings.confidence, columns.tokens
     raw, tpn = ncr_of(hits, nodes), tpn_of(tokens, hits)
     ncr = raw * columns.guard
+    paper = ncr_of(plain_hits, nodes)
+    # Over the same rollouts as ours, or not at all.
+    differs = bool((np.isnan(paper) == np.isnan(ncr)).all() and (np.abs(paper - ncr) > 0).any())
     counted = ~np.isnan(tokens) & (nodes > 0)
     pooled = (tokens[counted], hits[counted].astype(np.float64), problem[counted])
     return NodeFigures(
@@ -469,6 +481,10 @@ def _node_figures(
         consistency=consistency_of(ncr, columns.acc, problem, confidence, settings.seed),
         consistency_raw=consistency_of(raw, columns.acc, problem, confidence, settings.seed)
         if (raw > ncr).any()
+        else None,
+        ncr_paper=mean_estimate(paper, problem, confidence, bounds=SHARE) if differs else None,
+        consistency_paper=consistency_of(paper, columns.acc, problem, confidence, settings.seed)
+        if differs
         else None,
     )
 

@@ -17,12 +17,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from sys import intern
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -45,6 +45,10 @@ from consensuspr.data import (
 from consensuspr.errors import DataError, InputError, ServerFault
 from consensuspr.scoring import SCORED_TYPES, rollout_from_row, scored_row
 from consensuspr.scoring.types import CHANNELS, LOAD_METHODS, Identity, Score, Status
+
+if TYPE_CHECKING:  # at run time this would load the core, for --help too
+    from consensuspr.core import Matcher
+    from consensuspr.scoring import DatasetIndex
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Floats: TypeAlias = NDArray[np.float64]
@@ -133,6 +137,8 @@ class ScoredRollout:
         file: position of its file among those that were read.
         row: position among the good rows of that file, from 0.
         guard: what the guard multiplies NCR by, in (0, 1].
+        plain: (k,) what the paper's own matching finds, patterns without statements; None where
+            it was not asked for.
     """
 
     problem_id: str
@@ -150,6 +156,7 @@ class ScoredRollout:
     file: int
     row: int
     guard: float = 1.0
+    plain: tuple[bool, ...] | None = None
 
     @property
     def num_matched(self) -> int:
@@ -180,18 +187,22 @@ class ScoredRollout:
 
     def matched_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...]:
         """Return the hits of the nodes that do not state the final answer."""
-        if facts is None:
-            return self.matched
-        if not self.matched:
-            return ()
-        return tuple(
-            hit for hit, final in zip(self.matched, facts.is_final, strict=True) if not final
-        )
+        return _without_final(self.matched, facts)
+
+    def plain_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...] | None:
+        """Return the same of the paper's own matching."""
+        return None if self.plain is None else _without_final(self.plain, facts)
 
     def ncr_without_final(self, facts: ProblemFacts | None) -> float | None:
         """Return the same over the nodes that do not state the final answer; None without any."""
         hits = self.matched_without_final(facts)
         return self.guard * sum(hits) / len(hits) if hits else None
+
+
+def _without_final(hits: tuple[bool, ...], facts: ProblemFacts | None) -> tuple[bool, ...]:
+    if facts is None or not hits:
+        return hits
+    return tuple(hit for hit, final in zip(hits, facts.is_final, strict=True) if not final)
 
 
 @dataclass(slots=True)
@@ -475,6 +486,7 @@ def score_files(
     *,
     address: str | None = None,
     spans: bool = False,
+    plain: bool = False,
     tokenizer: str | None = None,
     on_error: OnError = "stop",
     scored_output: AnyPath | None = None,
@@ -489,6 +501,8 @@ def score_files(
     Args:
         address: of a server that has it; None to score in this process.
         spans: also find where each node stands.
+        plain: also find what the paper's own matching does, in this process, and of rollouts
+            that bring their scores too.
         tokenizer: counts tokens of rollouts without ``num_tokens``: path of a
             ``tokenizer.json`` or a name on the hub; None leaves their length unknown.
         scored_output: where to write the rows with their scores, complete or not at all.
@@ -509,7 +523,8 @@ def score_files(
             out = stack.enter_context(open_writer(scored_output, types))
         # Not before it is needed: scored files need neither index nor server.
         connection = cache(lambda: stack.enter_context(connect(os.fspath(dataset), address, None)))
-        run = _Run(found, connection, spans, count_tokens, out, progress)
+        index = cache(lambda: stack.enter_context(closing(_load_index(dataset)))) if plain else None
+        run = _Run(found, connection, spans, count_tokens, out, progress, index)
         for file, path in enumerate(paths):
             read = ReadReport()
             row = 0
@@ -518,6 +533,12 @@ def score_files(
                 row += len(chunk)
             found.skipped_rows += read.skipped
     return found
+
+
+def _load_index(dataset: AnyPath) -> DatasetIndex:
+    from consensuspr.scoring import DatasetIndex
+
+    return DatasetIndex.load(dataset)
 
 
 def count_rollouts(rollouts: Sequence[AnyPath]) -> int:
@@ -562,6 +583,7 @@ class _Run:
     count_tokens: CountTokens | None
     out: RowWriter | None
     progress: Callable[[int], None]
+    index: Callable[[], DatasetIndex] | None
     told_of_listed: set[Status] = field(default_factory=set)
 
     def score_chunk(self, rows: list[Row], file: int, first_row: int) -> None:
@@ -573,6 +595,7 @@ class _Run:
         ]
         scores = self._scores(rows, names, path)
         tokens = self._tokens(rows)
+        plain = self._plain(rows, scores)
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
             facts = self.found.problems.get(row["problem_id"])
             if score.message and score.status is not Status.OK:
@@ -596,11 +619,27 @@ class _Run:
                     file=file,
                     row=first_row + at,
                     guard=1.0 if score.guard is None else score.guard,
+                    plain=plain.get(at),
                 )
             )
             if self.out is not None:
                 self.out.write(_output_row(row, score, tokens[at]))
         self.progress(len(self.found.rollouts))
+
+    def _plain(self, rows: list[Row], scores: list[Score]) -> dict[int, tuple[bool, ...]]:
+        """Return what patterns alone find, for the rows whose nodes are the dataset's."""
+        if self.index is None:
+            return {}
+        from consensuspr.core import match_batch
+
+        of: dict[int, Matcher] = {}
+        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
+            entry = self.index().entry(row["problem_id"]) if score.matched else None
+            if entry is not None and entry.num_nodes == len(score.matched) and not row.get("nodes"):
+                of[at] = entry.matcher
+        texts = [rows[at]["response"] for at in of]
+        found = match_batch(list(of.values()), texts, statements=False, counts=False)
+        return {at: tuple(found.matched(row).tolist()) for row, at in enumerate(of)}
 
     def _tell(self, score: Score, listed: bool) -> None:
         """Keep the first message of a status; one about a listed problem goes before others."""
@@ -671,7 +710,8 @@ class Columns:
     """Rollouts as columns of equal length n, NaN or :data:`UNKNOWN` where something is not known.
 
     ``problem`` is the number of the problem in the order of ids, ``nodes`` how many were looked for
-    (0 where none were), ``file`` the position of the file.
+    (0 where none were), ``file`` the position of the file.  ``plain_hits`` are those of the paper's
+    own matching, NaN where it was not asked for.
     """
 
     problem: Ints
@@ -680,6 +720,8 @@ class Columns:
     hits: Ints
     nodes_without_final: Ints
     hits_without_final: Ints
+    plain_hits: Floats
+    plain_hits_without_final: Floats
     guard: Floats
     tokens: Floats
     chars: Ints
@@ -717,6 +759,11 @@ def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
         hits=column(np.int64, lambda r: sum(r.matched)),
         nodes_without_final=np.array([len(matched) for matched in without], dtype=np.int64),
         hits_without_final=np.array([sum(matched) for matched in without], dtype=np.int64),
+        plain_hits=column(np.float64, lambda r: _count(r.plain)),
+        plain_hits_without_final=np.array(
+            [_count(r.plain_without_final(of)) for r, of in zip(rollouts, facts, strict=True)],
+            dtype=np.float64,
+        ),
         guard=column(np.float64, lambda r: r.guard),
         tokens=column(np.float64, lambda r: r.num_tokens),
         chars=column(np.int64, lambda r: r.num_chars),
@@ -729,6 +776,10 @@ def columns_of(scored: ScoredSet) -> tuple[Columns, tuple[str, ...]]:
         file=column(np.int64, lambda r: r.file),
     )
     return columns, problem_ids
+
+
+def _count(hits: tuple[bool, ...] | None) -> float:
+    return float("nan") if hits is None else sum(hits)
 
 
 def statuses_of(columns: Columns) -> dict[str, int]:
@@ -744,7 +795,7 @@ def label_order(label: str) -> tuple[int, int, str]:
     return int(label == UNKNOWN), 0, label
 
 
-def ncr_of(hits: Ints, nodes: Ints) -> Floats:
+def ncr_of(hits: Ints | Floats, nodes: Ints) -> Floats:
     """Return the Node Coverage Rate of each rollout.
 
     Equation 1 of the paper: matched nodes over nodes.  NaN where there is no node to match:

@@ -62,7 +62,7 @@ class Figure:
     of: Callable[[GroupMetrics], Value]
 
 
-def _share(key: str, heading: str, of: Callable[[GroupMetrics], Estimate]) -> Figure:
+def _share(key: str, heading: str, of: Callable[[GroupMetrics], Estimate | None]) -> Figure:
     return Figure(replace(percent(heading, key), interval=True), of)
 
 
@@ -111,6 +111,7 @@ LENGTH_WITHIN: Final = _share(
     "auroc_length_within", "length, within", lambda group: group.length.within
 )
 NCR_RAW: Final = _share("ncr_raw", "NCR unguarded", lambda group: group.nodes.ncr_raw)
+NCR_PAPER: Final = _share("ncr_paper", "NCR, paper's", lambda group: group.nodes.ncr_paper)
 RIGHT_LOWERED: Final = _share(
     "right_lowered", "Right lowered by guard", lambda group: group.right_lowered
 )
@@ -141,6 +142,20 @@ def within_figure(nodes: Callable[[GroupMetrics], NodeFigures], suffix: str = ""
     """Return AUROC within problems over these nodes of a group."""
     return _share(
         f"auroc_within{suffix}", "AUROC within", lambda group: nodes(group).consistency.within
+    )
+
+
+def paper_figures(
+    nodes: Callable[[GroupMetrics], NodeFigures], suffix: str = ""
+) -> tuple[Figure, ...]:
+    """Return AUROC of the paper's own NCR over these nodes of a group, pooled and within."""
+
+    def pick(name: str) -> Callable[[GroupMetrics], Estimate | None]:
+        return lambda group: getattr(nodes(group).consistency_paper, name, None)
+
+    return (
+        _share(f"auroc_paper{suffix}", "AUROC, paper's", pick("auroc")),
+        _share(f"auroc_within_paper{suffix}", "within, paper's", pick("within")),
     )
 
 
@@ -191,9 +206,13 @@ def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     name = [Figure(words("Group"), label_of)]
     if evaluation.overall.nodes.consistency_raw is not None:
         results += [NCR_RAW, RIGHT_LOWERED]
+    has_paper = evaluation.overall.nodes.ncr_paper is not None
+    if has_paper:
+        results += [NCR_PAPER]
 
     def against(nodes: Callable[[GroupMetrics], NodeFigures]) -> list[Figure]:
-        return [*class_figures(nodes), *consistency_figures(nodes), within_figure(nodes)]
+        paper = paper_figures(nodes) if has_paper else ()
+        return [*class_figures(nodes), *consistency_figures(nodes), within_figure(nodes), *paper]
 
     without = "NCR against Acc, without the nodes that state the final answer"
     return [
@@ -278,10 +297,11 @@ def _about_figures(evaluation: Evaluation) -> Iterator[str]:
             f"{count_of(missing, 'rollout has', 'rollouts have')} no length in tokens: give "
             "--tokenizer, or num_tokens in the rollouts"
         )
+    yield from _about_guard(overall)
+    yield from about_paper(overall)
     if overall.acc.no_interval == ONE_PROBLEM:
         yield "no intervals: a single problem says nothing about others"
         return
-    yield from _about_guard(overall)
     level = f"{100 * evaluation.settings.confidence:g} %"
     yield f"in brackets: {level} intervals, clustered by problem"
     reason = overall.nodes.consistency.auroc.no_interval
@@ -309,6 +329,20 @@ def _about_guard(overall: GroupMetrics) -> Iterator[str]:
         )
 
 
+def about_paper(group: GroupMetrics) -> Iterator[str]:
+    """Yield the paper's own figures where they differ."""
+    found, inner = group.nodes, group.nodes_without_final.consistency_paper
+    if found.ncr_paper is None or found.consistency_paper is None:
+        return
+    show = NCR.column.show
+    said = f"the paper's own NCR (no statements, no guard) is {show(found.ncr_paper.value)} %"
+    if (auroc := found.consistency_paper.auroc.value) is not None:
+        said += f", AUROC {show(auroc)} %"
+    if inner is not None and inner.auroc.value is not None:
+        said += f", without final nodes {show(inner.auroc.value)} %"
+    yield said
+
+
 def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
     """Write every group of an evaluation as CSV; the file appears complete or not at all.
 
@@ -324,7 +358,8 @@ def write_csv(evaluation: Evaluation, path: str | os.PathLike[str]) -> None:
         NCR_WITHOUT_FINAL, *LENGTHS, TPN_WITHOUT_FINAL, *consistency_figures(_all),
         *consistency_figures(_without_final, "_without_final"), within_figure(_all),
         within_figure(_without_final, "_without_final"), LENGTH_AUROC, LENGTH_WITHIN, NCR_RAW,
-        RIGHT_LOWERED,
+        RIGHT_LOWERED, NCR_PAPER, *paper_figures(_all),
+        *paper_figures(_without_final, "_without_final"),
         Figure(percent("", "prevalence"), lambda group: group.nodes.consistency.prevalence),
     ]  # fmt: skip
     sections = [[evaluation.overall], *(one.groups for one in evaluation.breakdowns)]

@@ -37,6 +37,7 @@ from consensusbench.evaluation.tables import (
     ALL,
     CHARS,
     NCR,
+    NCR_PAPER,
     NCR_WITHOUT_FINAL,
     SIZES,
     TOKENS,
@@ -45,6 +46,7 @@ from consensusbench.evaluation.tables import (
     WITH_ACC,
     WITH_NCR,
     Figure,
+    about_paper,
     pass_figures,
     table_of_groups,
 )
@@ -399,6 +401,7 @@ def results_section(evaluation: Evaluation) -> Section:
             "of right minus that of wrong rollouts. AUROC: how often a right rollout has the "
             "higher NCR of a right and a wrong one (50 % is chance). AUCPR: average precision "
             "(chance: the prevalence, which is the share of right rollouts).",
+            *about_paper(evaluation.overall),
         ),
     )
 
@@ -415,6 +418,7 @@ def _results(
         *((WITH_NCR,) if apart else ()),
         NCR,
         NCR_WITHOUT_FINAL,
+        NCR_PAPER,
         TPN,
         TPN_MEDIAN,
         TOKENS,
@@ -456,7 +460,10 @@ def _consistency(groups: Sequence[GroupMetrics]) -> Table:
         for nodes, found in (
             ("all", group.nodes.consistency),
             ("without final", group.nodes_without_final.consistency),
+            ("all, paper's matching", group.nodes.consistency_paper),
+            ("without final, paper's", group.nodes_without_final.consistency_paper),
         )
+        if found is not None
     ]
     return Table("Does NCR tell right rollouts from wrong ones?", columns, [rows])
 

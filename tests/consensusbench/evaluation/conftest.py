@@ -31,6 +31,8 @@ def columns(problem: Sequence[int], acc: Sequence[float]) -> Columns:
         hits=hits,
         nodes_without_final=ones,
         hits_without_final=hits,
+        plain_hits=np.full(size, np.nan),
+        plain_hits_without_final=np.full(size, np.nan),
         guard=np.ones(size),
         tokens=np.full(size, 10.0),
         chars=ones * 30,

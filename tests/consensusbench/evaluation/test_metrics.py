@@ -39,7 +39,13 @@ from consensusbench.evaluation.metrics import (
     within_problems,
 )
 from consensusbench.evaluation.scored import ScoredRollout, ScoredSet, columns_of
-from consensusbench.evaluation.tables import evaluation_notes, latex_of, write_csv, write_latex
+from consensusbench.evaluation.tables import (
+    evaluation_notes,
+    evaluation_tables,
+    latex_of,
+    write_csv,
+    write_latex,
+)
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Status
 from tests.consensusbench.evaluation.conftest import facts, rollout, scored_set
@@ -177,6 +183,35 @@ def test_the_guard_lowers_ncr_and_the_plain_one_stands_beside_it() -> None:
     assert (found.length.auroc, found.length.within.value) == (0.0, 0.0)
 
 
+def test_the_papers_own_ncr_stands_beside_ours_where_it_differs() -> None:
+    problems = {"p": facts("p", [False, True])}
+    rollouts = [
+        rollout("p", 1.0, (1, 1), plain=(False, True)),
+        rollout("p", 0.0, (1, 0), plain=(True, False), guard=0.5),
+    ]
+    found = evaluate(ScoredSet(problems, rollouts))
+    ours, inner = found.overall.nodes, found.overall.nodes_without_final
+    assert ours.ncr_paper is not None and ours.ncr_paper.value == 0.5
+    assert ours.consistency_paper is not None and inner.consistency_paper is not None
+    assert (ours.consistency.auroc.value, ours.consistency_paper.auroc.value) == (1.0, 0.5)
+    assert (inner.consistency.auroc.value, inner.consistency_paper.auroc.value) == (1.0, 0.0)
+    notes = "\n".join(evaluation_notes(found))
+    assert "the paper's own NCR (no statements, no guard) is 50.0 %, AUROC 50.0 %" in notes
+    headings = [column.heading for table in evaluation_tables(found) for column in table.columns]
+    assert {"NCR, paper's %", "AUROC, paper's %"} <= set(headings)
+
+
+@pytest.mark.parametrize("plain", [None, (True, True)])
+def test_the_papers_own_ncr_is_left_out_where_it_is_unknown_or_the_same(
+    plain: tuple[bool, ...] | None,
+) -> None:
+    rollouts = [rollout("p", 1.0, (1, 1), plain=plain), rollout("p", 0.0, (1, 1), plain=plain)]
+    found = evaluate(ScoredSet({"p": facts("p", [False, True])}, rollouts))
+    assert (found.overall.nodes.ncr_paper, found.overall.nodes.consistency_paper) == (None, None)
+    headings = [column.heading for table in evaluation_tables(found) for column in table.columns]
+    assert not [heading for heading in headings if "paper" in heading]
+
+
 def test_without_a_lowered_rollout_there_is_nothing_to_stand_beside() -> None:
     assert evaluate(example()).overall.nodes.consistency_raw is None
 
@@ -207,7 +242,7 @@ def test_the_json_form_is_complete_and_has_no_nan() -> None:
     )
     assert sorted(read["overall"]["nodes"]) == sorted(
         "ncr ncr_raw ncr_by_problem tpn tpn_pooled tpn_median num_without_match consistency "
-        "consistency_raw".split()
+        "consistency_raw ncr_paper consistency_paper".split()
     )
     assert sorted(read["overall"]["nodes"]["consistency"]) == sorted(
         "d_ncr auroc aucpr within prevalence ncr_right ncr_wrong num_right num_wrong".split()

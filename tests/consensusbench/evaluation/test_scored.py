@@ -104,6 +104,27 @@ def test_rollouts_are_scored_and_their_texts_forgotten(dataset: Path, rollouts: 
     assert told[-1] == 6 and told == sorted(told)
 
 
+def test_what_patterns_alone_find_is_told_where_it_is_asked_for(
+    write_dataset: WriteDataset, tmp_path: Path
+) -> None:
+    nodes = [{"expressions": ["48-39=9"]}, {"expressions": ["2*3=6"]}]
+    dataset = write_dataset({"problem_id": "p", "ground_truth": "9", "nodes": nodes})
+    rows = [
+        {"problem_id": "p", "response": "48 pens - 39 pens on the desk = 9, and 2*3=6"},
+        {"problem_id": "p", "response": "9", "nodes": [["9"], ["8"]]},  # its own
+        {"problem_id": "q", "response": "2*3=6"},
+    ]
+    rollouts = write_dataset(*rows, name="rollouts.jsonl")
+    output = tmp_path / "scored.jsonl"
+    scored = score_files([rollouts], dataset, plain=True, scored_output=output)
+    assert (scored.rollouts[0].matched, scored.rollouts[0].plain) == ((True, True), (False, True))
+    assert [one.plain for one in scored.rollouts[1:]] == [None, None]
+    # Of rollouts that bring their scores too: patterns are looked for here.
+    again = score_files([output], dataset, plain=True)
+    assert (again.num_stored, again.rollouts[0].plain) == (3, (False, True))
+    assert score_files([rollouts], dataset).rollouts[0].plain is None
+
+
 def test_facts_are_those_of_the_dataset(dataset: Path, rollouts: Path) -> None:
     scored = score_files([rollouts], dataset)
     facts = scored.problems["p1"]
