@@ -416,7 +416,8 @@ def worker_steps(context: Context, step: Step, folder: Path, found: SuiteResult)
 
 def streaming(context: Context, step: Step, folder: Path, found: SuiteResult) -> None:
     """Add latencies and rates of all sides, after their rewards were compared."""
-    workers = 8 if context.full else 2
+    # verl's eight, but no more than start in time: each loads torch and verl first.
+    workers = min(8, 2 * len(os.sched_getaffinity(0))) if context.full else 2
     tokenizer_dir = folder / "tokenizer"
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
     data = batch(step, lambda _, text: tokenizer.encode(text))
