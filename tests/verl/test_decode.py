@@ -59,6 +59,17 @@ def test_ids_of_no_token_are_left_to_the_tokenizer() -> None:
     assert text == TOKENIZER.decode(ids, skip_special_tokens=True) == f"{TEXT} end"
 
 
+def test_ids_that_are_none_fail_alone() -> None:
+    async def all_of(*given: Any) -> list[Any]:
+        decoder = Decoder(TOKENIZER)
+        return await asyncio.gather(*map(decoder.text, given), return_exceptions=True)
+
+    ids = TOKENIZER.encode(TEXT)
+    first, second, third = asyncio.run(all_of(ids, None, ids))
+    assert first == third == TEXT.encode()
+    assert isinstance(second, TypeError)
+
+
 def test_a_tokenizer_that_writes_otherwise_has_no_table() -> None:
     words = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     words.decoder = decoders.WordPiece()

@@ -138,6 +138,8 @@ class Decoder:
                 future.set_result(self._table.join(ids))
             except IndexError:
                 self._in_threads(loop, [(ids, future)])
+            except Exception as error:
+                future.set_exception(error)  # nobody else's: those behind it go on
         if self._waiting:
             # Those that are decoded are sent first, so that the server has its work meanwhile.
             loop.call_soon(self._flush, loop)
