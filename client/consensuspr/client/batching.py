@@ -79,6 +79,7 @@ class Batcher:
         # One timer for all that wait, set for the earliest of their deadlines or sooner: a timer
         # each, made and cancelled once a sample, would be a tenth of all that a sample costs here.
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # that deadline; uvloop's timers, which Ray has, do not tell theirs
 
     async def submit(self, rollout: Rollout, options: ScoreOptions, deadline: Deadline) -> Score:
         """Return the score of a rollout, sent together with others that wait.
@@ -125,12 +126,12 @@ class Batcher:
 
     def _wake_by(self, deadline: Deadline, loop: asyncio.AbstractEventLoop) -> None:
         """Set the timer so that it ends no later than a deadline."""
-        at = loop.time() + deadline.remaining_s()
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._due <= deadline.at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at, self._give_up, loop)
+        self._due = deadline.at
+        self._timer = loop.call_later(max(0.0, deadline.remaining_s()), self._give_up, loop)
 
     def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """Fail whose deadline has passed; look again at the earliest of the others'."""
