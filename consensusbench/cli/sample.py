@@ -30,7 +30,7 @@ from consensusbench.sampling import (
 )
 from consensusbench.tables import Row, Table, number, words
 from consensuspr.cli.options import Color, Json, OnErrorChoice, with_settings
-from consensuspr.console import ColorMode, make_console, one_line
+from consensuspr.console import ColorMode, count_of, make_console, one_line
 from consensuspr.errors import ConsensusPRError
 
 WINDOW_S = 30.0
@@ -246,7 +246,7 @@ def print_report(console: Console, report: SampleReport, path: str, samples: boo
     ]
     table = Table("", [words("Model"), *map(number, headings)], [rows])
     console.print(table.to_terminal(console.width))
-    console.print(f"{path}: {report.written:,} rows", markup=False, soft_wrap=True)
+    console.print(f"{path}: {count_of(report.written, 'row')}", markup=False, soft_wrap=True)
     console.print(_problems(report, samples), markup=False, soft_wrap=True)
 
 
@@ -256,7 +256,7 @@ def _share(part: int, whole: int) -> str | None:
 
 def _problems(report: SampleReport, samples: bool) -> str:
     """Say in one sentence how many problems got what they were to get."""
-    said = [f"{report.problems['complete']:,} problems complete"]
+    said = [f"{count_of(report.problems['complete'], 'problem')} complete"]
     if report.problems["enough"]:
         said.append(f"{report.problems['enough']:,} with fewer rollouts, but enough")
     if report.problems["few"]:
@@ -272,7 +272,8 @@ def _problems(report: SampleReport, samples: bool) -> str:
 def print_estimate(console: Console, estimate: SampleEstimate) -> None:
     """Print the bounds of a run that was not made."""
     console.print(
-        f"{estimate.problems:,} problems, {estimate.recorded:,} replies recorded, "
+        f"{count_of(estimate.problems, 'problem')}, "
+        f"{count_of(estimate.recorded, 'reply', 'replies')} recorded, "
         f"${estimate.spent:,.2f} spent"
     )
     console.print(

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from consensusbench.outputs import check_outputs
 from consensusbench.problems.texts import digest, text_key
 from consensusbench.store import RowSpool
+from consensuspr.console import count_of
 from consensuspr.data import OnError, Problem, ReadReport, Row, atomic_file, read_problems
 from consensuspr.errors import InputError
 
@@ -177,7 +178,9 @@ class ExportReport:
             for reason, count in self.left_out.items()
         ]
         if self.read.skipped:
-            parts.append(f"{self.read.skipped:,} bad rows (first: {self.read.reasons[0]})")
+            parts.append(
+                f"{count_of(self.read.skipped, 'bad row')} (first: {self.read.reasons[0]})"
+            )
         return f"left out: {'; '.join(parts)}" if parts else None
 
     def split_sentence(self) -> str | None:

@@ -22,6 +22,7 @@ from consensusbench.tables import (
     number,
     words,
 )
+from consensuspr.console import count_of
 from consensuspr.data import OnError, Problem, ReadReport, read_problems
 
 UNKNOWN: Final = "unknown"
@@ -220,7 +221,7 @@ def stats_notes(stats: DatasetStats) -> Iterator[str]:
         if count:
             yield f"{count:,} {what}"
     if stats.read.skipped:
-        yield f"{stats.read.skipped:,} bad rows skipped (first: {stats.read.reasons[0]})"
+        yield f"{count_of(stats.read.skipped, 'bad row')} skipped (first: {stats.read.reasons[0]})"
 
 
 def latex_of(stats: DatasetStats) -> str:

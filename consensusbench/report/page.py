@@ -100,6 +100,7 @@ from consensusbench.tables import (
     percent,
     words,
 )
+from consensuspr.console import count_of
 from consensuspr.data import atomic_file
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import Status
@@ -309,7 +310,7 @@ def warnings_of(scored: ScoredSet) -> tuple[str, ...]:
             f"{by_load:,} answers stayed undecided because the machine was busy: score them again."
         )
     if scored.skipped_rows:
-        warnings.append(f"{scored.skipped_rows:,} bad rows of the files were passed over.")
+        warnings.append(f"{count_of(scored.skipped_rows, 'bad row')} of the files passed over.")
     if not any(rollout.num_tokens for rollout in scored.rollouts):
         warnings.append("No rollout has a length in tokens: there is no TPN.")
     return tuple(warnings)

@@ -235,7 +235,7 @@ def test_the_counts_are_plain_values(bench: ExportBench) -> None:
         {"problem_id": "", "nodes": []},
         on_error="skip",
     )
-    assert "1 bad rows (first: " in (report.left_out_sentence() or "")
+    assert "1 bad row (first: " in (report.left_out_sentence() or "")
     assert report.to_json() == {
         "rows": {"train": 2, "val": 1},
         "by_data_source": {

@@ -71,7 +71,7 @@ def test_a_bad_row_leaves_no_page(run: Run, files: list[str], tmp_path: Path) ->
     code, _, err = run("report", *files)
     assert code == 2 and "rollouts.jsonl:25" in err and not output.exists()
     assert run("report", *files, "--on-error", "skip")[0] == 0
-    assert "1 bad rows of the files were passed over." in output.read_text(encoding="utf-8")
+    assert "1 bad row of the files passed over." in output.read_text(encoding="utf-8")
 
 
 def test_a_missing_package_is_one_sentence(
