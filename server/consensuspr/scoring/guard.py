@@ -96,6 +96,14 @@ def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Float
     return np.maximum(each * nodes + at_least, per_root * root)
 
 
+def fits_any(num_nodes: int, statements: int, numbers: int) -> bool:
+    """Return whether the default budget of the shortest response allows so many."""
+    return (
+        statements <= STATEMENTS[0] * num_nodes + STATEMENTS[1]
+        and numbers <= NUMBERS[0] * num_nodes + NUMBERS[1]
+    )
+
+
 def counted(found: BatchResult) -> tuple[Counts, Counts]:
     """Return s and m of the texts of a batch, (n,) each; it must have been matched with counts."""
     if found.num_values is None or found.num_numbers is None:

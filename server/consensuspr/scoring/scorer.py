@@ -257,7 +257,8 @@ class _Batch:
     """Rollouts and, position by position, what became of them so far.
 
     Columns rather than an object for each rollout: the scan, the answer check and the rewards
-    take and give columns, and a batch holds thousands of rollouts.
+    take and give columns, and a batch holds thousands of rollouts.  Lists rather than arrays:
+    a request holds a hundred, and between two of them a core forgets what numpy is made of.
 
     Attributes:
         rollouts: the batch.
@@ -268,11 +269,11 @@ class _Batch:
         messages: one sentence by position, for each whose status is not OK.
         tokens: checked token counts, None where not given.
         truths: the ground truth that applies, None where unknown or not to be checked.
-        num_nodes, num_matched: (n,) int64, of the nodes that count.
-        shares: (n,) float64, NCR where not every node adds the same; else NaN.
+        num_nodes, num_matched: of the nodes that count.
+        shares: NCR by position, where not every node adds the same.
         channels, spans: of all nodes of the problem, where they were matched.
-        num_values, num_numbers: (n,) int64, what the guard counts.
-        budgets: (n, 2) float64, what the guard allows of them; 0 for the default.
+        num_values, num_numbers: what the guard counts.
+        budgets: what the guard allows of them by position, where it is not the default.
         verdicts: of the answers that were checked.
     """
 
@@ -295,12 +296,12 @@ class _Batch:
         self.status = [Status.OK] * count
         self.messages: dict[int, str] = {}
         self.truths: list[str | None] = [None] * count
-        self.num_nodes = np.zeros(count, dtype=np.int64)
-        self.num_matched = np.zeros(count, dtype=np.int64)
-        self.shares = np.full(count, math.nan)
-        self.num_values = np.zeros(count, dtype=np.int64)
-        self.num_numbers = np.zeros(count, dtype=np.int64)
-        self.budgets = np.zeros((count, 2))
+        self.num_nodes = [0] * count
+        self.num_matched = [0] * count
+        self.shares: dict[int, float] = {}
+        self.num_values = [0] * count
+        self.num_numbers = [0] * count
+        self.budgets: dict[int, GuardBudget] = {}
         self.channels = [b""] * count
         self.spans: dict[int, Spans] = {}
         self.verdicts: list[Verdict | None] = [None] * count
@@ -600,23 +601,21 @@ class _Matching:
             )
         except TimeoutError:
             raise batch.late("the node matching") from None
-        first, behind = positions[0], positions[-1] + 1
-        # Nearly always all of a stretch: to write there takes a tenth of the time.
-        where: slice | list[int] = positions
-        if behind - first == len(positions):
-            where = slice(first, behind)
-        batch.num_matched[where] = result.num_matched
-        if reward.guard:
-            batch.num_values[where], batch.num_numbers[where] = guard.counted(result)
-        channels = result.rows()
-        batch.num_nodes[where] = [*map(len, channels)]
-        for at, row, one in zip(positions, channels, nodes, strict=True):
-            batch.channels[at] = row
+        found = zip(positions, nodes, result.rows(), result.num_matched.tolist(), strict=True)
+        for at, one, channels, num_matched in found:
+            batch.channels[at] = channels
+            batch.num_nodes[at] = len(channels)
+            batch.num_matched[at] = num_matched
             if one.budget is not None:
                 batch.budgets[at] = one.budget
             if self._include_spans:
                 batch.check_deadline("the node matching")
                 batch.spans[at] = batch.spans_in(at, one.matcher, reward.statements)
+        if reward.guard:
+            values, numbers = guard.counted(result)
+            counts = zip(positions, values.tolist(), numbers.tolist(), strict=True)
+            for at, num_values, num_numbers in counts:
+                batch.num_values[at], batch.num_numbers[at] = num_values, num_numbers
         # A reward asks for a choice of nodes or for none, of all rollouts alike.
         chosen = [one.counted for one in nodes if one.counted is not None]
         weights = [one.weights for one in nodes if one.weights is not None]
@@ -634,10 +633,13 @@ class _Matching:
         channels = [batch.channels[at] for at in positions]
         reached = np.frombuffer(b"".join(channels), dtype=np.uint8) != 0
         starts = np.cumsum([0, *map(len, channels[:-1])])
-        batch.num_nodes[positions] = np.add.reduceat(counted, starts, dtype=np.int64)
-        batch.num_matched[positions] = np.add.reduceat(counted & reached, starts, dtype=np.int64)
+        num_nodes = np.add.reduceat(counted, starts, dtype=np.int64).tolist()
+        num_matched = np.add.reduceat(counted & reached, starts, dtype=np.int64).tolist()
         earned = np.add.reduceat(weights * reached, starts)
-        batch.shares[positions] = earned / np.add.reduceat(weights, starts)
+        shares = (earned / np.add.reduceat(weights, starts)).tolist()
+        for row, at in enumerate(positions):
+            batch.num_nodes[at], batch.num_matched[at] = num_nodes[row], num_matched[row]
+            batch.shares[at] = shares[row]
 
 
 def _shown(problem_id: str) -> str:
@@ -826,24 +828,23 @@ def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
     undecided = _tell_undecided(batch, options.on_undecided)
     acc = [math.nan if one is None else 1.0 if one.correct else 0.0 for one in batch.verdicts]
     raw, guards = _ncr(batch, options.reward)
-    ncr = raw * guards
-    rewards: list[float] = options.reward.compute(np.array(acc), ncr, options.epoch).tolist()
-    num_matched = batch.num_matched.tolist()
+    ncr = [share * factor for share, factor in zip(raw, guards, strict=True)]
+    rewards: list[float] = options.reward.compute(acc, ncr, options.epoch).tolist()
     columns = ScoreColumns(
         status=batch.status,
         reward=rewards,
         acc=acc,
-        ncr=ncr.tolist(),
-        num_nodes=batch.num_nodes.tolist(),
-        num_matched=num_matched,
+        ncr=ncr,
+        num_nodes=batch.num_nodes,
+        num_matched=batch.num_matched,
         tpn=[
             tokens / matched if tokens and matched else math.nan
-            for tokens, matched in zip(batch.tokens, num_matched, strict=True)
+            for tokens, matched in zip(batch.tokens, batch.num_matched, strict=True)
         ],
         answer=[None if one is None else one.answer for one in batch.verdicts],
         answer_method=["" if one is None else one.method for one in batch.verdicts],
-        ncr_raw=raw.tolist(),
-        guard=guards.tolist(),
+        ncr_raw=raw,
+        guard=guards,
         channel_numbers=batch.channels,
         messages=batch.messages,
         spans=batch.spans,
@@ -874,47 +875,44 @@ def _tell_undecided(batch: _Batch, policy: OnUndecided) -> list[int]:
     return found
 
 
-def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[Floats, Floats]:
-    """Return NCR before the guard and the guard's factors, (n,) each, NaN where unknown."""
-    known = batch.num_nodes > 0
-    raw = np.full(len(batch), math.nan)
-    np.divide(batch.num_matched, batch.num_nodes, out=raw, where=known)
-    uneven = ~np.isnan(batch.shares)
-    raw[uneven] = batch.shares[uneven]
-    guards = _guards(batch) if reward.guard else np.ones(len(batch))
-    guards[~known] = math.nan
-    return raw, guards
+def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[list[float], list[float]]:
+    """Return NCR before the guard and the guard's factors, NaN where unknown."""
+    counts = zip(batch.num_matched, batch.num_nodes, strict=True)
+    raw = [matched / nodes if nodes else math.nan for matched, nodes in counts]
+    for at, share in batch.shares.items():
+        raw[at] = share
+    guards: list[float] = _guards(batch).tolist() if reward.guard else [1.0] * len(batch)
+    # NaN alone differs from itself.
+    pairs = zip(raw, guards, strict=True)
+    return raw, [factor if share == share else share for share, factor in pairs]
 
 
 def _guards(batch: _Batch) -> Floats:
     """Return the guard's factors, (n,)."""
-    length = np.zeros(len(batch), dtype=np.int64)
-    statements, numbers = _budgets(batch, length)
-    over = (batch.num_values > statements) | (batch.num_numbers > numbers)
-    # The length is looked at only where a text states more than the shortest one may: few do.
-    for at in np.flatnonzero(over & (batch.budgets[:, 0] == 0)).tolist():
-        length[at] = guard.characters(batch.texts[at])
-    if length.any():
-        statements, numbers = _budgets(batch, length)
-    return guard.factors(batch.num_values, batch.num_numbers, statements, numbers)
+    lengths = [0] * len(batch)
+    columns = zip(batch.channels, batch.num_values, batch.num_numbers, strict=True)
+    for at, (channels, num_values, num_numbers) in enumerate(columns):
+        # The length is looked at only where a text states more than the shortest one may.
+        if at not in batch.budgets and not guard.fits_any(len(channels), num_values, num_numbers):
+            lengths[at] = guard.characters(batch.texts[at])
+    return guard.factors(batch.num_values, batch.num_numbers, *_budgets(batch, lengths))
 
 
-def _budgets(batch: _Batch, length: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return how many values and numbers texts of a length may hold, (n,) each."""
-    num_nodes = np.fromiter(map(len, batch.channels), dtype=np.int64, count=len(batch))
-    stored = batch.budgets.T
-    statements, numbers = guard.default_budget(num_nodes, length)
-    return (
-        np.where(stored[0] > 0, stored[0], statements),
-        np.where(stored[1] > 0, stored[1], numbers),
-    )
+def _budgets(batch: _Batch, lengths: list[int]) -> tuple[Floats, Floats]:
+    """Return how many values and numbers texts of these lengths may hold, (n,) each."""
+    statements, numbers = guard.default_budget([*map(len, batch.channels)], lengths)
+    for at, budget in batch.budgets.items():
+        statements[at], numbers[at] = budget
+    return statements, numbers
 
 
 def _guard_figures(batch: _Batch) -> GuardFigures:
     """Return the guard's arithmetic for the one rollout of a batch."""
-    length = np.array([guard.characters(batch.texts[0])])
-    [statements], [numbers] = (column.tolist() for column in _budgets(batch, length))
-    return GuardFigures(int(batch.num_values[0]), statements, int(batch.num_numbers[0]), numbers)
+    [text], [num_values], [num_numbers] = batch.texts, batch.num_values, batch.num_numbers
+    [statements], [numbers] = (
+        column.tolist() for column in _budgets(batch, [guard.characters(text)])
+    )
+    return GuardFigures(num_values, statements, num_numbers, numbers)
 
 
 def _explain_nodes(
