@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from operator import index
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -237,16 +236,14 @@ def encode_rollout_field(rollout: Rollout) -> EncodedRollout:
     its text.  Fields may stand in any order, so that the response is the last one.
     """
     response = encode_response(rollout.response)
-    fields = _of_problem(rollout.problem_id, rollout.ground_truth)
+    fields = _of_problem(rollout.problem_id, rollout.ground_truth, rollout.data_source)
     tokens = rollout.num_tokens
     # A count that is none makes no TPN; on the wire it would be an error of the batch.
     if tokens is not None and 0 < tokens <= MAX_UINT32:
-        fields += _NUM_TOKENS + _varint(index(tokens))
+        fields += _NUM_TOKENS + _varint(tokens)
     if rollout.nodes is not None:
         nodes = _nodes_message(rollout, rollout.nodes).SerializeToString()
         fields += _NODES + _varint(len(nodes)) + nodes
-    if rollout.data_source:
-        fields += _text(_DATA_SOURCE, rollout.data_source)
     if rollout.rollout_id:
         fields += _text(_ROLLOUT_ID, rollout.rollout_id)
     fields += _RESPONSE + _varint(len(response))
@@ -330,13 +327,18 @@ def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions
 
 # All rollouts of a group bring the same.
 @lru_cache(maxsize=4096)
-def _of_problem(problem_id: str, ground_truth: str | None) -> bytes:
+def _of_problem(problem_id: str, ground_truth: str | None, data_source: str | None) -> bytes:
     fields = _text(_PROBLEM_ID, problem_id)
-    return fields if ground_truth is None else fields + _text(_GROUND_TRUTH, ground_truth)
+    if ground_truth is not None:
+        fields += _text(_GROUND_TRUTH, ground_truth)
+    return fields + _text(_DATA_SOURCE, data_source) if data_source else fields
 
 
 def _text(tag: bytes, text: str) -> bytes:
-    data = valid_text(text).encode()
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        data = valid_text(text).encode()
     return tag + _varint(len(data)) + data
 
 
