@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "ray": BASE | {"v1", "wire", "core", "data", "scoring", "server"},
     "http": BASE | {"wire", "core", "data", "scoring", "server"},
     "client": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring"},
-    "doctor": BASE | {"console", "wire", "core", "scoring", "client"},
+    "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
     "launch": BASE | {"settings", "scoring", "ray", "server", "client"},
     "loadtest": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client"},
     "cli": BASE

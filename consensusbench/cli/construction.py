@@ -524,12 +524,12 @@ def _end_sentences(report: BuildReport) -> list[str]:
         sentences.append(f"{paths.candidates}: candidates")
     if paths.audit is not None:
         sentences.append(f"{paths.audit}: what was left out, and why")
-    if report.separation is not None:
-        sentences.append(report.separation.sentence())
+    if report.judge is not None:
+        sentences.append(report.judge.separation.sentence())
     if paths.dataset is not None:
         written = count_of(counts.written.total(), "problem")
         made = "" if report.budgets is None else f", {report.budgets:,} of them with a new budget"
-        if report.weighted:
-            made += f", {report.weighted:,} of them with new weights"
+        if report.judge is not None and report.judge.weighted:
+            made += f", {report.judge.weighted:,} of them with new weights"
         sentences.append(f"{paths.dataset}: {written}{made}, digest {report.digest}")
     return sentences

@@ -37,9 +37,10 @@ from consensusbench.construction.types import (
     Stage,
     UsedRollout,
 )
-from consensusbench.construction.worth import Judge, Separation
+from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import Dropped, Refiner
 from consensusbench.outputs import check_outputs, check_row_outputs
+from consensusbench.quality.probes import cheap_notes
 from consensuspr.console import count_of
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.data import (
@@ -316,8 +317,7 @@ class BuildReport:
         skipped_rows: bad rows of the file of problems or candidates.
         resumed: problems whose extraction an earlier run had left.
         budgets: problems that got a budget of the guard where nothing else was done; else None.
-        weighted: problems whose nodes got weights.
-        separation: of right from wrong rollouts; None where no nodes were made of rollouts.
+        judge: what it found of nodes and rollouts; None where there were none of either.
         digest: of the dataset, None where none was written.
         provenance: how; the same for all problems of this command.
     """
@@ -329,8 +329,7 @@ class BuildReport:
     disagreements: Disagreements | None = None
     resumed: int = 0
     budgets: int | None = None
-    weighted: int = 0
-    separation: Separation | None = None
+    judge: Judge | None = None
     digest: str | None = None
     provenance: Row = field(default_factory=dict)
     seconds: BuildSeconds = field(default_factory=BuildSeconds)
@@ -357,6 +356,8 @@ class BuildReport:
             if count:
                 bad = f"bad row of {what} was", f"bad rows of {what} were"
                 sentences.append(f"{count_of(count, *bad)} skipped")
+        if self.judge is not None:
+            sentences += cheap_notes(self.judge.cheap())
         return sentences
 
     def to_json(self) -> Row:
@@ -367,8 +368,8 @@ class BuildReport:
             **{name: None if path is None else str(path) for name, path in paths.items()},
             "digest": self.digest,
             "budgets": self.budgets,
-            "weighted": self.weighted,
-            "separation": None if self.separation is None else self.separation.to_json(),
+            "weighted": 0 if self.judge is None else self.judge.weighted,
+            "separation": None if self.judge is None else self.judge.separation.to_json(),
             "problems": self.problems.to_json(),
             "rollouts": None if self.rollouts is None else asdict(self.rollouts),
             "skipped_rows": self.skipped_rows,

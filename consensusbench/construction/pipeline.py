@@ -266,10 +266,9 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
             if problem.nodes and (most := stated.get(problem.problem_id)) is not None:
                 report.budgets = (report.budgets or 0) + 1
                 problem = replace(problem, budget=budget_of(most, len(problem.nodes)))
-                if all(node.weight is None for node in problem.nodes):
-                    problem = judge.weigh(problem)
+                problem = judge.weigh(problem)
             out.write(problem_to_row(problem))
-    report.weighted, report.separation = judge.weighted, judge.separation
+    report.judge = judge
     _name_dataset(report, output)
     report.seconds.total = time.perf_counter() - started
     return report
@@ -618,8 +617,7 @@ def _finish(
                 f"{failed[0]} ({len(failed):,} {what} failed; the extracted ones are kept and the "
                 f"same command goes on with them, --on-error skip leaves {them} out)"
             )
-    if judge is not None:
-        report.weighted, report.separation = judge.weighted, judge.separation
+    report.judge = judge
     if report.paths.dataset is not None:
         _name_dataset(report, report.paths.dataset)
 

@@ -9,6 +9,10 @@ separate by themselves; guarded by the budget that is stored; beside it length a
 rollout being taken for the better one.  These are the rollouts that the nodes were made of, so that
 the figure flatters: ``consensusbench evaluate`` on rollouts of models that were left out does not.
 
+What **attacks** earn of the nodes is measured too, against what wrong rollouts earn on average:
+where a text that solves nothing earns more, a policy will find it.  Both go into each problem's
+metadata, so that whoever has the dataset alone can tell (``consensuspr doctor``).
+
 Rollouts whose answer is undecided count as neither.
 """
 
@@ -22,13 +26,16 @@ import numpy as np
 from consensusbench.construction.store import DistinctRollout
 from consensusbench.evaluation.metrics import auroc
 from consensusbench.evaluation.scored import Bools, Floats, Ints
+from consensusbench.quality.probes import CheapAttack, cheap_attacks, short_attacks
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch
 from consensuspr.data import Problem, Row
 from consensuspr.scoring.guard import counted, factors
 
-# Of a weight, in files; there are fewer rollouts than it takes for more.
-WEIGHT_DECIMALS = 4
+# Of a weight or a mean NCR, in files; there are fewer rollouts than it takes for more.
+DECIMALS = 4
+# What stands beside the attacks in the metadata.
+WRONG = "wrong"
 
 
 @dataclass(slots=True)
@@ -87,6 +94,8 @@ class Judge:
     ) -> None:
         self.separation = Separation()
         self.weighted = 0
+        # By data source, and then by attack: the NCR earned of each problem.
+        self._earned: dict[str, dict[str, list[float]]] = {}
         self._responses = responses
         self._waiting: dict[str, tuple[list[DistinctRollout], int]] = {}
 
@@ -101,8 +110,20 @@ class Judge:
         """Hear that a problem gets no nodes."""
         self._waiting.pop(problem_id, None)
 
+    def cheap(self) -> tuple[CheapAttack, ...]:
+        """Return the attacks that earn more of a source than wrong rollouts do on average."""
+        return cheap_attacks(
+            (attack, source, float(np.mean(ncr)), float(np.mean(earned[WRONG])))
+            for source, earned in self._earned.items()
+            for attack, ncr in earned.items()
+            if attack != WRONG
+        )
+
     def weigh(self, problem: Problem) -> Problem:
-        """Return a problem with weights; as it is where it lacks right or wrong rollouts."""
+        """Return a problem with weights, where it has none, and with what attacks earn of it.
+
+        As it is where it lacks right or wrong rollouts.
+        """
         rollouts, num_right = self._waiting.pop(problem.problem_id, ([], 0))
         if not rollouts or not problem.nodes:
             return problem
@@ -125,10 +146,32 @@ class Judge:
         if inner.shape[1]:
             raw = inner.mean(axis=1)
             self.separation.add(raw * np.array(guard), raw, np.array(chars), right)
+        ncr = reached.mean(axis=1) * np.array(guard)
+        construction = {
+            **problem.metadata.get("construction", {}),
+            "earned": self._earns(problem, matcher, float(ncr[~right].mean())),
+        }
+        problem = replace(problem, metadata={**problem.metadata, "construction": construction})
+        if any(node.weight is not None for node in problem.nodes):
+            return problem
         weights = reached[right].mean(axis=0) - reached[~right].mean(axis=0)
         self.weighted += 1
         nodes = tuple(
-            replace(node, weight=round(max(0.0, weight), WEIGHT_DECIMALS))
+            replace(node, weight=round(max(0.0, weight), DECIMALS))
             for node, weight in zip(problem.nodes, weights.tolist(), strict=True)
         )
         return replace(problem, nodes=nodes)
+
+    def _earns(self, problem: Problem, matcher: Matcher, wrong: float) -> dict[str, float]:
+        """Return what wrong rollouts and attacks earn of a problem, and count it."""
+        earned = {WRONG: wrong}
+        if problem.budget is not None:
+            attacks = dict(short_attacks(problem.problem, problem.budget))
+            found = match_batch([matcher] * len(attacks), list(attacks.values()), threads=1)
+            guard = factors(*counted(found), *problem.budget)
+            for at, attack in enumerate(attacks):
+                earned[attack.value] = float(found.matched(at).mean() * guard[at])
+        for name, value in earned.items():
+            of_source = self._earned.setdefault(problem.data_source, {})
+            of_source.setdefault(name, []).append(value)
+        return {name: round(value, DECIMALS) for name, value in earned.items()}

@@ -108,6 +108,8 @@ DESCRIPTIONS: Final = {
 DEFAULT_BUDGET: Final = 2000
 # Of an attack two steps deep: some five thousand tokens, as many as a policy often may write.
 MAX_DEEP_CHARS: Final = 1 << 14
+# As long as a grade-school solution.
+SHORT_CHARS: Final = 500
 PADDED_CHARS: Final = 1 << 12
 PADDING: Final = " Let us think about this step by step, and see what is asked for here."
 LAST_CONSTANT: Final = 40
@@ -802,7 +804,13 @@ def probe_dataset(
         budgets=budgets,
         attacks=attacks,
         wrong=wrong,
-        cheap=_cheap(attacks, wrong),
+        cheap=cheap_attacks(
+            (one.attack, source, figures.ncr, wrong[source].ncr)
+            for one in attacks
+            if one.attack is not Attack.UNRELATED
+            for source, figures in one.by_source.items()
+            if source in wrong
+        ),
         density=survey.density(),
         densest=survey.densest(),
         unknown_rollouts=survey.unknown,
@@ -835,15 +843,18 @@ def _targets(
             yield problem.data_source, (entry, problem.problem)
 
 
-def _cheap(
-    attacks: Iterable[AttackReport], wrong: dict[str, WrongFigures]
+def cheap_attacks(
+    earned: Iterable[tuple[Attack | str, str, float, float]],
 ) -> tuple[CheapAttack, ...]:
+    """Return the attacks that pay better than being wrong does, the dearest first.
+
+    Args:
+        earned: attack, data source, NCR of the attack, and mean NCR of wrong rollouts.
+    """
     found = [
-        CheapAttack(one.attack, source, figures.ncr, wrong[source].ncr)
-        for one in attacks
-        if one.attack is not Attack.UNRELATED
-        for source, figures in one.by_source.items()
-        if source in wrong and figures.ncr > wrong[source].ncr
+        CheapAttack(Attack(attack), source, ncr, ncr_wrong)
+        for attack, source, ncr, ncr_wrong in earned
+        if ncr > ncr_wrong
     ]
     return tuple(sorted(found, key=lambda one: (one.ncr_wrong - one.ncr, one.attack.value)))
 
@@ -915,6 +926,15 @@ def enumerations(problem: str, entry: Entry) -> Iterator[tuple[Attack, str]]:
         yield Attack.DEEP, deep.prose()
         yield Attack.DEEP_PYTHON, deep.python()
         yield Attack.DEEP_CUT, _cut(deep, entry)
+
+
+def short_attacks(problem: str, budget: tuple[int, int]) -> Iterator[tuple[Attack, str]]:
+    """Yield attacks on one problem that a stored budget leaves room for, short enough for all."""
+    if problem.strip():
+        pairs = pairs_of(numbers_in(problem))
+        yield Attack.QUANTITIES, quantities(problem, SHORT_CHARS)
+        yield Attack.PAIRS, pairs.prose()
+        yield Attack.PAIRS_CUT, pairs.cut(*budget)
 
 
 def _cut(equations: EquationList, entry: Entry) -> str:
@@ -1067,19 +1087,20 @@ def density_table(report: ProbeReport) -> Table:
     return Table("How densely rollouts hit their own nodes", columns, [rows])
 
 
-def cheap_notes(report: ProbeReport) -> Iterator[str]:
+def cheap_notes(cheap: Sequence[CheapAttack]) -> Iterator[str]:
     """Yield a sentence for each source of which an attack earns more than being wrong does."""
     told: set[str] = set()
-    for one in report.cheap:
+    for one in cheap:
         if one.data_source in told:
             continue
         told.add(one.data_source)
-        names = [other.attack for other in report.cheap if other.data_source == one.data_source]
+        names = [other.attack for other in cheap if other.data_source == one.data_source]
         more = f" (and {len(names) - 1} more do)" if len(names) > 1 else ""
         yield (
             f"{one.attack.value} earns an NCR of {100 * one.ncr:.1f} % of "
             f"{one_line(one.data_source) or '(none)'}{more}, wrong rollouts "
-            f"{100 * one.ncr_wrong:.1f} %: store budgets (consensusbench build --budgets)"
+            f"{100 * one.ncr_wrong:.1f} %: store budgets (consensusbench build --budgets), or drop "
+            "nodes that take no reasoning"
         )
 
 

@@ -823,7 +823,7 @@ def gather(
     return Page(
         title=settings.title or f"ConsensusBench report: {Path(name).name}",
         facts=facts_of(scored, evaluation, name, index.digest),
-        warnings=(*warnings_of(scored), *(() if probe is None else cheap_notes(probe))),
+        warnings=(*warnings_of(scored), *(() if probe is None else cheap_notes(probe.cheap))),
         sections=_sections(scored, evaluation, diagnosed, probe, views),
         views=tuple(views),
         choice=_choice(scored, views),

@@ -62,6 +62,7 @@ def test_a_good_set_up(run: Run, server: RunningServer, write: Write) -> None:
         "ok versions protocol",
         "ok dataset 'small':",
         "ok dataset file",
+        "skip attacks problems.jsonl",  # which tells nothing of wrong rollouts
         "ok train rows",
         "ok val rows",
         "ok problem ids",
@@ -72,7 +73,7 @@ def test_a_good_set_up(run: Run, server: RunningServer, write: Write) -> None:
     assert "ok train problems 1 (100.0 %) of 1 known to the server, 1 (100.0 %) have nodes" in (
         lines_of(done.out, "ok")
     )
-    assert done.out.splitlines()[-1] == "10 ok"
+    assert done.out.splitlines()[-1] == "10 ok, 1 skip"
 
 
 def two_prompts() -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from consensuspr.client.verl.config import epoch_clock
 from consensuspr.core import NORMAL_FORM_VERSION
 from consensuspr.doctor.checks import (
     check_address,
+    check_attacks,
     check_curriculum,
     check_dataset,
     check_dataset_path,
@@ -37,6 +38,7 @@ from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 from tests.doctor.conftest import case_of, told
+from tests.rows import write_rows
 
 if TYPE_CHECKING:
     from tests.doctor.conftest import Lines, Plan
@@ -101,6 +103,58 @@ def test_the_dataset(
     case = case_of(setup=TrainingSetup(dataset=wanted), info=info(*names))
     assert lines(told(check_dataset, case))[0].startswith(line)
     assert (case.dataset is not None) == line.startswith("ok")
+
+
+CHEAP = "pairs_cut earns an NCR of 30.0 % of sums, wrong rollouts 20.0 %"
+ADVICE = "store budgets (consensusbench build --budgets), or drop nodes that take no reasoning"
+
+
+@pytest.mark.parametrize(
+    ("earned", "settings", "said"),
+    [
+        (
+            [{"wrong": 0.3, "pairs": 0.0, "pairs_cut": 0.4}, {"wrong": 0.1, "pairs_cut": 0.2}],
+            {},
+            [f"warn attacks: {CHEAP} → {ADVICE}"],
+        ),
+        (
+            [{"wrong": 0.3, "pairs": 0.2, "pairs_cut": 0.1}],
+            {},
+            ["ok attacks: at most, pairs earns an NCR of 20.0 % of sums, wrong rollouts 30.0 %"],
+        ),
+        (
+            [{"wrong": 0.3, "pairs": 0.4}],
+            {"guard": False},
+            ["skip attacks: d.jsonl: measured with the guard, which guard=False turns off"],
+        ),
+        # Wrong rollouts are needed to compare with, and figures that are some.
+        ([{"pairs": 0.4}, {"wrong": "many"}, [], None], {}, ["skip attacks: d.jsonl does not say"]),
+    ],
+)
+def test_attacks_are_told_as_the_build_measured_them(
+    earned: list[object],
+    settings: dict[str, Any],
+    said: list[str],
+    lines: Lines,
+    tmp_path: Path,
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "problem_id": str(at),
+            "data_source": "sums",
+            "nodes": [],
+            "metadata": {"construction": {"earned": one}},
+        }
+        for at, one in enumerate(earned)
+    ]
+    setup = TrainingSetup(dataset_file=write_rows(tmp_path / "d.jsonl", rows))
+    case = case_of(setup=setup, settings=RewardSettings(**settings))
+    found = lines(told(check_attacks, case))
+    assert [line[: len(start)] for line, start in zip(found, said, strict=True)] == said
+
+
+def test_without_a_file_nothing_is_said_of_attacks() -> None:
+    assert told(check_attacks, case_of()) == []
 
 
 def test_an_address_that_is_none(lines: Lines) -> None:

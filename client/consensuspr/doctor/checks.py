@@ -30,6 +30,7 @@ from consensuspr.client.verl.config import (
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
 from consensuspr.console import count_of
+from consensuspr.data import read_problems
 from consensuspr.doctor.dataset_checks import (
     RowScan,
     Split,
@@ -91,6 +92,9 @@ _MOVED = (
     ("custom_reward_function", "reward.custom_reward_function"),
     ("sandbox_fusion", "reward.sandbox_fusion"),
 )
+
+# Beside the attacks, in what a build says of a problem.
+_WRONG = "wrong"
 
 # verl's own name for the reward itself, beside the keys of every sample.
 _REWARD = "reward"
@@ -567,6 +571,61 @@ def check_files(case: Case) -> Iterator[Said]:
             )
 
 
+def check_attacks(case: Case) -> Iterator[Said]:
+    """Say where texts that solve nothing earn more than wrong rollouts, as a build measured it."""
+    named = (case.setup.dataset_file, case.settings.dataset_path)
+    for path in dict.fromkeys(Path(path) for path in named if path is not None):
+        if not case.settings.guard:
+            yield SKIP, f"{path.name}: measured with the guard, which guard=False turns off"
+            continue
+        try:
+            sources = _earned(path)
+        except DataError as error:
+            yield SKIP, str(error)
+            continue
+        if not sources:
+            yield (
+                SKIP,
+                f"{path.name} does not say what wrong rollouts earn",
+                "measure it: consensusbench validate --probes --rollouts FILE",
+            )
+        for source, earned in sources.items():
+            wrong = earned.pop(_WRONG)
+            attack, most = max(earned.items(), key=lambda one: one[1])
+            said = (
+                f"{attack} earns an NCR of {100 * most:.1f} % of {source or '(none)'}, wrong rollouts"
+                f" {100 * wrong:.1f} %"
+            )
+            if most > wrong:
+                yield (
+                    WARN,
+                    said,
+                    "store budgets (consensusbench build --budgets), or drop nodes that take no"
+                    " reasoning",
+                )
+            else:
+                yield OK, f"at most, {said}"
+
+
+def _earned(path: Path) -> dict[str, dict[str, float]]:
+    """Return the mean NCR of wrong rollouts and of attacks, by data source.
+
+    A build leaves it in the metadata of problems; sources without both are left out.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for problem in read_problems(path):
+        construction = problem.metadata.get("construction")
+        earned = construction.get("earned") if isinstance(construction, dict) else None
+        for name, ncr in earned.items() if isinstance(earned, dict) else ():
+            if type(ncr) in (int, float):
+                found.setdefault(problem.data_source, {}).setdefault(name, []).append(ncr)
+    return {
+        source: {name: sum(values) / len(values) for name, values in earned.items()}
+        for source, earned in found.items()
+        if _WRONG in earned and len(earned) > 1
+    }
+
+
 def check_address(case: Case) -> Iterator[Said]:
     """Say whether reward workers on all nodes reach the server that was asked here."""
     address, settings = case.address, case.settings
@@ -760,6 +819,7 @@ CHECKS: tuple[tuple[str, int, Check], ...] = (
     ("versions", _NOTHING, check_versions),
     ("dataset", _NOTHING, check_dataset),
     ("dataset file", _NOTHING, check_files),
+    ("attacks", _NOTHING, check_attacks),
     ("rows", _NOTHING, check_data),
     ("schedule", _SETTINGS, check_schedule),
     ("curriculum", _SETTINGS, check_curriculum),

@@ -116,7 +116,7 @@ def test_nodes_without_weights_get_them_with_the_budgets(
     report = add_budgets(job(tmp_path, *rollouts(SHORT, LONG), *wrong, dataset=dataset))
     (problem,) = read_problems(tmp_path / "out.jsonl")
     assert [node.weight for node in problem.nodes] == weights
-    assert report.weighted == (weight is None)
+    assert report.to_json()["weighted"] == (weight is None)
 
 
 def test_without_a_right_rollout_nothing_is_written(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_weight_is_what_right_rollouts_reach_more_often(
 ) -> None:
     problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), told_apart(wrong, "No"))
     assert {node.label: node.weight for node in problem.nodes} == weights
-    assert report.weighted == bool(wrong)
+    assert report.to_json()["weighted"] == bool(wrong)
     assert problem.metadata["construction"]["wrong_rollouts"] == len(wrong)
 
 
@@ -95,8 +95,8 @@ def test_the_report_says_how_ncr_and_length_separate(tmp_path: Path) -> None:
     assert report.to_json()["separation"] == {
         "problems": 1, "ncr": 1.0, "ncr_raw": 1.0, "length": 0.5,
     }  # fmt: skip
-    assert report.separation is not None
-    assert report.separation.sentence() == (
+    assert report.judge is not None
+    assert report.judge.separation.sentence() == (
         "AUROC within problems without final nodes: 1.000, of length alone 0.500 (over 1 problem; "
         "of the rollouts that nodes were made of)"
     )
@@ -109,7 +109,7 @@ def test_what_the_guard_changes_stands_beside_it(tmp_path: Path) -> None:
     problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong)
     said = report.to_json()["separation"]
     assert (said["ncr"], said["ncr_raw"]) == (1.0, 0.5)
-    assert "1.000 (0.500 without the guard)" in report.separation.sentence()  # type: ignore[union-attr]
+    assert "1.000 (0.500 without the guard)" in report.judge.separation.sentence()  # type: ignore[union-attr]
     assert {node.weight for node in problem.nodes} == {0.0}
 
 

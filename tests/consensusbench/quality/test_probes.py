@@ -142,7 +142,7 @@ def test_what_pays_better_than_being_wrong_is_told(write_dataset: Write) -> None
     told = {one.attack: one.ncr for one in report.cheap}
     assert told[Attack.PAIRS] == report.attack(Attack.PAIRS).by_source["sums"].ncr > 1 / 6
     assert {Attack.UNRELATED, Attack.QUANTITIES, Attack.TABLE_CUT}.isdisjoint(told)
-    (note,) = cheap_notes(report)
+    (note,) = cheap_notes(report.cheap)
     assert "an NCR of" in note and "of sums" in note and "wrong rollouts 16.7 %" in note
 
 
