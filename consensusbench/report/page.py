@@ -61,6 +61,7 @@ from consensusbench.quality.diagnose import (
 from consensusbench.quality.probes import (
     ProbeReport,
     ProbeSettings,
+    RolloutSurvey,
     attacks_by_source_table,
     attacks_table,
     cheap_notes,
@@ -100,7 +101,9 @@ from consensusbench.tables import (
     percent,
     words,
 )
+from consensuspr.client.files import chunks
 from consensuspr.console import count_of
+from consensuspr.data import Row as DataRow
 from consensuspr.data import atomic_file
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.types import Status
@@ -817,8 +820,16 @@ def gather(
     index = DatasetIndex.load(dataset, on_error=on_error)
     probe = None
     if not settings.no_probes:
+        survey = RolloutSurvey(index)
+        for chunk in chunks(_judged_rows(scored)):
+            survey.take(chunk)
         probe = probe_dataset(
-            dataset, scored.files, ProbeSettings(on_error=on_error), index=index, progress=progress
+            dataset,
+            None,
+            ProbeSettings(on_error=on_error),
+            index=index,
+            survey=survey,
+            progress=progress,
         )
     return Page(
         title=settings.title or f"ConsensusBench report: {Path(name).name}",
@@ -832,6 +843,14 @@ def gather(
             "nothing and sends nothing.",
         ),
     )
+
+
+def _judged_rows(scored: ScoredSet) -> Iterator[DataRow]:
+    """Yield the rollouts' rows, each labelled as it was judged here."""
+    for rollout, row in scored.rows():
+        yield (
+            row if rollout.acc is None or rollout.undecided else row | {"correct": rollout.acc == 1}
+        )
 
 
 def _sections(

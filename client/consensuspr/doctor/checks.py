@@ -593,8 +593,8 @@ def check_attacks(case: Case) -> Iterator[Said]:
             wrong = earned.pop(_WRONG)
             attack, most = max(earned.items(), key=lambda one: one[1])
             said = (
-                f"{attack} earns an NCR of {100 * most:.1f} % of {source or '(none)'}, wrong rollouts"
-                f" {100 * wrong:.1f} %"
+                f"{attack} earns an NCR of {100 * most:.1f} % of {source or '(none)'}, wrong"
+                f" rollouts {100 * wrong:.1f} %"
             )
             if most > wrong:
                 yield (

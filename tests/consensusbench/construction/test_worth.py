@@ -23,9 +23,9 @@ PADDING = " and so on" * 60
 
 
 def built(
-    folder: Path, right: list[str], wrong: list[str], problem_id: str = "p"
+    folder: Path, right: list[str], wrong: list[str], text: str = "How many?"
 ) -> tuple[Problem, BuildReport]:
-    about = {"problem_id": problem_id, "problem": "How many?", "ground_truth": "42"}
+    about = {"problem_id": "p", "problem": text, "ground_truth": "42"}
     with open_writer(folder / "rollouts.jsonl") as out:
         for correct, responses in ((True, right), (False, wrong)):
             for at, response in enumerate(responses):
@@ -111,6 +111,28 @@ def test_what_the_guard_changes_stands_beside_it(tmp_path: Path) -> None:
     assert (said["ncr"], said["ncr_raw"]) == (1.0, 0.5)
     assert "1.000 (0.500 without the guard)" in report.judge.separation.sentence()  # type: ignore[union-attr]
     assert {node.weight for node in problem.nodes} == {0.0}
+
+
+def test_an_attack_that_pays_better_than_being_wrong_is_told(tmp_path: Path) -> None:
+    # Two of three nodes combine numbers of the problem; wrong rollouts reach none.
+    text = "There are 3 boxes of 10 pens, 22 pens more, and 10 are taken."
+    wrong = told_apart(["Answer: 41"] * 2, "No")
+    problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong, text)
+    earned = problem.metadata["construction"]["earned"]
+    assert list(earned) == ["wrong", "quantities", "pairs", "pairs_cut"]
+    # One node of three, which the guard lowers.
+    assert earned["wrong"] == earned["quantities"] == 0.0 < earned["pairs"] < 1 / 3
+    (warning,) = report.warnings()
+    most = max(earned.values())
+    assert f"earns an NCR of {100 * most:.1f} % of (none) (and 1 more do), wrong" in warning
+    assert warning.endswith("or drop nodes that take no reasoning")
+
+
+def test_attacks_that_earn_less_than_wrong_rollouts_are_no_news(tmp_path: Path) -> None:
+    wrong = told_apart([f"{FIRST} {SECOND}. Answer: 52"] * 2, "No")
+    problem, report = built(tmp_path, told_apart([RIGHT] * 4, "Yes"), wrong)
+    assert problem.metadata["construction"]["earned"]["wrong"] == pytest.approx(2 / 3, abs=1e-4)
+    assert report.warnings() == []
 
 
 def test_without_wrong_rollouts_the_command_says_why_there_are_no_weights(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def problem(number: int, **changes: Any) -> dict[str, Any]:
     return {
         "problem_id": f"p{number}",
         "data_source": "odd" if number % 2 else "even",
-        "problem": f"What is twice {number} and three times {number} together?",
+        # Without the number, so that nothing in it can be combined to nodes.
+        "problem": f"What is twice letter {chr(96 + number)} and three times it together?",
         "ground_truth": str(5 * number),
         "nodes": [
             {"node_id": "n1", "label": "twice", "expressions": [f"{number}*2={2 * number}"]},

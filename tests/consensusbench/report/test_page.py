@@ -153,6 +153,17 @@ def test_statuses_are_loud(tmp_path: Path) -> None:
     assert "UNKNOWN_PROBLEM" in kinds
 
 
+def test_the_head_warns_of_attacks_that_pay_better_than_being_wrong(tmp_path: Path) -> None:
+    # No row says which rollouts are wrong: the page has judged them.
+    texts = [("wrong", response(11, nodes=0, right=False)), ("sound", response(11))]
+    page = write_page(tmp_path, [problem(11)], [rollout(11, name, text) for name, text in texts])
+    [warning] = page.report.warnings
+    assert (
+        "earns an NCR of" in warning and "of odd" in warning and "wrong rollouts 0.0 %" in warning
+    )
+    assert page.html.index("earns an NCR of") < page.html.index('<h2 id="results">')
+
+
 def test_the_head_counts_problems_and_the_results_what_they_are_over(tmp_path: Path) -> None:
     rollouts = [*ordinary_rollouts(), rollout(99, "lost", "text", ground_truth="7")]
     problems = [problem(number) for number in range(11, 20)]
