@@ -36,7 +36,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -289,7 +289,8 @@ class WorkingThreads:
 
     A thread that is ready waits for a turn to compute first and takes the oldest work then:
     threads get turns in any order, so that one which had its work in hand could wait long behind
-    what came later.
+    what came later.  Of idle threads the one that worked last is woken: the memory that it freed,
+    each has some of its own, is still in the core's cache.
 
     Args:
         number: of threads, those that only wait for an answer included.
@@ -298,9 +299,12 @@ class WorkingThreads:
 
     def __init__(self, number: int, slots: Slots) -> None:
         self._slots = slots
-        # The threads have a task for each of these.
+        self._number = number
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._pool = ThreadPoolExecutor(number, thread_name_prefix="scoring", initializer=_give_way)
+        self._lock = threading.Lock()
+        self._started = 0
+        self._idle: list[threading.Lock] = []  # what idle threads wait for, in order of their end
+        self._closed = False
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Have work carried out; what is cancelled before its turn is not begun.
@@ -309,20 +313,50 @@ class WorkingThreads:
             RuntimeError: the threads were closed, or there can be no thread.
         """
         future: Future[R] = Future()
-        self._waiting.append((future, work))
-        try:
-            self._pool.submit(self._work_on_oldest)
-        except RuntimeError:
-            # Unless a thread has begun it meanwhile.
-            if future.cancel():
-                raise
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the threads were closed")
+            if self._idle:
+                self._idle.pop().release()
+            elif self._started < self._number:
+                self._start()
+            # A thread that works looks here before it rests.
+            self._waiting.append((future, work))
         return future
 
     def close(self) -> None:
         """Cancel what has not begun, and wait for nothing."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            while self._idle:
+                self._idle.pop().release()
         while (entry := self._oldest()) is not None:
             entry[0].cancel()
+
+    def _start(self) -> None:
+        name = f"scoring_{self._started}"
+        try:
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        except RuntimeError:
+            if not self._started:
+                raise
+        else:
+            self._started += 1
+
+    def _work(self) -> None:
+        _give_way()
+        woken = threading.Lock()
+        woken.acquire()
+        while True:
+            while self._waiting:
+                self._work_on_oldest()
+            with self._lock:
+                if self._waiting:
+                    continue
+                if self._closed:
+                    return
+                self._idle.append(woken)
+            woken.acquire()
 
     def _work_on_oldest(self) -> None:
         with self._slots.held():
