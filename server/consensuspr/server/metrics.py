@@ -153,12 +153,13 @@ class Metrics:
         for method, number in collections.Counter(scores.answer_method).items():
             if method:
                 self._child(self._answers, method).inc(number)
-        self._undecided.inc(scores.status.count(Status.ANSWER_UNDECIDED))
+        if undecided := scores.status.count(Status.ANSWER_UNDECIDED):
+            self._undecided.inc(undecided)
         self._nodes_and_guard(scores)
+        labels = {source: self._bounded(source) for source in dict.fromkeys(sources)}
         of_label: dict[str, list[int]] = defaultdict(list)
-        for source in dict.fromkeys(sources):
-            label = self._bounded(source)
-            of_label[label] += [at for at, one in enumerate(sources) if one == source]
+        for at, source in enumerate(sources):
+            of_label[labels[source]].append(at)
         for label, positions in of_label.items():
             statuses = [scores.status[at] for at in positions]
             for status in dict.fromkeys(statuses):
@@ -192,7 +193,8 @@ class Metrics:
         with self._totals_lock:
             before, self._totals = self._totals, now
         for name, number in now.items():
-            self._counted_by_others[name].inc(max(0, number - before[name]))
+            if number > before[name]:
+                self._counted_by_others[name].inc(number - before[name])
 
     def _bounded(self, source: str | None) -> str:
         """Return the label of a data source; at most a fixed number of different ones."""
