@@ -225,7 +225,7 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
     """Give the problems of a dataset budgets of the guard, and weights to nodes that have none.
 
     A problem without a correct rollout keeps the budget that it has, if any, and one with a
-    weight keeps its weights.  Nothing else changes.
+    weight keeps its weights.  What attacks earn goes into the metadata.  Nothing else changes.
 
     Args:
         job: its ``problems`` are the dataset, ``paths.dataset`` is what is written; stages 2 and

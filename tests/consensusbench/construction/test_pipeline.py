@@ -133,10 +133,11 @@ def test_any_number_of_workers_writes_the_same(tmp_path: Path) -> None:
 
 
 def unweighed(path: Path) -> list[Problem]:
-    """Return the problems of a dataset without weights, which take rollouts to make."""
+    """Return the problems of a dataset without what takes rollouts to make."""
     problems = list(read_problems(path))
     for problem in problems:
         problem.nodes = tuple(replace(node, weight=None) for node in problem.nodes)
+        problem.metadata["construction"].pop("earned", None)
     return problems
 
 
