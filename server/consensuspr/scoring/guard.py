@@ -96,11 +96,10 @@ def _allowed(nodes: Floats, root: Floats, rule: tuple[int, int, float]) -> Float
     return np.maximum(each * nodes + at_least, per_root * root)
 
 
-def fits_any(num_nodes: int, statements: int, numbers: int) -> bool:
-    """Return whether the default budget of the shortest response allows so many."""
-    return (
-        statements <= STATEMENTS[0] * num_nodes + STATEMENTS[1]
-        and numbers <= NUMBERS[0] * num_nodes + NUMBERS[1]
+def least_budget(num_nodes: int) -> GuardBudget:
+    """Return the default budget of the shortest response; a longer one may hold no less."""
+    return GuardBudget(
+        STATEMENTS[0] * num_nodes + STATEMENTS[1], NUMBERS[0] * num_nodes + NUMBERS[1]
     )
 
 

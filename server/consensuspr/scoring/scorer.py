@@ -882,37 +882,46 @@ def _ncr(batch: _Batch, reward: RewardSpec) -> tuple[list[float], list[float]]:
     raw = [matched / nodes if nodes else math.nan for matched, nodes in counts]
     for at, share in batch.shares.items():
         raw[at] = share
-    guards: list[float] = _guards(batch).tolist() if reward.guard else [1.0] * len(batch)
+    guards = _guards(batch) if reward.guard else [1.0] * len(batch)
     # NaN alone differs from itself.
     pairs = zip(raw, guards, strict=True)
     return raw, [factor if share == share else share for share, factor in pairs]
 
 
-def _guards(batch: _Batch) -> Floats:
-    """Return the guard's factors, (n,)."""
-    lengths = [0] * len(batch)
+def _guards(batch: _Batch) -> list[float]:
+    """Return the guard's factors."""
+    found = [1.0] * len(batch)
+    # Few state more than their budget, or than the default one of the shortest text.
+    over = []
     columns = zip(batch.channels, batch.num_values, batch.num_numbers, strict=True)
     for at, (channels, num_values, num_numbers) in enumerate(columns):
-        # The length is looked at only where a text states more than the shortest one may.
-        if at not in batch.budgets and not guard.fits_any(len(channels), num_values, num_numbers):
-            lengths[at] = guard.characters(batch.texts[at])
-    return guard.factors(batch.num_values, batch.num_numbers, *_budgets(batch, lengths))
+        budget = batch.budgets.get(at) or guard.least_budget(len(channels))
+        if num_values > budget.statements or num_numbers > budget.numbers:
+            over.append(at)
+    if over:
+        values = [batch.num_values[at] for at in over]
+        numbers = [batch.num_numbers[at] for at in over]
+        lowered = guard.factors(values, numbers, *_budgets(batch, over)).tolist()
+        for at, factor in zip(over, lowered, strict=True):
+            found[at] = factor
+    return found
 
 
-def _budgets(batch: _Batch, lengths: list[int]) -> tuple[Floats, Floats]:
-    """Return how many values and numbers texts of these lengths may hold, (n,) each."""
-    statements, numbers = guard.default_budget([*map(len, batch.channels)], lengths)
-    for at, budget in batch.budgets.items():
-        statements[at], numbers[at] = budget
+def _budgets(batch: _Batch, positions: list[int]) -> tuple[Floats, Floats]:
+    """Return how many values and numbers texts may hold, (n,) each, of n positions."""
+    nodes = [len(batch.channels[at]) for at in positions]
+    lengths = [0 if at in batch.budgets else guard.characters(batch.texts[at]) for at in positions]
+    statements, numbers = guard.default_budget(nodes, lengths)
+    for row, at in enumerate(positions):
+        if at in batch.budgets:
+            statements[row], numbers[row] = batch.budgets[at]
     return statements, numbers
 
 
 def _guard_figures(batch: _Batch) -> GuardFigures:
     """Return the guard's arithmetic for the one rollout of a batch."""
-    [text], [num_values], [num_numbers] = batch.texts, batch.num_values, batch.num_numbers
-    [statements], [numbers] = (
-        column.tolist() for column in _budgets(batch, [guard.characters(text)])
-    )
+    [num_values], [num_numbers] = batch.num_values, batch.num_numbers
+    [statements], [numbers] = (column.tolist() for column in _budgets(batch, [0]))
     return GuardFigures(num_values, statements, num_numbers, numbers)
 
 
