@@ -26,6 +26,7 @@ import numpy as np
 from consensusbench.construction.store import DistinctRollout
 from consensusbench.evaluation.metrics import auroc
 from consensusbench.evaluation.scored import Bools, Floats, Ints
+from consensusbench.extraction.statements import forms_beyond
 from consensusbench.quality.probes import CheapAttack, cheap_attacks, short_attacks
 from consensuspr.console import count_of
 from consensuspr.core import Matcher, match_batch
@@ -129,7 +130,11 @@ class Judge:
             return problem
         matcher = Matcher(
             [node.expressions for node in problem.nodes],
-            derived=[node.derived or () for node in problem.nodes],
+            # As they are served: where none are stored, a server makes them.
+            derived=[
+                forms_beyond(node.expressions) if node.derived is None else node.derived
+                for node in problem.nodes
+            ],
         )
         hits, guard, chars = [], [], []
         for texts in self._responses(rollouts):

@@ -119,6 +119,15 @@ def test_nodes_without_weights_get_them_with_the_budgets(
     assert report.to_json()["weighted"] == (weight is None)
 
 
+def test_weights_count_the_forms_that_a_server_makes(tmp_path: Path) -> None:
+    problem = {"problem_id": "p", "ground_truth": "42", "nodes": [{"expressions": ["84=2x"]}]}
+    dataset = write(tmp_path / "dataset.jsonl", problem)
+    right = rollouts("2x = 84. Answer: 42", "So 2x = 84. Answer: 42")
+    add_budgets(job(tmp_path, *right, *rollouts("Answer: 1", correct=False), dataset=dataset))
+    (weighed,) = read_problems(tmp_path / "out.jsonl")
+    assert [(node.weight, node.derived) for node in weighed.nodes] == [(1.0, None)]
+
+
 def test_without_a_right_rollout_nothing_is_written(tmp_path: Path) -> None:
     dataset = write(tmp_path / "d.jsonl", {"problem_id": "p", "ground_truth": "42", "nodes": []})
     with pytest.raises(InputError, match="no problem of the dataset has a correct rollout"):
