@@ -136,6 +136,75 @@ def test_engines_agree_on_a_command_before_any_character(engines: Any, char: str
             assert native.normalize(data) == python.normalize(data), text
 
 
+# What normal form does to digits: joins, divides, drops and writes them.
+_DIGITS = [
+    "1", "2", "5", "12", "20", "200", "48", "1,200", "1{,}200", "1\\,200", "3.5", ".5", "3.50",
+    "2.0", "07", "½", "1½", "²", "₂", "⁻¹", "５", "𝟓", "\\frac12", "\\frac{1}{2}",
+    "\\dfrac 3 48", "\\binom52", "\\nicefrac", "\\frac", "\\frac x", "\\sqrt[3]8",
+    "3\\mathbf{5}", "{1}2", "1\\!2", "5!", "57°", "x_1", "x_{12}", "x^{2}", "2^10", "15\\%",
+    "$20", "12m", "12 cm",
+]  # fmt: skip
+_AROUND = [
+    "+", "-", "*", "/", "=", "(", ")", " ", " ", " + ", " = ", "\\times ", "\\cdot", "{", "}",
+    "\\left", "~", "\\mathbf", "\\mathbf{", "\\bf ", "\\cancel{", "\\!", "\\,", ",", ".", "%",
+    "_", "^", "°", "dollars", "x", "the", "\n", "\n\n", "\n- ", "é", "\u200b", "\u00a0", "**",
+]  # fmt: skip
+
+
+@st.composite
+def _numbers(draw: st.DrawFn) -> tuple[list[list[str]], str]:
+    """Draw nodes that are pieces of a text, with something put between now and then, and it."""
+    piece = st.one_of(st.sampled_from(_DIGITS), st.sampled_from(_DIGITS), st.sampled_from(_AROUND))
+    pieces = draw(st.lists(piece, min_size=1, max_size=40))
+    filling = draw(st.sampled_from(["", "a", "so it goes, and on. " * 8]))
+    nodes = []
+    for _ in range(draw(st.integers(1, 4))):
+        first = draw(st.integers(0, len(pieces) - 1))
+        node = pieces[first : first + draw(st.integers(1, 5))]
+        node.insert(draw(st.integers(0, len(node))), draw(st.sampled_from(["", "", "", *_AROUND])))
+        nodes.append(["".join(node)])
+    return nodes, "".join(
+        one + (filling + "\n\n" if draw(st.integers(0, 9)) == 0 else "") for one in pieces
+    )
+
+
+@settings(alike, max_examples=1000)
+@given(drawn=_numbers())
+def test_what_is_passed_over_for_its_numbers_holds_no_node(
+    engines: Any, drawn: tuple[list[list[str]], str]
+) -> None:
+    nodes, text = drawn
+    for engine in engines:
+        matcher = engine.Matcher(nodes, statements=False)
+        # For spans the whole text is read.
+        assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        ("n=1200", "n=1,200"),
+        ("n=1234567", "n=1{,}234{,}567"),
+        ("n=3.5", "n=3.50"),
+        ("n=0.5", "n=.500"),
+        ("n=12", "n=1\\mathbf {2}"),
+        ("n=1/2", "n=\\frac12"),
+        ("n=3/48", "n=\\dfrac 3 {48}"),
+        ("n=7/2 34", "n=\\frac~7 234"),
+        ("C(5,2)=10", "\\binom52=10"),
+        ("n=7.5", "n=7.5\\%"),
+        ("n=x^12", "n=x¹²"),
+        ("n=x_12", "n=x₁₂"),
+        ("n=1/2", "n=½"),
+        ("n=57", "n=５７"),
+        ("n=0", "n=0.0"),
+    ],
+)
+def test_a_number_is_known_however_it_is_written(engine: Any, node: str, text: str) -> None:
+    assert engine.normalize(text).strip() == engine.normalize(node)
+    assert engine.Matcher([[node]], statements=False).match(text) == [True]
+
+
 # Patterns that are pieces of one another, and what decides on either end of them.
 _NESTED = [
     "a", "ab", "abcd", "x", "1", "12", "1/2", "(", ")", "[", "]", "|", "!", "'", "(a+b)", "(2)",

@@ -960,7 +960,6 @@ def _fill():
     for code in range(256):
         char = tables.CHAR_MAP.get(code, chr(code)) if code < 128 else ""
         KIND_OF[code] = int(tables.CHAR_CLASSES.get(char, tables.Char.OTHER))
-        CANONICAL_BYTE[code] = ord(char) if char else code
         LOWER_OF[code] = code + 32 if 65 <= code <= 90 else code
         UNNAMED_BYTE[code] = code < 128 and char in statements.UNNAMED
         IN_ARGUMENT[code] = code < 128 and argument.fullmatch(char) is not None
@@ -969,19 +968,19 @@ def _fill():
         (B_TIMES, CH_TIMES), (B_MINUS, CH_MINUS), (B_APPROX, CH_RELATION), (B_DOTS, CH_OTHER),
         (B_DEGREE, CH_DROP), (B_LETTER, CH_LETTER), (B_SYMBOL, CH_SYMBOL), (B_ROOT, CH_ROOT),
         (B_PLUS_MINUS, CH_PLUS_MINUS), (B_RELATION, CH_RELATION), (B_BULLET, CH_BULLET),
-        (B_ARROW, CH_ARROW), (B_SUBSCRIPT, CH_SUBSCRIPT), (B_OTHER, CH_OTHER),
+        (B_ARROW, CH_ARROW), (B_OTHER, CH_OTHER),
     ):
         KIND_OF[byte] = kind
     for char, index in fractions.items():
         above, below = tables.FRACTIONS[char].split("/")
         KIND_OF[B_FRACTIONS + index] = CH_FRACTION
-        RARE_BYTE[ord(char) & 0xFFF] = B_FRACTIONS + index
         FRACTION_ABOVE[index] = int(above)
         FRACTION_BELOW[index] = int(below)
     for char, index in superscripts.items():
         KIND_OF[B_SUPERSCRIPTS + index] = CH_SUPERSCRIPT
-        RARE_BYTE[ord(char) & 0xFFF] = B_SUPERSCRIPTS + index
         SUPERSCRIPT_TEXT[index] = ord(tables.SUPERSCRIPTS[char])
+    for index in range(len(tables.SUBSCRIPTS)):
+        KIND_OF[B_SUBSCRIPTS + index] = CH_SUBSCRIPT
     for code in range(256):
         kind = KIND_OF[code]
         # What may follow the first word of an assignment, print(), else: and so on.
@@ -1014,9 +1013,6 @@ def _fill():
             or (kind == CH_MARK and chr(code) not in "$`")
             else SOUGHT_NOTHING
         )
-    rare = [ord(char) & 0xFFF for char in (*fractions, *superscripts)]
-    if len(set(rare)) != len(rare):
-        raise ValueError("two rare characters share their last bits")
     operations = {
         statements.Meaning.PLUS,
         statements.Meaning.MINUS,

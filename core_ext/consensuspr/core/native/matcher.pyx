@@ -70,6 +70,14 @@ from consensuspr.core.native.normal_form import normalize
 from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_forms
 from consensuspr.core.patterns import encode
 
+from consensuspr.core.native.sieve cimport (
+    Sieve,
+    may_hold,
+    numbers_of,
+    sieve_build,
+    sieve_free,
+    sieve_nbytes,
+)
 from consensuspr.core.native.statements cimport (
     Keys,
     KeySlot,
@@ -81,6 +89,7 @@ from consensuspr.core.native.statements cimport (
     workspace_free,
 )
 from consensuspr.core.native.statements import expression_keys
+from consensuspr.core.native.text cimport text_take
 from consensuspr.core.patterns import Channel
 
 cdef extern from *:
@@ -126,6 +135,7 @@ cdef struct Search:
     uint32_t num_nodes
     uint32_t num_patterns
     uint32_t longest      # bytes of the longest pattern
+    Sieve sieve           # which numbers the patterns need
     Keys keys             # of the nodes' equations; none without the statement channel
 
 # The first hit of a node in a normal form; all bits of all fields are set where there is none.
@@ -198,8 +208,9 @@ cdef class Matcher:
             return
         cdef bytes data = b"".join([pattern.data for pattern in patterns])
         cdef const uint8_t* raw = data
-        cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc((2 * count + 1) * sizeof(uint32_t))
+        cdef uint32_t* starts = <uint32_t*>PyMem_RawMalloc((3 * count + 1) * sizeof(uint32_t))
         cdef uint32_t* edges = starts + count + 1
+        cdef uint32_t* owners = edges + count
         self.search.patterns = <Pattern*>PyMem_RawMalloc(count * sizeof(Pattern))
         cdef int failed = -1
         if starts != NULL and self.search.patterns != NULL:
@@ -207,7 +218,7 @@ cdef class Matcher:
             for index in range(count):
                 pattern = patterns[index]
                 self.search.patterns[index].length = <uint32_t>len(pattern.data)
-                self.search.patterns[index].node = pattern.node
+                self.search.patterns[index].node = owners[index] = pattern.node
                 self.search.longest = max(
                     self.search.longest, self.search.patterns[index].length
                 )
@@ -216,6 +227,8 @@ cdef class Matcher:
             with nogil:
                 failed = automaton_build(
                     &self.search.automaton, raw, starts, edges, self.search.num_patterns, judge_left
+                ) or sieve_build(
+                    &self.search.sieve, raw, starts, owners, self.search.num_patterns
                 )
         PyMem_RawFree(starts)
         if failed:
@@ -249,6 +262,7 @@ cdef class Matcher:
 
     def __dealloc__(self):
         automaton_free(&self.search.automaton)
+        sieve_free(&self.search.sieve)
         keys_free(&self.search.keys)
         PyMem_RawFree(self.search.patterns)
 
@@ -267,9 +281,10 @@ cdef class Matcher:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the automaton, the patterns and the keys in bytes."""
+        """Memory of the automaton, the patterns, their numbers and the keys in bytes."""
         return (
             self.search.automaton.nbytes
+            + sieve_nbytes(&self.search.sieve)
             + self.search.num_patterns * sizeof(Pattern)
             + self.search.keys.capacity * sizeof(KeySlot)
         )
@@ -304,7 +319,7 @@ cdef class Matcher:
         cdef Found* found = <Found*>PyMem_RawMalloc((nodes + 1) * sizeof(Found))
         cdef Place* places = <Place*>PyMem_RawMalloc((nodes + 1) * sizeof(Place))
         cdef uint8_t* matched = <uint8_t*>PyMem_RawMalloc(nodes + 1)
-        workspace.reader = NULL
+        memset(&workspace, 0, sizeof(Workspace))
         try:
             if (
                 out == NULL
@@ -318,9 +333,10 @@ cdef class Matcher:
                 memset(matched, 0, nodes)
                 memset(found, 0xFF, nodes * sizeof(Found))
                 if statements and self.search.keys.size:
-                    failed = read_statements_into(
-                        &workspace, raw, length, &self.search.keys, matched, places,
-                        &values, &numbers,
+                    failed = text_take(
+                        &workspace.text, raw, length, True
+                    ) or read_statements_into(
+                        &workspace, &self.search.keys, matched, places, &values, &numbers
                     )
                 if not failed:
                     failed = scan_begin(&scan, &self.search, matched, found)
@@ -436,8 +452,10 @@ cdef enum:
     # Bytes of text between two looks at the clock: a quarter of a millisecond of usual work.
     LOOK_BYTES = 1 << 15
     # Text is normalised and searched in parts of whole paragraphs of at least so many bytes: what
-    # follows the last missing node is not read, and a part's normal form stays in the cache.
-    BLOCK_BYTES = 1 << 13
+    # follows the last missing node, or lacks the numbers of those that are missing, is not read.
+    BLOCK_BYTES = 1 << 8
+    # And of this many for each pattern of the sieve, so that asking it costs less than it saves.
+    NEED_BYTES = 8
 
 
 # What one thread has for all its tasks.
@@ -467,7 +485,7 @@ cdef int run_tasks(_Batch batch) noexcept nogil:
     cdef Worker worker
     cdef Py_ssize_t index
     cdef int ended = 0
-    worker.workspace.reader = NULL
+    memset(&worker.workspace, 0, sizeof(Workspace))
     worker.out = NULL
     worker.capacity = 0
     worker.until = batch.until
@@ -491,9 +509,10 @@ cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noex
     if is_late(worker):
         return OUT_OF_TIME
     if keys != NULL or counts:
-        if read_statements_into(
-            &worker.workspace, task.data, task.length, keys, task.matched, NULL,
-            &task.values, &task.numbers,
+        if text_take(
+            &worker.workspace.text, task.data, task.length, False
+        ) or read_statements_into(
+            &worker.workspace, keys, task.matched, NULL, &task.values, &task.numbers
         ):
             return OUT_OF_MEMORY
         worker.unlooked += task.length
@@ -504,16 +523,32 @@ cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noex
     return ended
 
 
+cdef inline bint may_be_held(
+    const Scan* scan, const uint8_t* data, Py_ssize_t length
+) noexcept nogil:
+    """Tell whether whole paragraphs may hold a pattern of a missing node."""
+    cdef const Sieve* sieve = &scan.search.sieve
+    # A pattern without numbers may be anywhere.
+    return may_hold(sieve, 0, scan.matched) or may_hold(
+        sieve, numbers_of(sieve, data, length), scan.matched
+    )
+
+
 cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogil:
     """Normalise and search a text, part after part, until nothing is missing."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t end
+    cdef Py_ssize_t least = max(BLOCK_BYTES, NEED_BYTES * scan.search.sieve.num_needs)
     cdef Py_ssize_t capacity
     cdef uint8_t* grown
     while at < task.length and scan.missing:
         if is_late(worker):
             return OUT_OF_TIME
-        end = paragraph_end(task.data, task.length, at + BLOCK_BYTES)
+        end = paragraph_end(task.data, task.length, at + least)
+        worker.unlooked += end - at
+        if not may_be_held(scan, task.data + at, end - at):
+            at = end
+            continue
         capacity = output_capacity(end - at)
         if capacity > worker.capacity:
             grown = <uint8_t*>PyMem_RawRealloc(worker.out, capacity)
@@ -522,7 +557,6 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
             worker.out = grown
             worker.capacity = capacity
         scan_form(scan, worker.out, normal_form(task.data + at, end - at, worker.out, NULL, NULL))
-        worker.unlooked += end - at
         at = end
     return 0
 

@@ -92,7 +92,6 @@ cdef uint16_t OPERATION_LENGTHS[32]  # as WORD_LENGTHS, of such words
 cdef uint8_t SEEK[256]           # what a byte is to seek()
 cdef uint16_t WORD_LENGTHS[32]   # bit n: a word of n bytes with a meaning begins with this letter
 cdef uint8_t UNNAMED_BYTE[256]   # left out of the name of an equation
-cdef uint8_t RARE_BYTE[0x1000]   # of fractions and superscripts, by the last bits of their code
 cdef int64_t FRACTION_ABOVE[32]
 cdef int64_t FRACTION_BELOW[32]
 cdef uint8_t SUPERSCRIPT_TEXT[32]
@@ -839,7 +838,7 @@ cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
     cdef int kind
     if not is_ascii_letter(byte):
         if byte:
-            value = hash_step(value, CANONICAL_BYTE[byte])
+            value = hash_step(value, byte)
             s.at += 1
     else:
         while is_ascii_letter(byte):

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from consensuspr.core.native.text cimport Text
+
 # One true statement, or a part of one; see statements.TrueStatement.
 cdef struct Stated:
     int64_t num
@@ -39,18 +41,17 @@ cdef struct Reader
 
 # What one thread needs to read one text after another; zeroed before its first use.
 cdef struct Workspace:
+    Text text
     Reader* reader
 
 cdef void workspace_free(Workspace* workspace) noexcept nogil
 
-# Read data[0:length].  For each statement whose key a node has, set the node's channel in
-# `matched` where none is set, and its first place in `places` unless that is NULL; without
-# `keys` nothing is set.  `values` and `numbers` receive what the guard counts.  Returns -1
-# where memory runs out.
+# Read the text in the workspace.  For each statement whose key a node has, set the node's channel
+# in `matched` where none is set, and its first place in `places` unless that is NULL (it is told
+# in bytes where the text was taken with offsets); without `keys` nothing is set.  `values` and
+# `numbers` receive what the guard counts.  Returns -1 where memory runs out.
 cdef int read_statements_into(
     Workspace* workspace,
-    const uint8_t* data,
-    Py_ssize_t length,
     const Keys* keys,
     uint8_t* matched,
     Place* places,

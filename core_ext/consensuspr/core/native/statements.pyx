@@ -1,10 +1,8 @@
 # cython: language_level=3, freethreading_compatible=True
 """The compiled statement reader; the twin of ``pure/statements``, rule for rule.
 
-A text is first brought to one byte a character, so that everything behind works on bytes:
-ASCII stands for itself, each other canonical character is one byte for its kind.  Memory is
-one workspace a thread: what one stretch between two stops needs, bounded, and two sets that
-grow with what is distinct in the text.
+It reads a text at one byte a character.  Memory is one workspace a thread: what one stretch between
+two stops needs, bounded, and two sets that grow with what is distinct in the text.
 """
 
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
@@ -56,6 +54,28 @@ from consensuspr.core.native.normal_form cimport (
     CH_UNDERSCORE,
     Unit,
     character_at,
+)
+from consensuspr.core.native.text cimport (
+    B_APPROX,
+    B_ARROW,
+    B_BULLET,
+    B_DEGREE,
+    B_DOTS,
+    B_FRACTIONS,
+    B_LETTER,
+    B_MINUS,
+    B_OTHER,
+    B_PLUS_MINUS,
+    B_RELATION,
+    B_ROOT,
+    B_SUBSCRIPTS,
+    B_SUPERSCRIPTS,
+    B_SYMBOL,
+    B_TIMES,
+    Text,
+    byte_of,
+    text_free,
+    text_take,
 )
 
 import re
@@ -193,14 +213,9 @@ cdef struct Lexeme:
     uint32_t end
 
 cdef struct Reader:
-    # The text, one byte a character, and where each character begins; NULL for pure ASCII.
     const uint8_t* text
     uint32_t length
-    uint32_t* offsets
-    uint8_t* buffer
-    uint32_t* offset_buffer
-    Py_ssize_t buffer_size
-    Py_ssize_t offsets_size
+    const uint32_t* offsets
     # Where results go.
     const Keys* keys
     uint8_t* matched
@@ -384,128 +399,9 @@ cdef void keep_statement(
     r.num_stated += 1
 
 
-# Characters beyond ASCII, one byte for each kind; fractions and superscripts follow.
-cdef enum:
-    B_TIMES = 0x80
-    B_MINUS
-    B_APPROX
-    B_DOTS
-    B_DEGREE
-    B_LETTER
-    B_SYMBOL
-    B_ROOT
-    B_PLUS_MINUS
-    B_RELATION
-    B_BULLET
-    B_ARROW
-    B_SUBSCRIPT
-    B_OTHER
-    B_FRACTIONS = 0xA0
-    B_SUPERSCRIPTS = 0xC0
-
-
 include "arithmetic.pxi"
 include "prose.pxi"
 include "code.pxi"
-
-
-# --- characters -----------------------------------------------------------------------------
-
-cdef uint8_t CANONICAL_BYTE[256]
-
-
-cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
-    """Return the byte that stands for a canonical character."""
-    cdef uint32_t code = unit.code
-    if code < 0x80:
-        return <uint8_t>code
-    if unit.cls == CH_LETTER:
-        return B_LETTER
-    if unit.cls == CH_MINUS:
-        return B_MINUS
-    if unit.cls == CH_TIMES:
-        return B_TIMES
-    if unit.cls == CH_SYMBOL:
-        return B_SYMBOL
-    if unit.cls == CH_ROOT:
-        return B_ROOT
-    if unit.cls == CH_PLUS_MINUS:
-        return B_PLUS_MINUS
-    if unit.cls == CH_RELATION:
-        return B_APPROX if code == 0x2248 else B_RELATION
-    if unit.cls == CH_BULLET:
-        return B_BULLET
-    if unit.cls == CH_ARROW:
-        return B_ARROW
-    if unit.cls == CH_SUBSCRIPT:
-        return B_SUBSCRIPT
-    if unit.cls == CH_DROP:
-        return B_DEGREE
-    if unit.cls == CH_FRACTION or unit.cls == CH_SUPERSCRIPT:
-        return RARE_BYTE[code & 0xFFF] if code < 0x3000 else B_OTHER
-    return B_DOTS if code == 0x2026 else B_OTHER
-
-
-cdef extern from *:
-    """
-    /* Tell whether a text is ASCII without NUL, so that every byte stands for itself. */
-    static int is_plain(const uint8_t* data, Py_ssize_t length) {
-        const uint64_t ones = 0x0101010101010101u;
-        uint64_t seen = 0;
-        uint64_t word;
-        Py_ssize_t at = 0;
-        for (; at + 8 <= length; at += 8) {
-            memcpy(&word, data + at, 8);
-            /* The top bit of a byte: it is beyond ASCII, or it was 0 and borrowed. */
-            seen |= word | (word - ones);
-        }
-        for (; at < length; at++)
-            seen |= data[at] | (data[at] == 0 ? 0x80u : 0u);
-        return (seen & 0x8080808080808080u) == 0;
-    }
-    """
-    bint is_plain(const uint8_t* data, Py_ssize_t length) noexcept nogil
-
-
-cdef int take_text(Reader* r, const uint8_t* data, Py_ssize_t length) noexcept nogil:
-    """Bring a text to one byte a character; -1 where memory runs out."""
-    cdef uint8_t* buffer
-    cdef uint32_t* offsets
-    cdef Py_ssize_t at = 0
-    cdef uint32_t size = 0
-    cdef Unit unit
-    if is_plain(data, length):
-        r.text = data
-        r.length = <uint32_t>length
-        r.offsets = NULL
-        return 0
-    if r.buffer_size < length:
-        buffer = <uint8_t*>PyMem_RawRealloc(r.buffer, length)
-        if buffer == NULL:
-            return -1
-        r.buffer = buffer
-        r.buffer_size = length
-    if r.offsets_size < length + 1:
-        offsets = <uint32_t*>PyMem_RawRealloc(r.offset_buffer, (length + 1) * sizeof(uint32_t))
-        if offsets == NULL:
-            return -1
-        r.offset_buffer = offsets
-        r.offsets_size = length + 1
-    r.offsets = r.offset_buffer
-    while at < length:
-        r.offsets[size] = <uint32_t>at
-        if data[at] < 0x80:
-            r.buffer[size] = CANONICAL_BYTE[data[at]]
-            at += 1
-        else:
-            unit = character_at(data, length, at)
-            r.buffer[size] = byte_of(&unit)
-            at += unit.width
-        size += 1
-    r.offsets[size] = <uint32_t>length
-    r.text = r.buffer
-    r.length = size
-    return 0
 
 
 # --- the whole text ------------------------------------------------------------------------------
@@ -523,10 +419,9 @@ cdef Reader* reader_of(Workspace* workspace) noexcept nogil:
 
 cdef void workspace_free(Workspace* workspace) noexcept nogil:
     cdef Reader* r = workspace.reader
+    text_free(&workspace.text)
     if r == NULL:
         return
-    PyMem_RawFree(r.buffer)
-    PyMem_RawFree(r.offset_buffer)
     PyMem_RawFree(r.stated)
     PyMem_RawFree(r.values.slots)
     PyMem_RawFree(r.numbers.slots)
@@ -572,8 +467,6 @@ cdef void read_text(Reader* r) noexcept nogil:
 
 cdef int read_statements_into(
     Workspace* workspace,
-    const uint8_t* data,
-    Py_ssize_t length,
     const Keys* keys,
     uint8_t* matched,
     Place* places,
@@ -581,15 +474,20 @@ cdef int read_statements_into(
     uint32_t* numbers,
 ) noexcept nogil:
     cdef Reader* r = reader_of(workspace)
-    if r == NULL or take_text(r, data, length) < 0:
+    if r == NULL:
         return -1
     r.keys = keys
     r.matched = matched
     r.places = places
-    return finish(r, values, numbers)
+    return finish(r, &workspace.text, values, numbers)
 
 
-cdef int finish(Reader* r, uint32_t* values, uint32_t* numbers) noexcept nogil:
+cdef int finish(
+    Reader* r, const Text* text, uint32_t* values, uint32_t* numbers
+) noexcept nogil:
+    r.text = text.bytes
+    r.length = text.length
+    r.offsets = text.offsets
     r.failed = False
     r.num_stated = 0
     r.named = 0
@@ -621,14 +519,13 @@ def read_statements(text):
     cdef int failed = -1
     cdef Reader* r
     cdef Py_ssize_t index
-    workspace.reader = NULL
+    memset(&workspace, 0, sizeof(Workspace))
     try:
         with nogil:
             r = reader_of(&workspace)
-            if r != NULL:
+            if r != NULL and text_take(&workspace.text, raw, length, True) == 0:
                 r.keep = True
-                if take_text(r, raw, length) == 0:
-                    failed = finish(r, &values, &numbers)
+                failed = finish(r, &workspace.text, &values, &numbers)
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         return (

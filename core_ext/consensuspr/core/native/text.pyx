@@ -1,0 +1,200 @@
+# cython: language_level=3, freethreading_compatible=True
+"""Bringing a text to one byte a character."""
+
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport uint8_t, uint32_t
+
+from consensuspr.core.native.normal_form cimport (
+    CH_ARROW,
+    CH_BULLET,
+    CH_DROP,
+    CH_FRACTION,
+    CH_LETTER,
+    CH_MINUS,
+    CH_PLUS_MINUS,
+    CH_RELATION,
+    CH_ROOT,
+    CH_SUBSCRIPT,
+    CH_SUPERSCRIPT,
+    CH_SYMBOL,
+    CH_TIMES,
+    Unit,
+    character_at,
+)
+
+from consensuspr.core import tables
+
+cdef uint8_t ASCII[128]
+cdef uint8_t RARE[0x1000]   # bytes of fractions and scripts, by the last bits of their code
+
+
+cdef uint8_t ascii_byte(uint8_t byte) noexcept nogil:
+    return ASCII[byte] if byte < 0x80 else byte
+
+
+cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
+    cdef uint32_t code = unit.code
+    if code < 0x80:
+        return <uint8_t>code
+    if unit.cls == CH_LETTER:
+        return B_LETTER
+    if unit.cls == CH_MINUS:
+        return B_MINUS
+    if unit.cls == CH_TIMES:
+        return B_TIMES
+    if unit.cls == CH_SYMBOL:
+        return B_SYMBOL
+    if unit.cls == CH_ROOT:
+        return B_ROOT
+    if unit.cls == CH_PLUS_MINUS:
+        return B_PLUS_MINUS
+    if unit.cls == CH_RELATION:
+        return B_APPROX if code == 0x2248 else B_RELATION
+    if unit.cls == CH_BULLET:
+        return B_BULLET
+    if unit.cls == CH_ARROW:
+        return B_ARROW
+    if unit.cls == CH_DROP:
+        return B_DEGREE
+    if unit.cls == CH_FRACTION or unit.cls == CH_SUPERSCRIPT or unit.cls == CH_SUBSCRIPT:
+        return RARE[code & 0xFFF]
+    return B_DOTS if code == 0x2026 else B_OTHER
+
+
+cdef extern from *:
+    """
+    #include <string.h>
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* Tell whether a text is ASCII without NUL, so that every byte stands for itself. */
+    static int is_plain(const uint8_t* data, Py_ssize_t length) {
+        const uint64_t ones = 0x0101010101010101u;
+        uint64_t seen = 0;
+        uint64_t word;
+        Py_ssize_t at = 0;
+        for (; at + 8 <= length; at += 8) {
+            memcpy(&word, data + at, 8);
+            /* The top bit of a byte: it is beyond ASCII, or it was 0 and borrowed. */
+            seen |= word | (word - ones);
+        }
+        for (; at < length; at++)
+            seen |= data[at] | (data[at] == 0 ? 0x80u : 0u);
+        return (seen & 0x8080808080808080u) == 0;
+    }
+
+    /* Copy the bytes that stand for themselves, and perhaps more, to a buffer that has room for
+       all of [at, length); return how many do. */
+    static inline Py_ssize_t copy_plain(
+        const uint8_t* data, Py_ssize_t at, Py_ssize_t length, uint8_t* out
+    ) {
+        const Py_ssize_t begin = at;
+    #if defined(__SSE2__)
+        while (length - at >= 16) {
+            const __m128i bytes = _mm_loadu_si128((const __m128i*)(data + at));
+            const unsigned other = (unsigned)_mm_movemask_epi8(
+                _mm_or_si128(bytes, _mm_cmpeq_epi8(bytes, _mm_setzero_si128())));
+            _mm_storeu_si128((__m128i*)(out + (at - begin)), bytes);
+            if (other)
+                return at - begin + (Py_ssize_t)__builtin_ctz(other);
+            at += 16;
+        }
+    #endif
+        while (at < length && data[at] && data[at] < 0x80) {
+            out[at - begin] = data[at];
+            at++;
+        }
+        return at - begin;
+    }
+    """
+    bint is_plain(const uint8_t* data, Py_ssize_t length) noexcept nogil
+    Py_ssize_t copy_plain(
+        const uint8_t* data, Py_ssize_t at, Py_ssize_t length, uint8_t* out
+    ) noexcept nogil
+
+
+cdef int make_room(Text* text, Py_ssize_t length, bint offsets) noexcept nogil:
+    cdef void* grown
+    if text.byte_size < length:
+        grown = PyMem_RawRealloc(text.byte_buffer, length)
+        if grown == NULL:
+            return -1
+        text.byte_buffer = <uint8_t*>grown
+        text.byte_size = length
+    if offsets and text.offset_size < length + 1:
+        grown = PyMem_RawRealloc(text.offset_buffer, (length + 1) * sizeof(uint32_t))
+        if grown == NULL:
+            return -1
+        text.offset_buffer = <uint32_t*>grown
+        text.offset_size = length + 1
+    return 0
+
+
+cdef int text_take(
+    Text* text, const uint8_t* data, Py_ssize_t length, bint offsets
+) noexcept nogil:
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t plain, index
+    cdef uint32_t size = 0
+    cdef Unit unit
+    text.offsets = NULL
+    if is_plain(data, length):
+        text.bytes = data
+        text.length = <uint32_t>length
+        return 0
+    if make_room(text, length, offsets) < 0:
+        return -1
+    text.bytes = text.byte_buffer
+    if offsets:
+        text.offsets = text.offset_buffer
+    while at < length:
+        plain = copy_plain(data, at, length, text.byte_buffer + size)
+        if offsets:
+            for index in range(plain):
+                text.offsets[size + index] = <uint32_t>(at + index)
+        size += <uint32_t>plain
+        at += plain
+        if at == length:
+            break
+        if offsets:
+            text.offsets[size] = <uint32_t>at
+        if data[at] < 0x80:
+            text.byte_buffer[size] = ASCII[data[at]]
+            at += 1
+        else:
+            unit = character_at(data, length, at)
+            text.byte_buffer[size] = byte_of(&unit)
+            at += unit.width
+        size += 1
+    if offsets:
+        text.offsets[size] = <uint32_t>length
+    text.length = size
+    return 0
+
+
+cdef void text_free(Text* text) noexcept nogil:
+    PyMem_RawFree(text.byte_buffer)
+    PyMem_RawFree(text.offset_buffer)
+    text.byte_buffer = NULL
+    text.offset_buffer = NULL
+    text.byte_size = 0
+    text.offset_size = 0
+
+
+def _fill():
+    for code in range(128):
+        ASCII[code] = ord(tables.CHAR_MAP.get(code, chr(code)) or chr(code))
+    rare = {}
+    for first, chars in (
+        (B_FRACTIONS, tables.FRACTIONS),
+        (B_SUPERSCRIPTS, tables.SUPERSCRIPTS),
+        (B_SUBSCRIPTS, tables.SUBSCRIPTS),
+    ):
+        for index, char in enumerate(chars):
+            rare[ord(char) & 0xFFF] = RARE[ord(char) & 0xFFF] = first + index
+    if len(rare) != len(tables.FRACTIONS) + len(tables.SUPERSCRIPTS) + len(tables.SUBSCRIPTS):
+        raise ValueError("two rare characters share their last bits")
+
+
+_fill()
