@@ -26,6 +26,7 @@ from consensuspr.server.admission import (
     Slots,
     WorkingThreads,
 )
+from tests.processes import wait_for
 
 MB = 1_000_000
 BURST_S = 0.25
@@ -369,6 +370,38 @@ def test_work_is_begun_in_order_of_arrival(threads: WorkingThreads) -> None:
     for future in futures:
         future.result(20)
     assert begun == list(range(200))
+
+
+def test_of_idle_threads_the_one_that_worked_last_works_next() -> None:
+    threads = WorkingThreads(2, Slots(2))
+    works = [LongWork(threads), LongWork(threads)]
+
+    def rest(number: int) -> bool:
+        return len(threads._idle) == number
+
+    for number, work in enumerate(works, start=1):
+        work.let_go.set()
+        work.done.result(20)
+        wait_for(partial(rest, number))
+    latest = threads._idle[-1]
+    last = LongWork(threads)
+    assert latest not in threads._idle and len(threads._idle) == 1
+    last.let_go.set()
+    threads.close()
+
+
+def test_closing_ends_the_threads_that_rest() -> None:
+    before = threading.active_count()
+    threads = WorkingThreads(3, Slots(3))
+    works = [LongWork(threads) for _ in range(3)]
+    assert threading.active_count() == before + 3
+    for work in works[1:]:
+        work.let_go.set()
+    wait_for(lambda: len(threads._idle) == 2)
+    threads.close()
+    wait_for(lambda: threading.active_count() == before + 1)
+    works[0].let_go.set()
+    wait_for(lambda: threading.active_count() == before)
 
 
 def test_what_work_returns_or_raises_is_its_submitters(threads: WorkingThreads) -> None:
