@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -117,6 +118,64 @@ async def test_each_caller_has_its_own_deadline(scripted: ScriptedServer) -> Non
         held.over.set()
         assert (await patient).status is Status.OK
     assert sizes(scripted) == [2]
+
+
+class OnceThenNever:
+    """Scores the first request, and none of those that follow."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[str]] = []
+        self.cancelled = 0
+
+    async def __call__(
+        self,
+        rollouts: Sequence[Rollout],
+        encoded: Sequence[EncodedRollout],
+        options: ScoreOptions,
+        deadline: Deadline,
+    ) -> list[Score]:
+        self.requests.append([rollout.problem_id for rollout in rollouts])
+        if len(self.requests) > 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled += 1
+        return [Score(Status.OK) for _ in rollouts]
+
+
+async def test_deadlines_pass_in_their_own_order_of_those_sent_and_those_that_wait() -> None:
+    scorer, options = OnceThenNever(), ScoreOptions()
+    batcher = Batcher(scorer, max_in_flight=1)
+    passed: list[float] = []
+
+    async def score(timeout_s: float) -> None:
+        try:
+            await batcher.submit(Rollout("p", ""), options, Deadline.after(timeout_s))
+        except DeadlineExceeded:
+            passed.append(timeout_s)
+
+    await score(20)  # its queue is gone when the next ones come
+    sent = [asyncio.create_task(score(timeout_s)) for timeout_s in (0.5, 0.3)]
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.create_task(score(timeout_s)) for timeout_s in (0.4, 0.1, 0.2)]
+    await asyncio.wait_for(asyncio.gather(*sent, *waiting), 10)
+    assert passed == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert (len(scorer.requests), scorer.cancelled) == (2, 1)
+
+
+async def test_closing_abandons_what_is_out() -> None:
+    scorer, options = OnceThenNever(), ScoreOptions()
+    batcher = Batcher(scorer, max_in_flight=1)
+    submit = partial(batcher.submit, options=options, deadline=Deadline.after(20))
+    await submit(Rollout("first", ""))
+    sent = asyncio.create_task(submit(Rollout("sent", "")))
+    await asyncio.sleep(0.05)
+    waits = asyncio.create_task(submit(Rollout("waits", "")))
+    await asyncio.sleep(0.05)
+    batcher.close()
+    ended = await asyncio.wait_for(asyncio.gather(sent, waits, return_exceptions=True), 10)
+    assert [type(one) for one in ended] == [Unavailable, Unavailable]
+    assert (scorer.requests, scorer.cancelled) == ([["first"], ["sent"]], 1)
 
 
 async def test_a_request_that_nobody_waits_for_is_cancelled(scripted: ScriptedServer) -> None:
