@@ -325,7 +325,7 @@ def _about_guard(overall: GroupMetrics) -> Iterator[str]:
     if lowered is not None and lowered > MAX_RIGHT_LOWERED:
         yield (
             f"warning: the guard lowers {show(lowered)} % of the right rollouts: store budgets "
-            "(consensusbench build --budgets)"
+            "where there are none (consensusbench build --budgets)"
         )
 
 

@@ -1099,8 +1099,8 @@ def cheap_notes(cheap: Sequence[CheapAttack]) -> Iterator[str]:
         yield (
             f"{one.attack.value} earns an NCR of {100 * one.ncr:.1f} % of "
             f"{one_line(one.data_source) or '(none)'}{more}, wrong rollouts "
-            f"{100 * one.ncr_wrong:.1f} %: store budgets (consensusbench build --budgets), or drop "
-            "nodes that take no reasoning"
+            f"{100 * one.ncr_wrong:.1f} %: store budgets where there are none (consensusbench "
+            "build --budgets), or drop nodes that take no reasoning"
         )
 
 

@@ -173,7 +173,8 @@ class Code(StrEnum):
         "cheap_attack",
         Severity.WARNING,
         "{} earns an NCR of {:.1f} % of {}, guarded, where wrong rollouts earn {:.1f} %: "
-        "store budgets (consensusbench build --budgets), or drop nodes that take no reasoning",
+        "store budgets where there are none (consensusbench build --budgets), or drop nodes that "
+        "take no reasoning",
     )
     PARTIAL_WEIGHTS = (
         "partial_weights",

@@ -54,7 +54,7 @@ class SampleSettings(Settings):
     )
     only_correct: bool = Field(False, description="Leave wrong rollouts out of the output.")
     with_reasoning: bool = Field(
-        False, description="Put what a model thought into the response, in <think> marks."
+        False, description="Put what a model thought into the response, in `<think>` marks."
     )
     max_cost: float | None = Field(
         None,

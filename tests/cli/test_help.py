@@ -71,6 +71,23 @@ def test_every_option_says_what_it_is(program: str, command: str) -> None:
     assert [parameter.name for parameter in parameters if not parameter.help] == []
 
 
+@pytest.mark.parametrize(("program", "command"), COMMANDS)
+def test_help_keeps_marks_that_look_like_html(help_of: Help, program: str, command: str) -> None:
+    parameters = GROUPS[program].commands[command].params
+    visible = [one for one in parameters if not getattr(one, "hidden", False)]
+    marks = [mark for one in visible for mark in re.findall(r"</?\w+>", one.help or "")]
+    shown = help_of(program, command)
+    assert [mark for mark in marks if mark not in shown] == []
+    assert command not in ("score", "explain") or "</think>" in marks
+
+
+def test_help_says_how_to_turn_off_what_is_on(help_of: Help) -> None:
+    shown = help_of("consensuspr", "score")
+    assert "[default: on, off by --no-guard]" in shown
+    assert "[default: on, off by --no-statements]" in shown
+    assert "--no-after-think" not in shown
+
+
 # What people set, about a dozen; `build` is `extract` and `refine` in one.
 MOST = {"build": 22}
 

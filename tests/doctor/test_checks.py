@@ -106,7 +106,10 @@ def test_the_dataset(
 
 
 CHEAP = "pairs_cut earns an NCR of 30.0 % of sums, wrong rollouts 20.0 %"
-ADVICE = "store budgets (consensusbench build --budgets), or drop nodes that take no reasoning"
+ADVICE = (
+    "store budgets where there are none (consensusbench build --budgets), or drop nodes that take "
+    "no reasoning"
+)
 
 
 @pytest.mark.parametrize(

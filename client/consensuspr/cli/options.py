@@ -86,7 +86,7 @@ class HowToScore(Settings):
         NcrKind.PLAIN, description="Each node counts the same, or by the dataset's weights."
     )
     after_think: bool = Field(
-        False, description="Score only what follows the last </think>, nodes and answer."
+        False, description="Score only what follows the last `</think>`, nodes and answer."
     )
     answer_rule: AnswerRule | None = Field(
         None,
@@ -261,12 +261,15 @@ def _option(name: str, setting: Setting, kind: Any, metavar: str | None, *, hidd
         default = ", ".join(str(item) for item in default)
     if isinstance(default, Enum):
         default = default.value
+    if kind is bool:
+        # Help names the flag alone, and what is on by itself only its opposite can change.
+        default = f"on, off by {opposite}" if default is True else None
     described = typer.Option(
         *flags,
         metavar=metavar,
         hidden=hidden,
         help=setting.field.description,
-        show_default=False if default in (None, "") or kind is bool else str(default),
+        show_default=False if default in (None, "") else str(default),
     )
     return Annotated[kind | None, described]
 

@@ -600,8 +600,8 @@ def check_attacks(case: Case) -> Iterator[Said]:
                 yield (
                     WARN,
                     said,
-                    "store budgets (consensusbench build --budgets), or drop nodes that take no"
-                    " reasoning",
+                    "store budgets where there are none (consensusbench build --budgets), or drop"
+                    " nodes that take no reasoning",
                 )
             else:
                 yield OK, f"at most, {said}"

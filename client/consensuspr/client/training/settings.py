@@ -80,7 +80,7 @@ class RewardSettings(Settings):
         NcrKind.PLAIN, description="each node counts the same, or by the dataset's weights"
     )
     after_think: bool = Field(
-        False, description="score only what follows the last </think>, nodes and answer"
+        False, description="score only what follows the last `</think>`, nodes and answer"
     )
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
