@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from consensuspr.client import LocalClient
+from consensuspr.client import LocalClient, Rollout
 from consensuspr.errors import DataError, InputError
 from consensuspr.loadtest import load as pools
 from consensuspr.loadtest.load import (
@@ -24,9 +25,13 @@ from consensuspr.loadtest.load import (
     pool_from_file,
     response_bytes,
 )
-from consensuspr.loadtest.senders import max_attempts
+from consensuspr.loadtest.senders import BatchSender, max_attempts
 from consensuspr.loadtest.settings import Arrivals, LoadSettings, LoadShape
 from consensuspr.scoring.dataset_index import prepare_dataset
+
+if TYPE_CHECKING:
+    from consensuspr.loadtest.load import Target
+    from tests.loadtest.conftest import PlayedServer
 
 
 def schedule(duration_s: float, warmup_s: float = 0.0, **given: Any) -> Load:
@@ -236,3 +241,15 @@ def test_a_bad_row_is_named(tmp_path: Path) -> None:
     path.write_text('{"problem_id": "p"}\n')
     with pytest.raises(DataError, match=r"bad\.jsonl:1: .*response"):
         pool_from_file(path)
+
+
+async def test_the_scores_of_a_reply_are_made_once(played: PlayedServer, target: Target) -> None:
+    where = dataclasses.replace(target, address=played.address)
+    rollouts = [Rollout("ducks", "16-3-4=9"), Rollout("bare", "Answer: 5")]
+    sender = BatchSender(where, LoadSettings(batch=2), rollouts, 1)
+    await sender.open()
+    outcome = await sender.send(0, 20)
+    await sender.close()
+    assert outcome.reply is not None
+    assert outcome.reply.score(1).acc == 1.0
+    assert outcome.reply.score(0) is outcome.reply.score(0)

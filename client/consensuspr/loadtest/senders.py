@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import grpc
@@ -174,6 +174,7 @@ def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> R
         return bad(f"the reply cannot be read: {error}")
     if len(columns) != len(body.positions):
         return bad(f"{len(columns)} scores came back for {len(body.positions)} rollouts")
+    scores = cache(columns.scores)  # of most replies none is kept
     return RequestOutcome(
         OK,
         failed_attempts=failed,
@@ -183,7 +184,7 @@ def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> R
             body.num_bytes,
             {status.value: count for status, count in Counter(columns.status).items()},
             reply.identity.dataset_digest,
-            lambda place: columns.scores()[place],
+            lambda place: scores()[place],
         ),
     )
 
