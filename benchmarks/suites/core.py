@@ -45,6 +45,7 @@ LONG = ("olympiad_gptoss120b_very_long", "math_r1distill_long", "aime24_qwen3_32
 SHORT = "gsm8k_gpt4o_mini_and_older"
 SHORTEST = "gsm8k_gpt3"
 GOLD = "gsm8k_test_calc_nodes"
+_WITHOUT_NUMBERS = "qz+zq=zz-qq"
 # Sets of real rollouts with nodes of their own problems; the targets are about the first two.
 BUILT = {
     "r1": "math_r1distill_long",
@@ -64,11 +65,11 @@ Nodes = list[list[str]]
 NOTES = [
     "Texts are long real rollouts joined and cut at paragraph borders into texts of the size "
     "named, or generated ones of that shape where there is no folder of real ones. Groups of 8 "
-    "texts share a problem, as rollouts of one prompt do; each problem has 7 nodes of 4 equal "
-    "forms each.",
+    "texts share a problem, as rollouts of one prompt do; each problem has 7 nodes.",
     "Each text has some of its problem's equations written into it, and every contender must "
-    "find those and no others before it is timed. One node of each problem is in no text: a scan "
-    "may stop when all nodes are found, and so has to read every byte.",
+    "find those and no others before it is timed. One node of each problem is in no text and has no "
+    "number: a scan may stop when all nodes are found, and pass over what lacks the numbers of "
+    "those that are missing, and so has to read every byte. Real rollouts are matched as they are.",
     "The scan alone is not a public function. It is given by difference: `match_batch` less "
     "`normalize` of the same bytes, which also makes a `str` of each normal form, so that the "
     "scan comes out too cheap, and where normalising is most of the work nothing may be left.",
@@ -245,14 +246,19 @@ class Corpus:
 
 
 def equations(rng: random.Random, count: int) -> tuple[Nodes, list[str]]:
-    """Return ``count`` nodes with their equal forms, and a line that reaches each."""
+    """Return ``count`` nodes and a line that reaches each.
+
+    The last node has no number, so that while it is missing no text is passed over for its numbers.
+    """
     nodes: Nodes = []
     lines: list[str] = []
-    for a in rng.sample(range(1_001, 10_000), count):
+    for a in rng.sample(range(1_001, 10_000), count - 1):
         b = rng.randrange(1_001, 10_000)
         expression = f"{a}*{b}={a * b}"
         nodes.append([expression, *derive_forms(expression)])
         lines.append(f"Now {a} * {b} = {a * b}.")
+    nodes.append([_WITHOUT_NUMBERS])
+    lines.append(f"Now {_WITHOUT_NUMBERS}.")
     return nodes, lines
 
 
@@ -641,7 +647,7 @@ def by_length(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult
 
 
 def by_nodes(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult) -> None:
-    """Look for more and more nodes, each with its equal forms, in the same texts of 10 KB."""
+    """Look for more and more nodes in the same texts of 10 KB."""
     pieces = corpus.cut(10_000)
     works = {
         nodes: plant(pieces, corpus.seed, count=nodes, group=len(pieces)) for nodes in sizes.nodes
@@ -652,7 +658,7 @@ def by_nodes(context: Context, sizes: Sizes, corpus: Corpus, found: SuiteResult)
         of = {"nodes": nodes, "patterns": matcher.num_patterns}
         found.add(BOTH, 1e-6 / seconds, "MB/s", of)
         found.add("matcher", matcher.nbytes, "bytes", of)
-    x_label = "nodes of a problem, each with four equal forms"
+    x_label = "nodes of a problem"
     _plot(context, sizes, found, "number of nodes", x_label, cost, works)
     _spread(found, "cost_by_nodes", "5 to 500 nodes", "nodes", cost, range(5, 501))
 

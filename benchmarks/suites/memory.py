@@ -122,7 +122,7 @@ def _matchers(context: Context, sizes: Sizes, found: SuiteResult) -> None:
             lines[name].append((nodes, value / 1e3))
             found.add(f"{name} of a matcher", value / 1e3, "kB", parameters)
     name = "Memory of a matcher by number of nodes"
-    found.plot(name, "nodes, each with four equal forms", "kB", lines)
+    found.plot(name, "nodes", "kB", lines)
 
 
 def _build_matchers(forms: list[list[list[str]]]) -> MatcherCost:
