@@ -67,8 +67,8 @@ NOTES = [
     "named, or generated ones of that shape where there is no folder of real ones. Groups of 8 "
     "texts share a problem, as rollouts of one prompt do; each problem has 7 nodes.",
     "Each text has some of its problem's equations written into it, and every contender must "
-    "find those and no others before it is timed. One node of each problem is in no text and has no "
-    "number: a scan may stop when all nodes are found, and pass over what lacks the numbers of "
+    "find those and no others before it is timed. One node of each problem is in no text and has "
+    "no number: a scan may stop when all nodes are found, and pass over what lacks the numbers of "
     "those that are missing, and so has to read every byte. Real rollouts are matched as they are.",
     "The scan alone is not a public function. It is given by difference: `match_batch` less "
     "`normalize` of the same bytes, which also makes a `str` of each normal form, so that the "
