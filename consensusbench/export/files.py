@@ -419,6 +419,7 @@ def _files(
         raise InputError(
             f"no problem of {export.dataset} is left for {split.noun}"
             + (f"; {left_out}" if left_out else f", of {report.read.rows:,} read")
+            + (": give --val-fraction or --val-dataset" if split is ExportSplit.VALIDATION else "")
         )
     check_outputs(files.values(), [export.dataset, *export.val_datasets], makes_folders=True)
     for path in files.values():

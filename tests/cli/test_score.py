@@ -153,7 +153,11 @@ def test_rewards(
 
 
 def test_a_server_scores_exactly_the_same(
-    run: Run, server: RunningServer, rollouts: Path, tmp_path: Path
+    run: Run,
+    server: RunningServer,
+    rollouts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     common = ("--reward", "max", "--spans")
@@ -161,6 +165,8 @@ def test_a_server_scores_exactly_the_same(
     by_path = ("--dataset", server.dataset, "--address", server.address)
     assert run("score", rollouts, *by_path, "--output", there, *common).code == 0
     assert there.read_bytes() == here.read_bytes()
+    (tmp_path / "small").mkdir()  # a folder is no dataset, whatever its name
+    monkeypatch.chdir(tmp_path)
     by_name = ("--dataset", "small", "--address", server.address)
     assert run("score", rollouts, *by_name, "--output", there, *common).code == 0
     assert there.read_bytes() == here.read_bytes()

@@ -93,7 +93,11 @@ def test_versions(info: Serve, lines: Lines) -> None:
     [
         (["a"], None, "ok dataset: 'a': 50 problems, 2 of them without nodes, sha256:000"),
         (["a", "b"], "b", "ok dataset: 'b': 50 problems"),
-        (["a", "b"], None, "FAIL dataset: the server has several ('a', 'b') and none is named"),
+        (
+            ["a", "b"],
+            None,
+            "FAIL dataset: the server has several ('a', 'b') and none is named → give --dataset",
+        ),
         (["a"], "b", "FAIL dataset: the server has no 'b', it has 'a'"),
     ],
 )
@@ -103,6 +107,11 @@ def test_the_dataset(
     case = case_of(setup=TrainingSetup(dataset=wanted), info=info(*names))
     assert lines(told(check_dataset, case))[0].startswith(line)
     assert (case.dataset is not None) == line.startswith("ok")
+
+
+def test_a_run_that_names_no_dataset_is_told_its_setting(info: Serve, lines: Lines) -> None:
+    case = case_of(setup=TrainingSetup(config_file=Path("config.yaml")), info=info("a", "b"))
+    assert lines(told(check_dataset, case))[0].endswith("→ set +reward.reward_kwargs.dataset=NAME")
 
 
 CHEAP = "pairs_cut earns an NCR of 30.0 % of sums, wrong rollouts 20.0 %"

@@ -95,7 +95,7 @@ def connect(
         # At once, so that a wrong address does not look like a slow server.
         limit_s = min(timeout_s or CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_S)
         served = remote.server_info(timeout_s=limit_s).datasets
-        if dataset is None or not os.path.exists(dataset):
+        if dataset is None or not os.path.isfile(dataset):
             if dataset is not None and os.sep in dataset:
                 raise InputError(f"{dataset}: no such file, and no name of a dataset either")
             yield Connection(remote, dataset, _unknown)

@@ -22,6 +22,7 @@ from consensuspr.scoring.types import (
     Rollout,
     Score,
     ScoreOptions,
+    checked_tokens,
 )
 from consensuspr.wire.server_info import ServerInfo
 
@@ -171,4 +172,8 @@ def convert_rollout(position: int, rollout: Rollout, convert: Callable[[Rollout]
     try:
         return convert(rollout)
     except (TypeError, ValueError, AttributeError) as error:
+        if not isinstance(rollout, Rollout):
+            found = type(rollout).__name__
+            raise InputError(f"rollouts[{position}] must be a Rollout, got {found}") from None
+        checked_tokens(rollout, position)  # names the field, if it is one of the plain ones
         raise InputError(f"rollouts[{position}] has a field of a wrong type: {error}") from None

@@ -518,10 +518,11 @@ def check_dataset(case: Case) -> Iterator[Said]:
     name = case.setup.dataset or case.settings.dataset
     names = ", ".join(repr(dataset.name) for dataset in info.datasets)
     if name is None and len(info.datasets) > 1:
+        has_run = case.setup.command is not None or case.setup.config_file is not None
         yield (
             FAIL,
             f"the server has several ({names}) and none is named",
-            "set +reward.reward_kwargs.dataset=NAME",
+            "set +reward.reward_kwargs.dataset=NAME" if has_run else "give --dataset NAME",
         )
         return
     case.dataset = next((one for one in info.datasets if name in (None, one.name)), None)

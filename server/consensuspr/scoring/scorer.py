@@ -63,13 +63,12 @@ import hashlib
 import json
 import logging
 import math
-import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +98,7 @@ from consensuspr.scoring.types import (
     ScoreColumns,
     ScoreOptions,
     Status,
+    checked_tokens,
     exceeds,
     scored_from,
 )
@@ -289,7 +289,7 @@ class _Batch:
         self.rollouts = rollouts
         self.limits = limits
         self.deadline = deadline
-        self.tokens = [_checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
+        self.tokens = [checked_tokens(rollout, at) for at, rollout in enumerate(rollouts)]
         self.texts = [rollout.response for rollout in rollouts]
         if after_think:
             self.texts = [text[scored_from(text) :] for text in self.texts]
@@ -348,29 +348,6 @@ class _Batch:
         return DeadlineExceeded(
             f"the deadline passed before {work} of a batch of {len(self)} was done"
         )
-
-
-def _checked_tokens(rollout: Rollout, at: int) -> int | None:
-    """Return the token count of a rollout whose fields all have sound types."""
-    if not isinstance(rollout.response, (str, bytes)):
-        _wrong(at, "response", "str or bytes", rollout.response)
-    if not isinstance(rollout.problem_id, str):
-        _wrong(at, "problem_id", "str", rollout.problem_id)
-    if rollout.ground_truth is not None and not isinstance(rollout.ground_truth, str):
-        _wrong(at, "ground_truth", "str or None", rollout.ground_truth)
-    if rollout.nodes is not None and not hasattr(rollout.nodes, "__len__"):
-        _wrong(at, "nodes", "a sequence or None", rollout.nodes)
-    if rollout.num_tokens is None:
-        return None
-    try:
-        tokens = operator.index(rollout.num_tokens)
-    except TypeError:
-        _wrong(at, "num_tokens", "int or None", rollout.num_tokens)
-    return tokens if tokens > 0 else None
-
-
-def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
-    raise InputError(f"rollouts[{at}].{field} must be {wanted}, got {type(got).__name__}")
 
 
 def _check_weights(

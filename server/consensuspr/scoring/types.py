@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, SupportsIndex, TypeVar
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
@@ -127,6 +127,33 @@ class Rollout:
     data_source: str | None = None
     rollout_id: str | None = None
     budget: GuardBudget | None = None
+
+
+def checked_tokens(rollout: Rollout, at: int) -> int | None:
+    """Return the token count of a rollout, None where there is none.
+
+    Raises:
+        InputError: a field has a wrong type; ``at`` is the rollout's place in its batch.
+    """
+    if not isinstance(rollout.response, (str, bytes)):
+        _wrong(at, "response", "str or bytes", rollout.response)
+    if not isinstance(rollout.problem_id, str):
+        _wrong(at, "problem_id", "str", rollout.problem_id)
+    if rollout.ground_truth is not None and not isinstance(rollout.ground_truth, str):
+        _wrong(at, "ground_truth", "str or None", rollout.ground_truth)
+    if rollout.nodes is not None and not hasattr(rollout.nodes, "__len__"):
+        _wrong(at, "nodes", "a sequence or None", rollout.nodes)
+    if rollout.num_tokens is None:
+        return None
+    try:
+        tokens = index(rollout.num_tokens)
+    except TypeError:
+        _wrong(at, "num_tokens", "int or None", rollout.num_tokens)
+    return tokens if tokens > 0 else None
+
+
+def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
+    raise InputError(f"rollouts[{at}].{field} must be {wanted}, got {type(got).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

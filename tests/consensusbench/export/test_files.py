@@ -185,7 +185,7 @@ def test_validation_may_come_from_other_files(bench: ExportBench) -> None:
     ("rows", "wanted"),
     [
         ([held_out(1)], "no problem of .* is left for training, of 1 read"),
-        ([train(1)], "no problem of .* is left for validation, of 1 read"),
+        ([train(1)], "left for validation, of 1 read: give --val-fraction or --val-dataset$"),
         (
             [train(1, nodes=[]), held_out(2)],
             r"left for training; left out: 1 without nodes \(first: 'p1'\)",
