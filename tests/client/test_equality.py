@@ -49,6 +49,7 @@ ROLLOUTS = [
     Rollout("ducks", "🦆 " + RIGHT),
     Rollout("ducks", RIGHT, num_tokens=0),
     Rollout("ducks", RIGHT, num_tokens=-4),
+    Rollout("ducks", RIGHT, num_tokens=1 << 40),
     Rollout("ducks", RIGHT, ground_truth="19"),
     Rollout("ducks", RIGHT, ground_truth=""),
     Rollout("ducks", RIGHT, nodes=[]),

@@ -208,7 +208,7 @@ INVALID: list[tuple[Any, str]] = [
     (["x=5"], "inline node 0 is no list of expressions"),
     ([InlineNode("x=5")], "inline node 0 is no list of expressions"),
     ([None], "inline node 0 is no list of expressions"),
-    ([["x=5", 7]], "inline node 0 has a int among its expressions"),
+    ([["x=5", 7]], "inline node 0 has a value of type int among its expressions"),
 ]
 
 

@@ -704,7 +704,9 @@ def _texts(
     texts = [*written], [*derived]
     for text in chain(*texts):
         if not isinstance(text, str):
-            raise _InvalidNodesError(f"{which} has a {type(text).__name__} among its expressions")
+            raise _InvalidNodesError(
+                f"{which} has a value of type {type(text).__name__} among its expressions"
+            )
     weight = node.weight if isinstance(node, InlineNode) else None
     if weight is not None and not is_weight(weight):
         raise _InvalidNodesError(

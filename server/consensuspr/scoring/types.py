@@ -110,7 +110,8 @@ class Rollout:
         problem_id: key of the problem in the dataset.
         response: text of the response; UTF-8 if bytes, invalid bytes are tolerated.
         ground_truth: overrides the dataset's; None or blank counts as not given.
-        num_tokens: length of the response in tokens, for TPN; 0 or less counts as not given.
+        num_tokens: length of the response in tokens, for TPN; what is not from 1 to
+            4,294,967,295 counts as not given.
         nodes: overrides the dataset's nodes where not None; an element is an
             :class:`InlineNode` or a plain sequence of expressions.
         data_source: label for metrics; does not affect scoring.
@@ -149,7 +150,7 @@ def checked_tokens(rollout: Rollout, at: int) -> int | None:
         tokens = index(rollout.num_tokens)
     except TypeError:
         _wrong(at, "num_tokens", "int or None", rollout.num_tokens)
-    return tokens if tokens > 0 else None
+    return tokens if 0 < tokens <= MAX_UINT32 else None
 
 
 def _wrong(at: int, field: str, wanted: str, got: object) -> NoReturn:
