@@ -151,9 +151,9 @@ def novel_forms(expressions: Iterable[str], forms: Iterable[str]) -> Iterator[st
         keys = expression_keys(text)
         if keys and known.issuperset(keys):
             continue
-        known.update(keys)
         normal = normalize(text)
         if normal not in normals:
+            known.update(keys)
             normals.add(normal)
             yield text
 

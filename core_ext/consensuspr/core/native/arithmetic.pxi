@@ -336,12 +336,27 @@ cdef void make_side(Reader* r, Side* side, int start, int end) noexcept nogil:
     side.known = evaluate(r, r.items, start, end, &side.value, &side.parts, &side.num_parts)
 
 
+cdef bint same_operations(const Side* left, const Side* right) noexcept nogil:
+    """Tell whether two sides do the same: A = A tells no value."""
+    cdef int index
+    if left.num_parts != right.num_parts:
+        return False
+    for index in range(left.num_parts):
+        if (
+            left.parts[index].num != right.parts[index].num
+            or left.parts[index].den != right.parts[index].den
+            or left.parts[index].operands != right.parts[index].operands
+        ):
+            return False
+    return True
+
+
 cdef void pair(Reader* r, Side* left, Side* right, bint approximate, bint verb) noexcept nogil:
     if not (right.exists and left.known and right.known):
         return
     if not left.value.operations and (verb or not right.value.operations):
         return
-    if not agree(&left.value, &right.value, approximate):
+    if not agree(&left.value, &right.value, approximate) or same_operations(left, right):
         return
     if not left.stated:
         left.stated = True

@@ -961,6 +961,7 @@ def _fill():
         char = tables.CHAR_MAP.get(code, chr(code)) if code < 128 else ""
         KIND_OF[code] = int(tables.CHAR_CLASSES.get(char, tables.Char.OTHER))
         LOWER_OF[code] = code + 32 if 65 <= code <= 90 else code
+        UNIT_LETTER[code] = code < 128 and chr(code) in tables.UNIT_LETTERS
         UNNAMED_BYTE[code] = code < 128 and char in statements.UNNAMED
         IN_ARGUMENT[code] = code < 128 and argument.fullmatch(char) is not None
         GROUPS[code] = code < 128 and char in ",{\\"

@@ -81,6 +81,7 @@ cdef WordMeaning MEANINGS[WORD_SLOTS]
 cdef CommandMeaning COMMAND_KINDS[COMMAND_SLOTS]
 cdef uint8_t KIND_OF[256]        # class of each byte of a text taken in
 cdef uint8_t LOWER_OF[256]
+cdef uint8_t UNIT_LETTER[256]     # tables.UNIT_LETTERS
 cdef uint8_t GROUPS[256]         # may begin a separator of thousands
 cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
 cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
@@ -395,7 +396,7 @@ cdef void scan_word(Scan* s) noexcept nogil:
             number or kind == CH_CARET or kind == CH_UNDERSCORE or kind == CH_OPEN
         ):
             token.meaning = M_FILLER if low == c'a' else M_STOP
-        elif (number or kind != CH_OPEN) and is_unit_letter(text[start]):
+        elif (number or kind != CH_OPEN) and UNIT_LETTER[text[start]]:
             token.meaning = M_UNIT
         else:
             token.single = True
@@ -422,10 +423,6 @@ cdef void scan_word(Scan* s) noexcept nogil:
         token.den = entry.part
         if entry.meaning == M_VERB or entry.meaning == M_EQUAL:
             s.r.has_sign = True
-
-
-cdef inline bint is_unit_letter(uint8_t byte) noexcept nogil:
-    return byte == c'g' or byte == c'm' or byte == c's' or byte == c'h' or byte == c'l'
 
 
 cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
@@ -838,7 +835,7 @@ cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
     cdef int kind
     if not is_ascii_letter(byte):
         if byte:
-            value = hash_step(value, byte)
+            value = hash_step(value, ascii_byte(byte))
             s.at += 1
     else:
         while is_ascii_letter(byte):

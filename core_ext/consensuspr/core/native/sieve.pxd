@@ -21,7 +21,7 @@ cdef struct Need:
 
 cdef struct Sieve:
     Number* slots       # open addressing, at most half full
-    uint32_t capacity   # a power of two
+    uint32_t capacity   # a power of two, or 0
     uint32_t size
     uint32_t count      # of numbers that are needed; beyond 64 they share bits
     uint64_t known      # bit n: the value of some slot ends in these six bits

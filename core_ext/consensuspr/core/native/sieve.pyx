@@ -122,6 +122,7 @@ cdef inline uint32_t slot_of(const Sieve* sieve, uint64_t value) noexcept nogil:
 
 cdef inline const Number* find_number(const Sieve* sieve, uint64_t value) noexcept nogil:
     cdef uint32_t slot
+    # No bit is known where there are no slots.
     if not sieve.known >> (value & 63) & 1:
         return NULL
     slot = slot_of(sieve, value)
@@ -132,9 +133,33 @@ cdef inline const Number* find_number(const Sieve* sieve, uint64_t value) noexce
     return NULL
 
 
+cdef int sieve_grow(Sieve* sieve) noexcept nogil:
+    cdef uint32_t capacity = 2 * sieve.capacity if sieve.capacity else 16
+    cdef Number* old = sieve.slots
+    cdef Number* slots = <Number*>calloc(capacity, sizeof(Number))
+    cdef uint32_t index, slot
+    if slots == NULL:
+        return -1
+    index = sieve.capacity
+    sieve.slots = slots
+    sieve.capacity = capacity
+    while index:
+        index -= 1
+        if old[index].value:
+            slot = slot_of(sieve, old[index].value - 1)
+            while slots[slot].value:
+                slot = (slot + 1) & (capacity - 1)
+            slots[slot] = old[index]
+    free(old)
+    return 0
+
+
 cdef Number* take_number(Sieve* sieve, uint64_t value) noexcept nogil:
-    """Return the entry of a value, new or not; there is room for it."""
-    cdef uint32_t slot = slot_of(sieve, value)
+    """Return the entry of a value, new or not; NULL where memory runs out."""
+    cdef uint32_t slot
+    if 2 * sieve.size >= sieve.capacity and sieve_grow(sieve) < 0:
+        return NULL
+    slot = slot_of(sieve, value)
     while sieve.slots[slot].value:
         if sieve.slots[slot].value == value + 1:
             return &sieve.slots[slot]
@@ -145,8 +170,8 @@ cdef Number* take_number(Sieve* sieve, uint64_t value) noexcept nogil:
     return &sieve.slots[slot]
 
 
-cdef uint64_t need_number(
-    Sieve* sieve, const uint8_t* data, uint32_t start, uint32_t end
+cdef int need_number(
+    Sieve* sieve, const uint8_t* data, uint32_t start, uint32_t end, uint64_t* numbers
 ) noexcept nogil:
     """Give digits of a pattern their bit, and their beginnings and ends theirs."""
     cdef uint64_t value = 0
@@ -157,41 +182,51 @@ cdef uint64_t need_number(
     for at in range(start, end):
         value = value * 10 + (data[at] - c'0')
     number = take_number(sieve, value)
+    if number == NULL:
+        return -1
     if number.whole:
-        return number.whole
+        numbers[0] |= number.whole
+        return 0
     bit = <uint64_t>1 << (sieve.count % NUMBER_BITS)
     sieve.count += 1
+    numbers[0] |= bit
     number.whole = bit
     value = 0
     for at in range(start, end - 1):
         value = value * 10 + (data[at] - c'0')
-        take_number(sieve, value).head |= bit
+        number = take_number(sieve, value)
+        if number == NULL:
+            return -1
+        number.head |= bit
     value = 0
     for at in range(end - 1, start, -1):
         value += power * (data[at] - c'0')
         power *= 10
-        take_number(sieve, value).tail |= bit
-    return bit
+        number = take_number(sieve, value)
+        if number == NULL:
+            return -1
+        number.tail |= bit
+    return 0
 
 
-cdef uint64_t needed_by(
-    Sieve* sieve, const uint8_t* data, uint32_t start, uint32_t end
+cdef int needed_by(
+    Sieve* sieve, const uint8_t* data, uint32_t start, uint32_t end, uint64_t* numbers
 ) noexcept nogil:
-    """Return the bits of a pattern's numbers; zeros may be written for it."""
-    cdef uint64_t numbers = 0
+    """Find the bits of a pattern's numbers; zeros may be written for it."""
     cdef uint32_t at = start
     cdef uint32_t begin
     cdef bint zero
+    numbers[0] = 0
     while at < end:
         begin = at
         zero = True
         while at < end and is_digit(data[at]):
             zero = zero and data[at] == c'0'
             at += 1
-        if not zero:
-            numbers |= need_number(sieve, data, begin, at)
+        if not zero and need_number(sieve, data, begin, at, numbers) < 0:
+            return -1
         at += at == begin
-    return numbers
+    return 0
 
 
 cdef int sieve_build(
@@ -201,25 +236,18 @@ cdef int sieve_build(
     const uint32_t* nodes,
     uint32_t count,
 ) noexcept nogil:
-    cdef uint32_t digits = 0
     cdef uint32_t first = 0
     cdef uint32_t index, at, kept
     cdef uint64_t numbers
     cdef bint idle
     memset(sieve, 0, sizeof(Sieve))
-    for at in range(starts[0], starts[count]):
-        digits += is_digit(data[at])
-    # n digits in a row are a number, and have n - 1 heads and as many tails.
-    sieve.capacity = 4
-    while sieve.capacity < 4 * digits:
-        sieve.capacity *= 2
-    sieve.slots = <Number*>calloc(sieve.capacity, sizeof(Number))
     sieve.needs = <Need*>calloc(count, sizeof(Need))
-    if sieve.slots == NULL or sieve.needs == NULL:
-        sieve_free(sieve)
+    if sieve.needs == NULL:
         return -1
     for index in range(count):
-        numbers = needed_by(sieve, data, starts[index], starts[index + 1])
+        if needed_by(sieve, data, starts[index], starts[index + 1], &numbers) < 0:
+            sieve_free(sieve)
+            return -1
         if index and nodes[index] != nodes[index - 1]:
             first = sieve.num_needs
         idle = False

@@ -73,6 +73,7 @@ from consensuspr.core.native.text cimport (
     B_SYMBOL,
     B_TIMES,
     Text,
+    ascii_byte,
     byte_of,
     text_free,
     text_take,

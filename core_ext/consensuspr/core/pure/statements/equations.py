@@ -92,7 +92,7 @@ class Equations:
         (first, first_parts), (second, second_parts) = left.result, right.result
         if not first.operations and (verb or not second.operations):
             return
-        if not agree(first, second, approximate):
+        if not agree(first, second, approximate) or _same(first_parts, second_parts):
             return
         for side, parts in ((left, first_parts), (right, second_parts)):
             if not side.stated:
@@ -142,6 +142,11 @@ def _sides(
         end = run_after(items, sign + 1, following)
         after.append(_Side(items, sign + 1, end) if end > sign + 1 else None)
     return before, after
+
+
+def _same(first: list[ExactValue], second: list[ExactValue]) -> bool:
+    """Tell whether two sides do the same operations: A = A tells no value."""
+    return [part.key for part in first] == [part.key for part in second]
 
 
 def _links(between: Iterable[ArithmeticItem]) -> bool:

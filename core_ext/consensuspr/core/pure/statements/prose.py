@@ -31,7 +31,14 @@ from consensuspr.core.statements import (
     WORDS,
     Meaning,
 )
-from consensuspr.core.tables import COMMANDS, FRACTIONS, SUPERSCRIPTS, Char, Command
+from consensuspr.core.tables import (
+    COMMANDS,
+    FRACTIONS,
+    SUPERSCRIPTS,
+    UNIT_LETTERS,
+    Char,
+    Command,
+)
 
 
 class ProseKind(IntEnum):
@@ -359,9 +366,7 @@ class _Scanner:
             and following not in (Char.CARET, Char.UNDERSCORE, Char.OPEN)
         ):
             self._put(ProseKind.WORD, start, letters=1, meaning=WORDS[word])
-        elif WORDS.get(self._text[start]) is Meaning.UNIT and (
-            touched or following is not Char.OPEN
-        ):
+        elif self._text[start] in UNIT_LETTERS and (touched or following is not Char.OPEN):
             self._put(ProseKind.WORD, start, letters=1, meaning=Meaning.UNIT)
         else:
             self._put(ProseKind.WORD, start, letters=1, single=True)
