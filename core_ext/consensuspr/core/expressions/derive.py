@@ -175,6 +175,8 @@ def _candidates(statement: Statement) -> list[str]:
         constant = all(value_in_lowest_terms(statement.sides[i]) is not None for i in places)
         if constant and cost:
             continue  # "2=2" out of "6/3=2=2"
+        if len(places) == 2 and statement.sides[places[0]] == statement.sides[places[1]]:
+            continue  # A = A
         sides = [_constant(statement.sides[i], scope) if constant else written[i] for i in places]
         relations = statement.relations if len(places) > 2 else statement.relations[:1]
         found.extend(_joined(cost, sides, relations, statement.tail))
