@@ -13,7 +13,7 @@ import consensusbench.cli.app
 import consensuspr.cli.app
 
 NAMED = {
-    consensuspr.cli.app.app: ("launch", "derive", "curves", "doctor", "serve"),
+    consensuspr.cli.app.app: ("launch", "derive", "curves", "doctor", "explain", "serve"),
     consensusbench.cli.app.app: ("export",),
 }
 

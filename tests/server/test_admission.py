@@ -391,17 +391,21 @@ def test_of_idle_threads_the_one_that_worked_last_works_next() -> None:
 
 
 def test_closing_ends_the_threads_that_rest() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
+
+    def working() -> int:
+        return len(set(threading.enumerate()) - before)
+
     threads = WorkingThreads(3, Slots(3))
     works = [LongWork(threads) for _ in range(3)]
-    assert threading.active_count() == before + 3
+    assert working() == 3
     for work in works[1:]:
         work.let_go.set()
     wait_for(lambda: len(threads._idle) == 2)
     threads.close()
-    wait_for(lambda: threading.active_count() == before + 1)
+    wait_for(lambda: working() == 1)
     works[0].let_go.set()
-    wait_for(lambda: threading.active_count() == before)
+    wait_for(lambda: working() == 0)
 
 
 def test_what_work_returns_or_raises_is_its_submitters(threads: WorkingThreads) -> None:
