@@ -122,7 +122,10 @@ def test_a_good_run(
         f"+reward.reward_kwargs.dataset_path={SAMPLE / 'dataset.jsonl'}",
     ]  # fmt: skip
     told = doctor("--", *command)
-    assert told.of("FAIL", "warn", "skip") == []
+    assert told.of("FAIL", "warn") == []
+    # The sample was not built from right and wrong rollouts.
+    [skipped] = told.of("skip")
+    assert skipped.startswith("skip attacks: dataset.jsonl does not say what wrong rollouts earn")
     assert told.code == 0
     assert told.has(f"ok verl: version {verl.__version__}, verl.trainer.main_ppo")
     assert told.has("ok reward manager: consensuspr.client.verl.manager.ConsensusRewardManager")
