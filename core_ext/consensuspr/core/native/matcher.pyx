@@ -72,6 +72,7 @@ from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
     Sieve,
+    is_weak,
     may_hold,
     numbers_of,
     sieve_build,
@@ -452,9 +453,11 @@ cdef enum:
     # Bytes of text between two looks at the clock: a quarter of a millisecond of usual work.
     LOOK_BYTES = 1 << 15
     # Text is normalised and searched in parts of whole paragraphs of at least so many bytes: what
-    # follows the last missing node, or lacks the numbers of those that are missing, is not read.
-    BLOCK_BYTES = 1 << 8
-    # And of this many for each pattern of the sieve, so that asking it costs less than it saves.
+    # follows the last missing node is not read, and a part's normal form stays in the cache.
+    BLOCK_BYTES = 1 << 13
+    # Of so many where a part is passed over that lacks the numbers of all that is missing, and of
+    # so many for each pattern of the sieve, so that asking it costs less than it saves.
+    SIEVED_BYTES = 1 << 8
     NEED_BYTES = 8
 
 
@@ -523,22 +526,15 @@ cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noex
     return ended
 
 
-cdef inline bint may_be_held(
-    const Scan* scan, const uint8_t* data, Py_ssize_t length
-) noexcept nogil:
-    """Tell whether whole paragraphs may hold a pattern of a missing node."""
-    cdef const Sieve* sieve = &scan.search.sieve
-    # A pattern without numbers may be anywhere.
-    return may_hold(sieve, 0, scan.matched) or may_hold(
-        sieve, numbers_of(sieve, data, length), scan.matched
-    )
-
-
 cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogil:
     """Normalise and search a text, part after part, until nothing is missing."""
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t end
-    cdef Py_ssize_t least = max(BLOCK_BYTES, NEED_BYTES * scan.search.sieve.num_needs)
+    cdef const Sieve* sieve = &scan.search.sieve
+    cdef bint sieved = not is_weak(sieve, scan.matched)
+    cdef Py_ssize_t least = (
+        max(SIEVED_BYTES, NEED_BYTES * sieve.num_needs) if sieved else BLOCK_BYTES
+    )
     cdef Py_ssize_t capacity
     cdef uint8_t* grown
     while at < task.length and scan.missing:
@@ -546,7 +542,9 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
             return OUT_OF_TIME
         end = paragraph_end(task.data, task.length, at + least)
         worker.unlooked += end - at
-        if not may_be_held(scan, task.data + at, end - at):
+        if sieved and not may_hold(
+            sieve, numbers_of(sieve, task.data + at, end - at), scan.matched
+        ):
             at = end
             continue
         capacity = output_capacity(end - at)

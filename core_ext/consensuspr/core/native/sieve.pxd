@@ -18,6 +18,7 @@ cdef struct Number:
 cdef struct Need:
     uint64_t numbers    # bits
     uint32_t node
+    bint weak           # too few to be missing often
 
 cdef struct Sieve:
     Number* slots       # open addressing, at most half full
@@ -47,6 +48,10 @@ cdef void sieve_free(Sieve* sieve) noexcept nogil
 cdef uint64_t numbers_of(
     const Sieve* sieve, const uint8_t* data, Py_ssize_t length
 ) noexcept nogil
+
+# Tell whether a pattern of a node that is not in `matched` needs so few numbers that it is not
+# worth looking for them.
+cdef bint is_weak(const Sieve* sieve, const uint8_t* matched) noexcept nogil
 
 # Tell whether what has these numbers may hold a pattern of a node that is not in `matched`.
 cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched) noexcept nogil

@@ -229,6 +229,12 @@ cdef int needed_by(
     return 0
 
 
+cdef bint is_few(uint64_t numbers) noexcept nogil:
+    """Tell whether fewer than three bits are set."""
+    numbers &= numbers - 1 if numbers else 0
+    return numbers == 0 or numbers & (numbers - 1) == 0
+
+
 cdef int sieve_build(
     Sieve* sieve,
     const uint8_t* data,
@@ -261,6 +267,7 @@ cdef int sieve_build(
         if not idle:
             sieve.needs[kept].numbers = numbers
             sieve.needs[kept].node = nodes[index]
+            sieve.needs[kept].weak = is_few(numbers)
             kept += 1
         sieve.num_needs = kept
     return 0
@@ -274,6 +281,14 @@ cdef void sieve_free(Sieve* sieve) noexcept nogil:
     free(sieve.slots)
     free(sieve.needs)
     memset(sieve, 0, sizeof(Sieve))
+
+
+cdef bint is_weak(const Sieve* sieve, const uint8_t* matched) noexcept nogil:
+    cdef uint32_t index
+    for index in range(sieve.num_needs):
+        if sieve.needs[index].weak and not matched[sieve.needs[index].node]:
+            return True
+    return False
 
 
 cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched) noexcept nogil:
