@@ -90,7 +90,6 @@ from consensuspr.core.native.statements cimport (
     workspace_free,
 )
 from consensuspr.core.native.statements import expression_keys
-from consensuspr.core.native.text cimport text_take
 from consensuspr.core.patterns import Channel
 
 cdef extern from *:
@@ -334,10 +333,9 @@ cdef class Matcher:
                 memset(matched, 0, nodes)
                 memset(found, 0xFF, nodes * sizeof(Found))
                 if statements and self.search.keys.size:
-                    failed = text_take(
-                        &workspace.text, raw, length, True
-                    ) or read_statements_into(
-                        &workspace, &self.search.keys, matched, places, &values, &numbers
+                    failed = read_statements_into(
+                        &workspace, raw, length, &self.search.keys, matched, places,
+                        &values, &numbers,
                     )
                 if not failed:
                     failed = scan_begin(&scan, &self.search, matched, found)
@@ -512,10 +510,9 @@ cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noex
     if is_late(worker):
         return OUT_OF_TIME
     if keys != NULL or counts:
-        if text_take(
-            &worker.workspace.text, task.data, task.length, False
-        ) or read_statements_into(
-            &worker.workspace, keys, task.matched, NULL, &task.values, &task.numbers
+        if read_statements_into(
+            &worker.workspace, task.data, task.length, keys, task.matched, NULL,
+            &task.values, &task.numbers,
         ):
             return OUT_OF_MEMORY
         worker.unlooked += task.length

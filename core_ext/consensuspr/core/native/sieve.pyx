@@ -116,58 +116,50 @@ cdef inline bint is_letter(uint8_t byte) noexcept nogil:
 
 # --- what is needed ----------------------------------------------------------------------------
 
-cdef inline uint32_t slot_of(const Sieve* sieve, uint64_t value) noexcept nogil:
-    return <uint32_t>((value * HASH_FACTOR) >> 32) & (sieve.capacity - 1)
+cdef inline Number* entry_of(const Sieve* sieve, uint64_t value) noexcept nogil:
+    """Return the entry of a value, or the empty one where it would stand."""
+    cdef uint32_t slot = <uint32_t>((value * HASH_FACTOR) >> 32)
+    cdef Number* entry
+    while True:
+        entry = &sieve.slots[slot & (sieve.capacity - 1)]
+        if entry.value == value + 1 or entry.value == 0:
+            return entry
+        slot += 1
 
 
 cdef inline const Number* find_number(const Sieve* sieve, uint64_t value) noexcept nogil:
-    cdef uint32_t slot
+    """Return the entry of a value, NULL or an empty one where there is none."""
     # No bit is known where there are no slots.
-    if not sieve.known >> (value & 63) & 1:
-        return NULL
-    slot = slot_of(sieve, value)
-    while sieve.slots[slot].value:
-        if sieve.slots[slot].value == value + 1:
-            return &sieve.slots[slot]
-        slot = (slot + 1) & (sieve.capacity - 1)
-    return NULL
+    return entry_of(sieve, value) if sieve.known >> (value & 63) & 1 else NULL
 
 
 cdef int sieve_grow(Sieve* sieve) noexcept nogil:
-    cdef uint32_t capacity = 2 * sieve.capacity if sieve.capacity else 16
     cdef Number* old = sieve.slots
-    cdef Number* slots = <Number*>calloc(capacity, sizeof(Number))
-    cdef uint32_t index, slot
+    cdef uint32_t count = sieve.capacity
+    cdef uint32_t index
+    cdef Number* slots = <Number*>calloc(2 * count if count else 16, sizeof(Number))
     if slots == NULL:
         return -1
-    index = sieve.capacity
     sieve.slots = slots
-    sieve.capacity = capacity
-    while index:
-        index -= 1
+    sieve.capacity = 2 * count if count else 16
+    for index in range(count):
         if old[index].value:
-            slot = slot_of(sieve, old[index].value - 1)
-            while slots[slot].value:
-                slot = (slot + 1) & (capacity - 1)
-            slots[slot] = old[index]
+            entry_of(sieve, old[index].value - 1)[0] = old[index]
     free(old)
     return 0
 
 
 cdef Number* take_number(Sieve* sieve, uint64_t value) noexcept nogil:
     """Return the entry of a value, new or not; NULL where memory runs out."""
-    cdef uint32_t slot
+    cdef Number* entry
     if 2 * sieve.size >= sieve.capacity and sieve_grow(sieve) < 0:
         return NULL
-    slot = slot_of(sieve, value)
-    while sieve.slots[slot].value:
-        if sieve.slots[slot].value == value + 1:
-            return &sieve.slots[slot]
-        slot = (slot + 1) & (sieve.capacity - 1)
-    sieve.slots[slot].value = value + 1
-    sieve.size += 1
-    sieve.known |= <uint64_t>1 << (value & 63)
-    return &sieve.slots[slot]
+    entry = entry_of(sieve, value)
+    if entry.value == 0:
+        entry.value = value + 1
+        sieve.size += 1
+        sieve.known |= <uint64_t>1 << (value & 63)
+    return entry
 
 
 cdef int need_number(
@@ -231,8 +223,8 @@ cdef int needed_by(
 
 cdef bint is_few(uint64_t numbers) noexcept nogil:
     """Tell whether fewer than three bits are set."""
-    numbers &= numbers - 1 if numbers else 0
-    return numbers == 0 or numbers & (numbers - 1) == 0
+    numbers &= numbers - 1  # without the lowest of them
+    return numbers & (numbers - 1) == 0
 
 
 cdef int sieve_build(
@@ -301,29 +293,35 @@ cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched)
 
 # --- the numbers of a text -----------------------------------------------------------------------
 
+cdef inline Py_ssize_t before_blanks(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    """Return where blanks and what may vanish begin that end at ``at``."""
+    while at > 0 and (data[at - 1] <= c' ' or data[at - 1] >= 0x7F or data[at - 1] == c'~'):
+        at -= 1
+    return at
+
+
+cdef inline Py_ssize_t before_letters(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    while at > 0 and is_letter(data[at - 1]):
+        at -= 1
+    return at
+
+
 cdef bint may_be_argument(const uint8_t* data, Py_ssize_t start, Py_ssize_t bare) noexcept nogil:
     """Tell whether a command may take the first digit at ``start`` alone.
 
     It does where the digit stands behind it or behind its first argument: what is in braces, or
     one letter, or one digit that ends at ``bare``.
     """
-    cdef Py_ssize_t at = start
-    cdef Py_ssize_t end
-    while at > 0 and (data[at - 1] <= c' ' or data[at - 1] >= 0x7F or data[at - 1] == c'~'):
-        at -= 1
-    if at == 0:
+    cdef Py_ssize_t end = before_blanks(data, start)
+    cdef Py_ssize_t at
+    if end == 0:
         return False
-    if at == bare or data[at - 1] == c'}':
+    if end == bare or data[end - 1] == c'}':
         return True
-    end = at
-    while at > 0 and is_letter(data[at - 1]):
-        at -= 1
+    at = before_letters(data, end)
     if at + 1 == end and at and data[at - 1] != c'\\':
-        while at > 0 and (data[at - 1] <= c' ' or data[at - 1] >= 0x7F or data[at - 1] == c'~'):
-            at -= 1
-        end = at
-        while at > 0 and is_letter(data[at - 1]):
-            at -= 1
+        end = before_blanks(data, at)
+        at = before_letters(data, end)
     return 0 < at < end and data[at - 1] == c'\\'
 
 

@@ -46,12 +46,14 @@ cdef struct Workspace:
 
 cdef void workspace_free(Workspace* workspace) noexcept nogil
 
-# Read the text in the workspace.  For each statement whose key a node has, set the node's channel
-# in `matched` where none is set, and its first place in `places` unless that is NULL (it is told
-# in bytes where the text was taken with offsets); without `keys` nothing is set.  `values` and
-# `numbers` receive what the guard counts.  Returns -1 where memory runs out.
+# Read data[0:length].  For each statement whose key a node has, set the node's channel in
+# `matched` where none is set, and its first place in `places` unless that is NULL; without
+# `keys` nothing is set.  `values` and `numbers` receive what the guard counts.  Returns -1
+# where memory runs out.
 cdef int read_statements_into(
     Workspace* workspace,
+    const uint8_t* data,
+    Py_ssize_t length,
     const Keys* keys,
     uint8_t* matched,
     Place* places,

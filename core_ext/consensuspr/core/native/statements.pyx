@@ -468,6 +468,8 @@ cdef void read_text(Reader* r) noexcept nogil:
 
 cdef int read_statements_into(
     Workspace* workspace,
+    const uint8_t* data,
+    Py_ssize_t length,
     const Keys* keys,
     uint8_t* matched,
     Place* places,
@@ -475,20 +477,15 @@ cdef int read_statements_into(
     uint32_t* numbers,
 ) noexcept nogil:
     cdef Reader* r = reader_of(workspace)
-    if r == NULL:
+    cdef Text* text = &workspace.text
+    if r == NULL or text_take(text, data, length, r.keep or places != NULL) < 0:
         return -1
-    r.keys = keys
-    r.matched = matched
-    r.places = places
-    return finish(r, &workspace.text, values, numbers)
-
-
-cdef int finish(
-    Reader* r, const Text* text, uint32_t* values, uint32_t* numbers
-) noexcept nogil:
     r.text = text.bytes
     r.length = text.length
     r.offsets = text.offsets
+    r.keys = keys
+    r.matched = matched
+    r.places = places
     r.failed = False
     r.num_stated = 0
     r.named = 0
@@ -524,9 +521,11 @@ def read_statements(text):
     try:
         with nogil:
             r = reader_of(&workspace)
-            if r != NULL and text_take(&workspace.text, raw, length, True) == 0:
+            if r != NULL:
                 r.keep = True
-                failed = finish(r, &workspace.text, &values, &numbers)
+                failed = read_statements_into(
+                    &workspace, raw, length, NULL, NULL, NULL, &values, &numbers
+                )
         if failed:
             raise MemoryError(f"no memory to read {length} bytes")
         return (

@@ -24,7 +24,12 @@ from consensuspr.core.native.normal_form cimport (
 
 from consensuspr.core import tables
 
+cdef enum:
+    APPROXIMATELY = 0x2248
+    ELLIPSIS = 0x2026
+
 cdef uint8_t ASCII[128]
+cdef uint8_t OF_CLASS[64]   # byte of a character that has none of its own
 cdef uint8_t RARE[0x1000]   # bytes of fractions and scripts, by the last bits of their code
 
 
@@ -33,32 +38,15 @@ cdef uint8_t ascii_byte(uint8_t byte) noexcept nogil:
 
 
 cdef uint8_t byte_of(const Unit* unit) noexcept nogil:
-    cdef uint32_t code = unit.code
-    if code < 0x80:
-        return <uint8_t>code
-    if unit.cls == CH_LETTER:
-        return B_LETTER
-    if unit.cls == CH_MINUS:
-        return B_MINUS
-    if unit.cls == CH_TIMES:
-        return B_TIMES
-    if unit.cls == CH_SYMBOL:
-        return B_SYMBOL
-    if unit.cls == CH_ROOT:
-        return B_ROOT
-    if unit.cls == CH_PLUS_MINUS:
-        return B_PLUS_MINUS
-    if unit.cls == CH_RELATION:
-        return B_APPROX if code == 0x2248 else B_RELATION
-    if unit.cls == CH_BULLET:
-        return B_BULLET
-    if unit.cls == CH_ARROW:
-        return B_ARROW
-    if unit.cls == CH_DROP:
-        return B_DEGREE
+    if unit.code < 0x80:
+        return <uint8_t>unit.code
+    if unit.code == APPROXIMATELY:
+        return B_APPROX
+    if unit.code == ELLIPSIS:
+        return B_DOTS
     if unit.cls == CH_FRACTION or unit.cls == CH_SUPERSCRIPT or unit.cls == CH_SUBSCRIPT:
-        return RARE[code & 0xFFF]
-    return B_DOTS if code == 0x2026 else B_OTHER
+        return RARE[unit.code & 0xFFF]
+    return OF_CLASS[unit.cls]
 
 
 cdef extern from *:
@@ -185,6 +173,14 @@ cdef void text_free(Text* text) noexcept nogil:
 def _fill():
     for code in range(128):
         ASCII[code] = ord(tables.CHAR_MAP.get(code, chr(code)) or chr(code))
+    for index in range(64):
+        OF_CLASS[index] = B_OTHER
+    for cls, byte in (
+        (CH_LETTER, B_LETTER), (CH_MINUS, B_MINUS), (CH_TIMES, B_TIMES), (CH_SYMBOL, B_SYMBOL),
+        (CH_ROOT, B_ROOT), (CH_PLUS_MINUS, B_PLUS_MINUS), (CH_RELATION, B_RELATION),
+        (CH_BULLET, B_BULLET), (CH_ARROW, B_ARROW), (CH_DROP, B_DEGREE),
+    ):
+        OF_CLASS[int(cls)] = int(byte)
     rare = {}
     for first, chars in (
         (B_FRACTIONS, tables.FRACTIONS),
