@@ -117,6 +117,12 @@ scores = st.builds(
     guard=units,
     channel_numbers=st.binary(max_size=5).map(lambda some: bytes(n % len(CHANNELS) for n in some)),
 ).map(sound)
+
+
+def digest_of(checksum: bytes) -> str:
+    return f"sha256:{checksum.hex()}"
+
+
 options = st.builds(
     ScoreOptions,
     reward=rewards,
@@ -125,6 +131,8 @@ options = st.builds(
     answer_rule=st.none() | st.sampled_from(AnswerRule),
     on_undecided=st.sampled_from(OnUndecided),
     include_spans=st.booleans(),
+    run=labels.map(lambda text: (text and "".join(filter(str.isprintable, text))[:32]) or None),
+    expect_digest=st.none() | st.binary(min_size=32, max_size=32).map(digest_of),
 )
 identities = st.builds(
     Identity,
@@ -164,8 +172,7 @@ def test_options_come_back_from_both_requests(asked: ScoreOptions) -> None:
     assert decode_options(request) == asked
     explain = _over_the_wire(encode_explain_request(Rollout("p", "text"), asked))
     assert explain.protocol_version == PROTOCOL_VERSION
-    assert decode_options(explain).reward == asked.reward
-    assert decode_options(explain).include_spans
+    assert decode_options(explain) == replace(asked, include_spans=True)
 
 
 @given(any_texts, any_texts, any_texts)

@@ -84,6 +84,14 @@ def test_the_parquet_types_do_not_depend_on_the_scores(tmp_path: Path, scorer: S
             "answer_rule must be one of auto, dapo, boxed, gsm8k, got 'exact'",
         ),
         ({"on_undecided": "drop"}, "on_undecided must be one of count_wrong, mask, got 'drop'"),
+        ({"run": "ü" * 65}, "run must have at most 128 bytes, got 130"),
+        ({"run": "a\nb"}, "run must be printable text, got 'a\\nb'"),
+        ({"run": 7}, "run must be str, got int"),
+        (
+            {"expect_digest": "sha256:AB"},
+            "expect_digest must be sha256: and 64 hex digits, got 'sha256:AB'",
+        ),
+        ({"expect_digest": b"sha256:ab"}, "expect_digest must be str, got bytes"),
     ],
 )
 def test_options_that_cannot_be_are_refused(arguments: dict[str, Any], sentence: str) -> None:

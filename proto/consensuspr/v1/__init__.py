@@ -12,6 +12,10 @@ from typing import Final
 PROTOCOL_VERSION: Final = 2
 
 SERVICE_NAME: Final = "consensuspr.v1.ScoringService"
+ADMIN_SERVICE_NAME: Final = "consensuspr.v1.AdminService"
 
 # In the trailing metadata of a refusal for load: when to come back, in whole milliseconds.
 RETRY_AFTER_KEY: Final = "retry-after-ms"
+
+# In that of a refusal because the dataset is not the expected one: the digest that it has.
+DATASET_DIGEST_KEY: Final = "dataset-digest"

@@ -217,6 +217,30 @@ CHANNEL_CODE: Channel.ValueType  # 3
 """one in program code"""
 global___Channel = Channel
 
+class _PutMode:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PutModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PutMode.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PUT_MODE_UNSPECIFIED: _PutMode.ValueType  # 0
+    """anything"""
+    PUT_MODE_ADD: _PutMode.ValueType  # 1
+    """nothing, else ALREADY_EXISTS"""
+    PUT_MODE_REPLACE: _PutMode.ValueType  # 2
+    """a dataset, else NOT_FOUND"""
+
+class PutMode(_PutMode, metaclass=_PutModeEnumTypeWrapper):
+    """What there may be already under the name of a dataset that is put."""
+
+PUT_MODE_UNSPECIFIED: PutMode.ValueType  # 0
+"""anything"""
+PUT_MODE_ADD: PutMode.ValueType  # 1
+"""nothing, else ALREADY_EXISTS"""
+PUT_MODE_REPLACE: PutMode.ValueType  # 2
+"""a dataset, else NOT_FOUND"""
+global___PutMode = PutMode
+
 @typing.final
 class RewardSpec(google.protobuf.message.Message):
     """How acc and ncr become one reward. What is a number or a bool has presence: an absent one is
@@ -430,6 +454,8 @@ class ScoreRequest(google.protobuf.message.Message):
     ON_UNDECIDED_FIELD_NUMBER: builtins.int
     INCLUDE_SPANS_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    EXPECT_DIGEST_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """PROTOCOL_VERSION of the sender; 0, unset, is taken as the server's"""
     dataset: builtins.str
@@ -442,6 +468,12 @@ class ScoreRequest(google.protobuf.message.Message):
     """what undecided answers do to rewards"""
     include_spans: builtins.bool
     """also return where each node was first hit"""
+    run: builtins.str
+    """name of the training run that asks, at most 128 bytes; does not"""
+    expect_digest: builtins.str
+    """affect scoring, but whose turn it is, and metrics
+    refused where the dataset has another digest; empty: any
+    """
     @property
     def reward(self) -> global___RewardSpec:
         """LINEAR with alpha 0.5 where absent"""
@@ -461,9 +493,11 @@ class ScoreRequest(google.protobuf.message.Message):
         on_undecided: global___OnUndecided.ValueType = ...,
         include_spans: builtins.bool = ...,
         rollouts: collections.abc.Iterable[global___Rollout] | None = ...,
+        run: builtins.str = ...,
+        expect_digest: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "include_spans", b"include_spans", "on_undecided", b"on_undecided", "protocol_version", b"protocol_version", "reward", b"reward", "rollouts", b"rollouts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "expect_digest", b"expect_digest", "include_spans", b"include_spans", "on_undecided", b"on_undecided", "protocol_version", b"protocol_version", "reward", b"reward", "rollouts", b"rollouts", "run", b"run"]) -> None: ...
 
 global___ScoreRequest = ScoreRequest
 
@@ -724,6 +758,8 @@ class ExplainRequest(google.protobuf.message.Message):
     ANSWER_RULE_FIELD_NUMBER: builtins.int
     ON_UNDECIDED_FIELD_NUMBER: builtins.int
     ROLLOUT_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    EXPECT_DIGEST_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """as in ScoreRequest"""
     dataset: builtins.str
@@ -733,6 +769,10 @@ class ExplainRequest(google.protobuf.message.Message):
     answer_rule: global___AnswerRule.ValueType
     """as in ScoreRequest"""
     on_undecided: global___OnUndecided.ValueType
+    """as in ScoreRequest"""
+    run: builtins.str
+    """as in ScoreRequest"""
+    expect_digest: builtins.str
     """as in ScoreRequest"""
     @property
     def reward(self) -> global___RewardSpec:
@@ -752,9 +792,11 @@ class ExplainRequest(google.protobuf.message.Message):
         answer_rule: global___AnswerRule.ValueType = ...,
         on_undecided: global___OnUndecided.ValueType = ...,
         rollout: global___Rollout | None = ...,
+        run: builtins.str = ...,
+        expect_digest: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["reward", b"reward", "rollout", b"rollout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "on_undecided", b"on_undecided", "protocol_version", b"protocol_version", "reward", b"reward", "rollout", b"rollout"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "expect_digest", b"expect_digest", "on_undecided", b"on_undecided", "protocol_version", b"protocol_version", "reward", b"reward", "rollout", b"rollout", "run", b"run"]) -> None: ...
 
 global___ExplainRequest = ExplainRequest
 
@@ -1001,3 +1043,149 @@ class ServerInfoResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["answer_version", b"answer_version", "core_backend", b"core_backend", "datasets", b"datasets", "max_expression_bytes", b"max_expression_bytes", "max_expressions_per_node", b"max_expressions_per_node", "max_inline_bytes", b"max_inline_bytes", "max_inline_nodes", b"max_inline_nodes", "max_message_bytes", b"max_message_bytes", "max_response_bytes", b"max_response_bytes", "max_rollouts", b"max_rollouts", "normal_form_version", b"normal_form_version", "protocol_version", b"protocol_version", "server_version", b"server_version"]) -> None: ...
 
 global___ServerInfoResponse = ServerInfoResponse
+
+@typing.final
+class ListDatasetsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROTOCOL_VERSION_FIELD_NUMBER: builtins.int
+    protocol_version: builtins.int
+    """ignored"""
+    def __init__(
+        self,
+        *,
+        protocol_version: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["protocol_version", b"protocol_version"]) -> None: ...
+
+global___ListDatasetsRequest = ListDatasetsRequest
+
+@typing.final
+class ServedDataset(google.protobuf.message.Message):
+    """A dataset as it is served now."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INFO_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    LOADED_UNIX_S_FIELD_NUMBER: builtins.int
+    path: builtins.str
+    """file on the server's machine that it was read from"""
+    loaded_unix_s: builtins.float
+    """when all workers began to score with it, seconds since 1970"""
+    @property
+    def info(self) -> global___DatasetInfo:
+        """name, digest, counts"""
+
+    def __init__(
+        self,
+        *,
+        info: global___DatasetInfo | None = ...,
+        path: builtins.str = ...,
+        loaded_unix_s: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["info", b"info"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["info", b"info", "loaded_unix_s", b"loaded_unix_s", "path", b"path"]) -> None: ...
+
+global___ServedDataset = ServedDataset
+
+@typing.final
+class ListDatasetsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATASETS_FIELD_NUMBER: builtins.int
+    @property
+    def datasets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ServedDataset]:
+        """sorted by name"""
+
+    def __init__(
+        self,
+        *,
+        datasets: collections.abc.Iterable[global___ServedDataset] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["datasets", b"datasets"]) -> None: ...
+
+global___ListDatasetsResponse = ListDatasetsResponse
+
+@typing.final
+class PutDatasetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    MODE_FIELD_NUMBER: builtins.int
+    EXPECT_DIGEST_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """what requests shall call it"""
+    path: builtins.str
+    """file on the server's machine; empty: the one it was read from"""
+    mode: global___PutMode.ValueType
+    """whether it may replace, or has to"""
+    expect_digest: builtins.str
+    """refused where the file turns out to have another; empty: any"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        path: builtins.str = ...,
+        mode: global___PutMode.ValueType = ...,
+        expect_digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expect_digest", b"expect_digest", "mode", b"mode", "name", b"name", "path", b"path"]) -> None: ...
+
+global___PutDatasetRequest = PutDatasetRequest
+
+@typing.final
+class PutDatasetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: builtins.int
+    PREVIOUS_DIGEST_FIELD_NUMBER: builtins.int
+    previous_digest: builtins.str
+    """of what had the name before; empty where it is new"""
+    @property
+    def dataset(self) -> global___ServedDataset:
+        """as it is served from now on"""
+
+    def __init__(
+        self,
+        *,
+        dataset: global___ServedDataset | None = ...,
+        previous_digest: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["dataset", b"dataset"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dataset", b"dataset", "previous_digest", b"previous_digest"]) -> None: ...
+
+global___PutDatasetResponse = PutDatasetResponse
+
+@typing.final
+class RemoveDatasetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """of the dataset"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+global___RemoveDatasetRequest = RemoveDatasetRequest
+
+@typing.final
+class RemoveDatasetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    digest: builtins.str
+    """of what was removed"""
+    def __init__(
+        self,
+        *,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest"]) -> None: ...
+
+global___RemoveDatasetResponse = RemoveDatasetResponse

@@ -187,3 +187,169 @@ class ScoringService(object):
             timeout,
             metadata,
             _registered_method=True)
+
+
+class AdminServiceStub(object):
+    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md).
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListDatasets = channel.unary_unary(
+                '/consensuspr.v1.AdminService/ListDatasets',
+                request_serializer=consensuspr_dot_v1_dot_scoring__pb2.ListDatasetsRequest.SerializeToString,
+                response_deserializer=consensuspr_dot_v1_dot_scoring__pb2.ListDatasetsResponse.FromString,
+                _registered_method=True)
+        self.PutDataset = channel.unary_unary(
+                '/consensuspr.v1.AdminService/PutDataset',
+                request_serializer=consensuspr_dot_v1_dot_scoring__pb2.PutDatasetRequest.SerializeToString,
+                response_deserializer=consensuspr_dot_v1_dot_scoring__pb2.PutDatasetResponse.FromString,
+                _registered_method=True)
+        self.RemoveDataset = channel.unary_unary(
+                '/consensuspr.v1.AdminService/RemoveDataset',
+                request_serializer=consensuspr_dot_v1_dot_scoring__pb2.RemoveDatasetRequest.SerializeToString,
+                response_deserializer=consensuspr_dot_v1_dot_scoring__pb2.RemoveDatasetResponse.FromString,
+                _registered_method=True)
+
+
+class AdminServiceServicer(object):
+    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md).
+    """
+
+    def ListDatasets(self, request, context):
+        """Lists the datasets with the files that they come from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutDataset(self, request, context):
+        """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
+        with it; requests under way finish on what they began with. Where the file is bad, nothing
+        changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveDataset(self, request, context):
+        """Removes a dataset; the last one stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AdminServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListDatasets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDatasets,
+                    request_deserializer=consensuspr_dot_v1_dot_scoring__pb2.ListDatasetsRequest.FromString,
+                    response_serializer=consensuspr_dot_v1_dot_scoring__pb2.ListDatasetsResponse.SerializeToString,
+            ),
+            'PutDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutDataset,
+                    request_deserializer=consensuspr_dot_v1_dot_scoring__pb2.PutDatasetRequest.FromString,
+                    response_serializer=consensuspr_dot_v1_dot_scoring__pb2.PutDatasetResponse.SerializeToString,
+            ),
+            'RemoveDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveDataset,
+                    request_deserializer=consensuspr_dot_v1_dot_scoring__pb2.RemoveDatasetRequest.FromString,
+                    response_serializer=consensuspr_dot_v1_dot_scoring__pb2.RemoveDatasetResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'consensuspr.v1.AdminService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('consensuspr.v1.AdminService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class AdminService(object):
+    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md).
+    """
+
+    @staticmethod
+    def ListDatasets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/consensuspr.v1.AdminService/ListDatasets',
+            consensuspr_dot_v1_dot_scoring__pb2.ListDatasetsRequest.SerializeToString,
+            consensuspr_dot_v1_dot_scoring__pb2.ListDatasetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/consensuspr.v1.AdminService/PutDataset',
+            consensuspr_dot_v1_dot_scoring__pb2.PutDatasetRequest.SerializeToString,
+            consensuspr_dot_v1_dot_scoring__pb2.PutDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/consensuspr.v1.AdminService/RemoveDataset',
+            consensuspr_dot_v1_dot_scoring__pb2.RemoveDatasetRequest.SerializeToString,
+            consensuspr_dot_v1_dot_scoring__pb2.RemoveDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -98,3 +98,84 @@ class ScoringServiceServicer(metaclass=abc.ABCMeta):
         """Says what this server is: versions, limits, loaded datasets."""
 
 def add_ScoringServiceServicer_to_server(servicer: ScoringServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
+
+class AdminServiceStub:
+    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md)."""
+
+    def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
+    ListDatasets: grpc.UnaryUnaryMultiCallable[
+        consensuspr.v1.scoring_pb2.ListDatasetsRequest,
+        consensuspr.v1.scoring_pb2.ListDatasetsResponse,
+    ]
+    """Lists the datasets with the files that they come from."""
+
+    PutDataset: grpc.UnaryUnaryMultiCallable[
+        consensuspr.v1.scoring_pb2.PutDatasetRequest,
+        consensuspr.v1.scoring_pb2.PutDatasetResponse,
+    ]
+    """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
+    with it; requests under way finish on what they began with. Where the file is bad, nothing
+    changes.
+    """
+
+    RemoveDataset: grpc.UnaryUnaryMultiCallable[
+        consensuspr.v1.scoring_pb2.RemoveDatasetRequest,
+        consensuspr.v1.scoring_pb2.RemoveDatasetResponse,
+    ]
+    """Removes a dataset; the last one stays."""
+
+class AdminServiceAsyncStub:
+    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md)."""
+
+    ListDatasets: grpc.aio.UnaryUnaryMultiCallable[
+        consensuspr.v1.scoring_pb2.ListDatasetsRequest,
+        consensuspr.v1.scoring_pb2.ListDatasetsResponse,
+    ]
+    """Lists the datasets with the files that they come from."""
+
+    PutDataset: grpc.aio.UnaryUnaryMultiCallable[
+        consensuspr.v1.scoring_pb2.PutDatasetRequest,
+        consensuspr.v1.scoring_pb2.PutDatasetResponse,
+    ]
+    """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
+    with it; requests under way finish on what they began with. Where the file is bad, nothing
+    changes.
+    """
+
+    RemoveDataset: grpc.aio.UnaryUnaryMultiCallable[
+        consensuspr.v1.scoring_pb2.RemoveDatasetRequest,
+        consensuspr.v1.scoring_pb2.RemoveDatasetResponse,
+    ]
+    """Removes a dataset; the last one stays."""
+
+class AdminServiceServicer(metaclass=abc.ABCMeta):
+    """Changes what the server serves, while it serves. Needs rights of its own (docs/serve.md)."""
+
+    @abc.abstractmethod
+    def ListDatasets(
+        self,
+        request: consensuspr.v1.scoring_pb2.ListDatasetsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[consensuspr.v1.scoring_pb2.ListDatasetsResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.ListDatasetsResponse]]:
+        """Lists the datasets with the files that they come from."""
+
+    @abc.abstractmethod
+    def PutDataset(
+        self,
+        request: consensuspr.v1.scoring_pb2.PutDatasetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[consensuspr.v1.scoring_pb2.PutDatasetResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.PutDatasetResponse]]:
+        """Adds a dataset, or replaces one by other content. The reply comes when every worker scores
+        with it; requests under way finish on what they began with. Where the file is bad, nothing
+        changes.
+        """
+
+    @abc.abstractmethod
+    def RemoveDataset(
+        self,
+        request: consensuspr.v1.scoring_pb2.RemoveDatasetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[consensuspr.v1.scoring_pb2.RemoveDatasetResponse, collections.abc.Awaitable[consensuspr.v1.scoring_pb2.RemoveDatasetResponse]]:
+        """Removes a dataset; the last one stays."""
+
+def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -307,13 +307,16 @@ def _fill_options(request: pb.ScoreRequest | pb.ExplainRequest, options: ScoreOp
     if options.answer_rule is not None:
         request.answer_rule = _ANSWER_RULES.number_of[options.answer_rule]
     request.on_undecided = _ON_UNDECIDED.number_of[options.on_undecided]
+    request.run = options.run or ""
+    request.expect_digest = options.expect_digest or ""
 
 
 def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
     """Return how the request wants to be scored, defaults filled in.
 
     Raises:
-        InputError: an enumeration's number is unknown or alpha is outside [0, 1].
+        InputError: an enumeration's number is unknown, alpha is outside [0, 1], or the name of the
+            run or the digest has not its form.
     """
     return ScoreOptions(
         reward=decode_reward(request.reward),
@@ -322,6 +325,8 @@ def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions
         answer_rule=_ANSWER_RULES.member_or(request.answer_rule, None),
         on_undecided=_ON_UNDECIDED.member_or(request.on_undecided, OnUndecided.COUNT_WRONG),
         include_spans=request.include_spans if isinstance(request, pb.ScoreRequest) else True,
+        run=request.run or None,
+        expect_digest=request.expect_digest or None,
     )
 
 

@@ -10,6 +10,7 @@ is scored is one :class:`ScoreOptions`, checked when it is made and passed whole
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
+MAX_RUN_BYTES: Final = 128  # of the name of a training run
 MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
+
+_DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 # Methods of an answer check that a calmer machine would have brought to a verdict.
 LOAD_METHODS: Final = frozenset(("load", "deadline"))
@@ -168,9 +172,12 @@ class ScoreOptions:
         answer_rule: how answers are found and compared; None for the dataset's own rule.
         on_undecided: what an undecided answer does to the reward.
         include_spans: whether to say where each node was first hit; scans the text again.
+        run: name of the training run that asks; decides whose turn it is and where it is
+            counted, never a score.
+        expect_digest: of the dataset; another one is refused.
 
     Raises:
-        InputError: a value has a wrong type, or does not fit the protocol's uint32.
+        InputError: a value has a wrong type or form, or does not fit the protocol's uint32.
     """
 
     reward: RewardSpec = field(default_factory=RewardSpec.linear)
@@ -179,6 +186,8 @@ class ScoreOptions:
     answer_rule: AnswerRule | None = None
     on_undecided: OnUndecided = OnUndecided.COUNT_WRONG
     include_spans: bool = False
+    run: str | None = None
+    expect_digest: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.reward, RewardSpec):
@@ -191,6 +200,10 @@ class ScoreOptions:
                 raise InputError(f"{name} must be a number in [0, {MAX_UINT32}], got {value!r}")
         if type(self.epoch) is not int:
             object.__setattr__(self, "epoch", index(self.epoch))
+        if self.run is not None:
+            check_run(self.run)
+        if self.expect_digest is not None:
+            check_digest(self.expect_digest)
 
     @classmethod
     def checked(
@@ -201,11 +214,13 @@ class ScoreOptions:
         answer_rule: AnswerRule | str | None = None,
         on_undecided: OnUndecided | str = OnUndecided.COUNT_WRONG,
         include_spans: bool = False,
+        run: str | None = None,
+        expect_digest: str | None = None,
     ) -> Self:
         """Return the options that a caller gave, names turned into members.
 
         Raises:
-            InputError: a value names no member.
+            InputError: a value names no member, or has a wrong type or form.
         """
         return cls(
             reward,
@@ -214,7 +229,38 @@ class ScoreOptions:
             None if answer_rule is None else _member("answer_rule", AnswerRule, answer_rule),
             _member("on_undecided", OnUndecided, on_undecided),
             include_spans,
+            run or None,
+            expect_digest or None,
         )
+
+
+def check_run(run: str) -> str:
+    """Return the name of a training run, which stands in logs and as a label of metrics.
+
+    Raises:
+        InputError: it is too long, or no printable text.
+    """
+    if not isinstance(run, str):
+        raise InputError(f"run must be str, got {type(run).__name__}")
+    size = len(run.encode("utf-8", "surrogatepass"))
+    if size > MAX_RUN_BYTES:
+        raise InputError(f"run must have at most {MAX_RUN_BYTES} bytes, got {size}")
+    if not run.isprintable():
+        raise InputError(f"run must be printable text, got {run!r}")
+    return run
+
+
+def check_digest(digest: str) -> str:
+    """Return the digest of a dataset.
+
+    Raises:
+        InputError: it has another form than a digest.
+    """
+    if not isinstance(digest, str):
+        raise InputError(f"expect_digest must be str, got {type(digest).__name__}")
+    if _DIGEST.fullmatch(digest) is None:
+        raise InputError(f"expect_digest must be sha256: and 64 hex digits, got {digest[:80]!r}")
+    return digest
 
 
 def _member(name: str, members: type[E], value: str) -> E:
