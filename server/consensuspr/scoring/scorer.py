@@ -68,12 +68,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from consensuspr.core import NORMAL_FORM_VERSION, Matcher, match_batch, normalize
+from consensuspr.core import NORMAL_FORM_VERSION, BatchResult, Matcher, match_batch, normalize
+from consensuspr.core.pure import matcher as twin
 from consensuspr.data import Node
 from consensuspr.data.schema import MAX_WEIGHT, is_weight
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
@@ -213,9 +214,21 @@ class Scorer:
             server_version=VERSION,
         )
         batch = _Batch(rollouts, self.limits, deadline, options.reward.after_think)
-        _match_nodes(batch, index, self._threads, options)
+        _match_nodes(batch, index, self._threads, options, match_batch)
         _check_answers(batch, self._verifier, identity.answer_rule)
         return batch, identity
+
+    def recheck(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> ScoreColumns:
+        """Match a batch again with the plain-Python engine, which shares no code with the compiled.
+
+        Some hundred times slower.  Of the columns ``ncr_raw``, ``guard``, ``ncr`` and
+        ``channel_numbers`` are those that the compiled engine must have found; answers are not
+        checked, so that ``acc`` and ``reward`` are unknown.
+        """
+        _, index = self.dataset(options.dataset)
+        batch = _Batch(rollouts, self.limits, None, options.reward.after_think)
+        _match_nodes(batch, index, self._threads, options, _match_by_twin)
+        return _combine(batch, options)
 
     def explain(
         self,
@@ -409,10 +422,24 @@ class _Task(NamedTuple):
     message: str = ""
 
 
-def _match_nodes(batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions) -> None:
+def _match_by_twin(
+    matchers: Sequence[Matcher], texts: Sequence[str | bytes], **how: Any
+) -> BatchResult:
+    """Match as ``match_batch`` does, with the plain-Python engine."""
+    twins = [twin.Matcher(*matcher.__reduce__()[1]) for matcher in matchers]
+    return twin.match_batch(twins, texts, **how)
+
+
+def _match_nodes(
+    batch: _Batch,
+    index: DatasetIndex,
+    threads: int,
+    options: ScoreOptions,
+    match: Callable[..., BatchResult],
+) -> None:
     """Match every rollout that has nodes; sets status, ground truth and node columns."""
     batch.check_deadline("the node matching")
-    work = _Matching(batch, index, threads, options)
+    work = _Matching(batch, index, threads, options, match)
     for at, rollout in enumerate(batch.rollouts):
         try:
             nodes = work.nodes_for(at, rollout)
@@ -432,8 +459,14 @@ class _Matching:
     """The portion being collected, and what was looked up so far."""
 
     def __init__(
-        self, batch: _Batch, index: DatasetIndex, threads: int, options: ScoreOptions
+        self,
+        batch: _Batch,
+        index: DatasetIndex,
+        threads: int,
+        options: ScoreOptions,
+        match: Callable[..., BatchResult],
     ) -> None:
+        self._match_batch = match
         self._batch = batch
         self._index = index
         self._threads = threads
@@ -568,7 +601,7 @@ class _Matching:
         matchers = [one.matcher for one in nodes]
         reward = self._reward
         try:
-            result = match_batch(
+            result = self._match_batch(
                 matchers,
                 texts,
                 threads=self._threads,

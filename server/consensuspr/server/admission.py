@@ -344,7 +344,7 @@ class WorkingThreads:
             self._started += 1
 
     def _work(self) -> None:
-        _give_way()
+        give_way()
         woken = threading.Lock()
         woken.acquire()
         while True:
@@ -386,9 +386,9 @@ class WorkingThreads:
             return None
 
 
-def _give_way() -> None:
+def give_way(niceness: int = THREAD_NICENESS) -> None:
     """Let the event loop and gRPC's threads go before the calling one, where the system can."""
     # Linux has a niceness for each thread; elsewhere it is the process's, and stays as it is.
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a sandbox may forbid it
-            os.nice(THREAD_NICENESS)
+            os.nice(niceness)

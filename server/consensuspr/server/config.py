@@ -40,6 +40,7 @@ Bytes = Annotated[ByteSize, Field(ge=1)]
 SmallBytes = Annotated[ByteSize, Field(ge=1, le=MAX_UINT32)]
 Count = Annotated[int, Field(ge=1, le=MAX_UINT32)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,29 @@ def parse_datasets(arguments: Sequence[str]) -> dict[str, Path]:
     return datasets
 
 
+def parse_shadows(arguments: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=SHADOW`` each.
+
+    Raises:
+        InputError: an argument has another form, or a dataset gets two shadows.
+    """
+    shadows: dict[str, str] = {}
+    for argument in arguments:
+        name, _, shadow = argument.strip().partition("=")
+        if not (name and shadow):
+            raise InputError(f"a shadow must be given as NAME=SHADOW, got {argument!r}")
+        if name in shadows:
+            raise InputError(f"dataset {name!r} has two shadows: {shadows[name]!r} and {shadow!r}")
+        shadows[name] = shadow
+    return shadows
+
+
 class ServerConfig(Settings):
     """Settings of one server; sizes are numbers of bytes or texts like ``64MiB``."""
 
     read_words: ClassVar[Mapping[str, Callable[[Sequence[str]], object]]] = {
-        "datasets": parse_datasets
+        "datasets": parse_datasets,
+        "shadows": parse_shadows,
     }
 
     datasets: dict[str, Path] = Field(
@@ -179,6 +198,19 @@ class ServerConfig(Settings):
         ByteSize(GIB), description="Address space of one answer process."
     )
     answer_cache_size: Count = Field(65536, description="Verdicts kept in a worker.")
+    recheck_share: Share = Field(
+        0.0001,
+        description="Share of the rollouts whose nodes are matched again by the plain-Python"
+        " engine, beside the reply; where it finds something else, that is logged and counted.",
+    )
+    shadows: dict[str, str] = Field(
+        default_factory=dict,
+        description="NAME=SHADOW: what is scored by dataset NAME is scored by SHADOW too, and"
+        " what would change is counted; replies stay as they are.",
+    )
+    shadow_share: Share = Field(
+        0.1, description="Share of the batches of such a dataset that its shadow scores."
+    )
     drain_delay_s: Seconds = Field(
         0.0, description="After SIGTERM, go on serving this long while health says NOT_SERVING."
     )
@@ -210,6 +242,19 @@ class ServerConfig(Settings):
         if "" in value:
             raise ValueError("a dataset's name must not be empty")
         return value
+
+    @model_validator(mode="after")
+    def _check_shadows(self) -> Self:
+        for name, shadow in self.shadows.items():
+            for one in (name, shadow):
+                if one not in self.datasets:
+                    raise ValueError(
+                        f"shadows name {one!r}, which is no dataset; there is:"
+                        f" {', '.join(sorted(self.datasets))}"
+                    )
+            if name == shadow:
+                raise ValueError(f"dataset {name!r} cannot be its own shadow")
+        return self
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:

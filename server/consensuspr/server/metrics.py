@@ -16,13 +16,21 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from consensuspr.scoring import AnswerVerifier, Explanation, Scorer, Verdict
+from consensuspr.core import BACKEND, EXPANSION_VERSION, NORMAL_FORM_VERSION
+from consensuspr.scoring import (
+    ANSWER_VERSION,
+    AnswerVerifier,
+    DatasetIndex,
+    Explanation,
+    Scorer,
+    Verdict,
+)
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     CHANNELS,
@@ -34,6 +42,8 @@ from consensuspr.scoring.types import (
     Status,
 )
 from consensuspr.server.logs import LOGGER_NAME
+from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.version import VERSION
 
 # Labels come from requests, and each value is kept for as long as the process lives: what
 # does not fit in here is counted under OTHER.
@@ -42,11 +52,24 @@ MAX_DATA_SOURCE_CHARS = 64
 OTHER = "other"
 UNKNOWN = "unknown"
 
+_VERSIONS = {
+    "version": VERSION,
+    "protocol": str(PROTOCOL_VERSION),
+    "normal_form": str(NORMAL_FORM_VERSION),
+    "expansion": str(EXPANSION_VERSION),
+    "answers": str(ANSWER_VERSION),
+    "engine": BACKEND,
+}
+
 # From a batch of one short rollout to one that spends an answer's whole budget and more.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _FACTORS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 1)
+_RESULTS: Mapping[bool, str] = {True: "agree", False: "differ"}
 _ANSWERS: Mapping[float, str] = {1.0: "right", 0.0: "wrong"}
 _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+# What is compared with what a shadow dataset would have given.
+SHADOWED = ("reward", "ncr")
 
 # More than there can be: looking one up in prometheus-client takes a lock and microseconds.
 _REMEMBERED_CHILDREN = 2048
@@ -107,6 +130,28 @@ class Metrics:
         self._guard_factors = self._histogram(
             "guard_factor", "What the guard multiplied NCR by, where it lowered it.", _FACTORS
         )
+        self._rechecks = self._counter(
+            "rechecks",
+            "Rollouts matched again by the plain-Python engine, by whether it found the same:"
+            " agree or differ.",
+            "result",
+        )
+        for result in _RESULTS.values():
+            self._rechecks.labels(result)  # from the start: an alert needs to see it rise
+        self._second_looks_dropped = self._counter(
+            "second_looks_dropped", "Rechecks and shadow batches that there was no time for."
+        )
+        self._shadow_rollouts = self._counter(
+            "shadow_rollouts",
+            "Rollouts scored by a shadow dataset too, by what it would do to the reward:"
+            " same, higher, lower, lost or gained.",
+            "dataset", "shadow", "change",
+        )  # fmt: skip
+        self._shadow_sums = self._counter(
+            "shadow_sum",
+            "Sums over rollouts that have a value by both datasets, as served and by the shadow.",
+            "dataset", "shadow", "value", "by",
+        )  # fmt: skip
         self._counted_by_others = {
             "cache_hits": self._counter("matcher_cache_hits", "Matchers found compiled."),
             "cache_misses": self._counter("matcher_cache_misses", "Matchers compiled."),
@@ -116,8 +161,21 @@ class Metrics:
             ),
         }
         self._totals = dict.fromkeys(self._counted_by_others, 0)
-        self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.")
-        self._queue_requests = self._gauge("queue_requests", "Unfinished requests.")
+        info = self._gauge("build_info", "1 for the versions that serve.", "livemax", *_VERSIONS)
+        info.labels(**_VERSIONS).set(1)
+        self._dataset_info = self._gauge(
+            "dataset_info", "1 for the digest that a dataset has, 0 for those that it had.",
+            "livemax", "dataset", "digest",
+        )  # fmt: skip
+        self._dataset_problems = self._gauge(
+            "dataset_problems", "Problems of a dataset.", "livemax", "dataset"
+        )
+        self._served: dict[str, str] = {}
+        self._queue_seconds = self._histogram(
+            "queue_seconds", "Time from a request's admission to the begin of its work.", _SECONDS
+        )
+        self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.", "livesum")
+        self._queue_requests = self._gauge("queue_requests", "Unfinished requests.", "livesum")
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""
@@ -132,6 +190,21 @@ class Metrics:
         """Say how much is unfinished now."""
         self._queue_bytes.set(num_bytes)
         self._queue_requests.set(num_requests)
+
+    def queued(self, seconds: float) -> None:
+        """Count the time that a request waited for its turn."""
+        self._queue_seconds.observe(seconds)
+
+    def serving(self, datasets: Mapping[str, DatasetIndex]) -> None:
+        """Say which datasets are served from now on."""
+        for name, digest in self._served.items():
+            if name not in datasets or datasets[name].digest != digest:
+                self._dataset_info.labels(name, digest).set(0)
+                self._dataset_problems.labels(name).set(0)
+        for name, index in datasets.items():
+            self._dataset_info.labels(name, index.digest).set(1)
+            self._dataset_problems.labels(name).set(len(index))
+        self._served = {name: index.digest for name, index in datasets.items()}
 
     def batch(
         self,
@@ -188,6 +261,35 @@ class Metrics:
                 self._child(self._guarded, _ANSWERS.get(acc, "unknown")).inc()
                 self._guard_factors.observe(factor)
 
+    def rechecked(self, *, agrees: bool) -> None:
+        """Count a rollout that the plain-Python engine has matched too."""
+        self._child(self._rechecks, _RESULTS[agrees]).inc()
+
+    def second_look_dropped(self) -> None:
+        """Count a recheck or a shadow batch that there was no time for."""
+        self._second_looks_dropped.inc()
+
+    def shadowed(
+        self,
+        dataset: str,
+        shadow: str,
+        served: Mapping[str, Sequence[float]],
+        others: Mapping[str, Sequence[float]],
+    ) -> None:
+        """Count a batch that two datasets have scored; values by :data:`SHADOWED`, NaN for none."""
+        changes = collections.Counter(map(_change, served["reward"], others["reward"]))
+        for change, number in changes.items():
+            self._child(self._shadow_rollouts, dataset, shadow, change).inc(number)
+        for name in SHADOWED:
+            both = [
+                (one, other)
+                for one, other in zip(served[name], others[name], strict=True)
+                if one == one and other == other
+            ]
+            for at, by in enumerate(("served", "shadow")):
+                total = sum([pair[at] for pair in both])
+                self._child(self._shadow_sums, dataset, shadow, name, by).inc(total)
+
     def totals(self, **now: int) -> None:
         """Count what others have counted, told since their start, since the last call."""
         with self._totals_lock:
@@ -210,9 +312,13 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"consensuspr_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
+    def _gauge(self, name: str, text: str, over_workers: Any, *labels: str) -> Gauge:
         return Gauge(
-            f"consensuspr_{name}", text, registry=self.registry, multiprocess_mode="livesum"
+            f"consensuspr_{name}",
+            text,
+            labels,
+            registry=self.registry,
+            multiprocess_mode=over_workers,
         )
 
     def _histogram(
@@ -221,6 +327,17 @@ class Metrics:
         return Histogram(
             f"consensuspr_{name}", text, labels, buckets=buckets, registry=self.registry
         )
+
+
+def _change(served: float, shadow: float) -> str:
+    """Say what a shadow would do to a reward; NaN is none."""
+    if served == shadow or (served != served and shadow != shadow):
+        return "same"
+    if served != served:
+        return "gained"
+    if shadow != shadow:
+        return "lost"
+    return "higher" if shadow > served else "lower"
 
 
 def _labelled(metric: Counter | Histogram, *labels: str) -> Any:
@@ -259,9 +376,23 @@ class TimedVerifier(AnswerVerifier):
 
 
 class MeteredScorer:
-    """A scorer that counts what it does, every batch timed by stage; the verifier is its own."""
+    """A scorer that counts what it does, every batch timed by stage.
 
-    def __init__(self, scorer: Scorer, verifier: TimedVerifier, metrics: Metrics) -> None:
+    Args:
+        scorer: does the work.
+        verifier: its own.
+        metrics: where it is counted.
+        then: told of each batch that was scored, in the thread that scored it.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        verifier: TimedVerifier,
+        metrics: Metrics,
+        then: Callable[[Sequence[Rollout], ScoreOptions, ScoreColumns, Identity], None],
+    ) -> None:
+        self._then = then
         self._scorer = scorer
         self._verifier = verifier
         self.metrics = metrics
@@ -281,6 +412,7 @@ class MeteredScorer:
             sources = [one.data_source or known[one.problem_id] for one in rollouts]
             self.metrics.batch(rollouts, sources, scores, total_s=total_s, answers_s=answers_s)
             self._count_totals()
+            self._then(rollouts, options, scores, identity)
         return scores, identity
 
     def explain(

@@ -56,6 +56,7 @@ from consensuspr.server.admission import (
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
+from consensuspr.server.second_look import SecondLook
 from consensuspr.v1 import PROTOCOL_VERSION, RETRY_AFTER_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
@@ -341,6 +342,7 @@ class ScoringService:
         if refusal is not None:
             raise _refused(refusal)
         call = RunningCall(deadline)
+        admitted = time.monotonic()
         # Emptied as soon as the request is done with: the threads' queue keeps what was
         # cancelled before its turn, and must not keep its bytes.
         request = [raw]
@@ -350,6 +352,7 @@ class ScoringService:
             if self._admission.refusing:
                 _yield_core()
             self._admission.begin(num_bytes, sender)
+            self._metrics.queued(time.monotonic() - admitted)
             return work(request.pop(), call)
 
         try:
@@ -541,10 +544,12 @@ class BuiltService:
     scorer: MeteredScorer
     datasets: Mapping[str, DatasetIndex]
     metrics: Metrics
+    second_look: SecondLook
 
     def close(self) -> None:
         """Drop what is queued, and end the answer processes."""
         self.service.close()
+        self.second_look.close()
         self.verifier.close()
 
 
@@ -574,11 +579,19 @@ def build_service(
     info = describe(
         scorer, max_message_bytes=int(config.max_message_bytes), max_rollouts=config.max_rollouts
     )
-    metered = MeteredScorer(scorer, verifier, metrics)
+    second_look = SecondLook(
+        scorer,
+        metrics,
+        recheck_share=config.recheck_share,
+        shadows=config.shadows,
+        shadow_share=config.shadow_share,
+    )
+    metered = MeteredScorer(scorer, verifier, metrics, second_look.offer)
+    metrics.serving(datasets)
     service = ScoringService(
         Handlers(metered, info),
         Admission(int(config.queue_limit_bytes), config.queue_burst_s),
         WorkingThreads(config.max_concurrent_requests, slots),
         metrics,
     )
-    return BuiltService(service, verifier, metered, datasets, metrics)
+    return BuiltService(service, verifier, metered, datasets, metrics, second_look)
