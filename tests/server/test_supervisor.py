@@ -169,6 +169,18 @@ def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
     assert "drained in" in server.log.read_text()
 
 
+def test_a_hangup_ends_nothing(serve_real: ServeReal) -> None:
+    server = serve_real(workers=2).wait_until_listening()
+    workers = server.worker_pids()
+    for pid in (server.process.pid, *workers):
+        os.kill(pid, signal.SIGHUP)
+    wait_for(lambda: "SIGHUP: " in server.log.read_text())
+    assert score_one(server.address) == 1.0
+    assert server.worker_pids() == workers
+    assert server.stop() == 0
+    assert list(server.scratch.iterdir()) == []
+
+
 def test_draining_that_takes_too_long_is_cut_short(serve_real: ServeReal) -> None:
     server = serve_real(slow=True, grace_s=0.3).wait_until_listening()
     with grpc.insecure_channel(server.address) as channel:

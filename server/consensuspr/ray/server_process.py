@@ -24,7 +24,7 @@ LEFT_ALONE_S = 1.0
 def main() -> int:
     """Serve as ordered; return the exit code of the process."""
     parent = Parent()
-    parent.when_gone(_end)
+    parent.listen(_end)
     config = ServerConfig.model_validate(parent.payload["config"])
     try:
         return run(config, lambda address: parent.report_ready())

@@ -1,10 +1,29 @@
-"""A process and the one that started it: orders in, one report out, and signals to wait for.
+"""A process and the one that started it: messages both ways, and signals to wait for.
 
-A child gets its orders as one line of JSON on standard input, and reports once, as one line
-of JSON on a pipe whose number is its argument: that it is ready, or why it cannot be.
-Standard input stays open for as long as the parent lives; its end is how a child learns that
-it was left alone, also where the parent was killed outright.  :class:`Child` is the parent's
-side, :class:`Parent` the child's.
+The two are joined by a socket, which the child gets as standard input; on it go messages, each a
+line of JSON, for as long as both live.  :class:`Child` is the parent's side, :class:`Parent` the
+child's.
+
+==================  ============================================================================
+parent to child
+==================  ============================================================================
+(the first one)     all that it has to know from the start: :attr:`Parent.payload`
+``order``, ``id``   something to do while it runs, by name, with fields of its own
+``reply``           the ``id`` of what was asked, with fields of its own, or with ``error``
+==================  ============================================================================
+
+==================  ============================================================================
+child to parent
+==================  ============================================================================
+``report``          a :class:`Report`, once: that it does its work, or why it cannot
+``alive``           a heartbeat
+``answer``          the ``id`` of an order, with fields of its own, or with ``error``
+``ask``, ``id``     something that only the parent can do, by name, with fields of its own
+==================  ============================================================================
+
+Neither side ever waits for the other to read: what does not fit into the socket waits in a
+bounded buffer.  The end of the socket is how a child learns that it was left alone, also where the
+parent was killed outright.
 
 Each child runs in a session of its own: Ctrl-C in a terminal reaches the parent alone, and
 killing the session takes along whatever the child has started itself.  Started with a
@@ -16,6 +35,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -24,7 +44,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any
 
@@ -35,8 +55,15 @@ CAUGHT = (signal.SIGTERM, signal.SIGINT)
 # Between two looks for a child's report, where nothing else is waited for.
 _POLL_S = 0.02
 
+# Of messages that the other side has not read; it has stopped reading long before.
+MAX_WAITING_BYTES = 1 << 20
+# For a process to disappear that was killed.  One that waits for a dead disk may not for hours.
+_KILL_S = 5.0
+
 _STANDARD_INPUT = 0
 _STANDARD_ERROR = 2
+
+Message = dict[str, Any]
 
 
 class CaughtSignals:
@@ -93,61 +120,126 @@ class Report:
         return InputError(self.reason) if self.bad_input else ConsensusPRError(self.reason)
 
 
+class _Channel:
+    """One end of the socket.  Sends from any thread; is read from by one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self.socket = end
+        self._received = bytearray()
+        self._waiting = bytearray()
+        self._lock = threading.Lock()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something was sent that the socket has not taken yet."""
+        return bool(self._waiting)
+
+    def send(self, message: Message) -> bool:
+        """Send a message without waiting; False: it is dropped, the other side reads nothing."""
+        with self._lock:
+            if len(self._waiting) > MAX_WAITING_BYTES:
+                return False
+            self._waiting += json.dumps(message).encode() + b"\n"
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Give the socket what it takes now."""
+        with self._lock, contextlib.suppress(BlockingIOError):
+            try:
+                while self._waiting:
+                    del self._waiting[: self.socket.send(self._waiting)]
+            except (BrokenPipeError, ConnectionResetError):
+                self._waiting.clear()  # the other side is gone; its exit code tells
+
+    def receive(self) -> list[Message] | None:
+        """Return the messages that have come, None where the other side is gone."""
+        while True:
+            try:
+                received = self.socket.recv(65536)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                received = b""
+            if not received:
+                return self._lines() or None
+            self._received += received
+        return self._lines()
+
+    def _lines(self) -> list[Message]:
+        *lines, rest = self._received.split(b"\n")
+        self._received = rest
+        return [json.loads(line) for line in lines]
+
+
 class Child:
     """One process, from its start to its end.
 
     Args:
         module: run with ``python -m``; makes a :class:`Parent` first.
-        payload: its orders, as JSON.
+        payload: what it has to know, as JSON.
         environment: variables to set in addition to this process's own.
+
+    Attributes:
+        heartbeats: how many have come so far.
     """
 
     def __init__(
         self, module: str, payload: Mapping[str, Any], environment: Mapping[str, str]
     ) -> None:
-        reports, report_fd = os.pipe()
-        try:
-            # -P: what lies in the working directory must not shadow a module of ours.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, str(report_fd)],
-                stdin=subprocess.PIPE,
-                stdout=_STANDARD_ERROR,  # standard output is for the supervisor's one line
-                pass_fds=(report_fd,),
-                start_new_session=True,
-                env={**os.environ, **environment},
-            )
-        except BaseException:
-            os.close(reports)
-            raise
-        finally:
-            os.close(report_fd)
-        os.set_blocking(reports, False)
-        self.reports_fd = reports
-        self._received = b""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                # -P: what lies in the working directory must not shadow a module of ours.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", module],
+                    stdin=theirs.fileno(),
+                    stdout=_STANDARD_ERROR,  # standard output is for the supervisor's one line
+                    start_new_session=True,
+                    env={**os.environ, **environment},
+                )
+            except BaseException:
+                ours.close()
+                raise
+        self._channel = _Channel(ours)
         self._report: Report | None = None
-        with contextlib.suppress(BrokenPipeError):  # it is dead; its exit code tells
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(payload).encode() + b"\n")
-            self._process.stdin.flush()
+        self._messages: list[Message] = []
+        self.heartbeats = 0
+        self._channel.send(dict(payload))
 
     @property
     def pid(self) -> int:
         """Number of the process, and of its session."""
         return self._process.pid
 
+    @property
+    def socket(self) -> socket.socket:
+        """Readable when the child has sent something or ended."""
+        return self._channel.socket
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for the socket to become writable."""
+        return self._channel.waiting
+
+    def send(self, message: Message) -> bool:
+        """Send a message without waiting.
+
+        Returns:
+            False where it was dropped, since the child has read nothing for long.
+        """
+        return self._channel.send(message)
+
+    def take(self) -> list[Message]:
+        """Return what the child has sent since the last call, its report and heartbeats aside."""
+        self._look()
+        messages, self._messages = self._messages, []
+        return messages
+
     def report(self) -> Report | None:
-        """Return what the child has said, None while it has said nothing."""
-        while self._report is None:
-            try:
-                received = os.read(self.reports_fd, 65536)
-            except BlockingIOError:
-                break
-            if not received:
-                break
-            self._received += received
-            line, newline, _ = self._received.partition(b"\n")
-            if newline:
-                self._report = Report(**json.loads(line))
+        """Return what the child has said of itself, None while it has said nothing."""
+        self._look()
         return self._report
 
     def first_report(self) -> Report | None:
@@ -181,55 +273,81 @@ class Child:
         # Also when it is dead already: processes of its own may live on in its session.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            self._process.stdin = None
-        if self.reports_fd >= 0:
-            os.close(self.reports_fd)
-            self.reports_fd = -1
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_KILL_S)
+        self._channel.socket.close()
+
+    def _look(self) -> None:
+        if self._channel.socket.fileno() < 0:
+            return
+        self._channel.flush()
+        for message in self._channel.receive() or []:
+            if "report" in message:
+                self._report = Report(**message["report"])
+            elif "alive" in message:
+                self.heartbeats += 1
+            else:
+                self._messages.append(message)
 
 
 class Parent:
-    """The process that started this one: what it ordered, and how to answer it."""
+    """The process that started this one: what it ordered, and how to answer it.
+
+    Standard input is empty from then on: the socket is this object's alone.
+    """
 
     def __init__(self) -> None:
-        self._report_fd = int(sys.argv[1])
-        # Processes that this one starts must not keep the pipe open after its death.
-        os.set_inheritable(self._report_fd, False)
-        self.payload: dict[str, Any] = json.loads(_read_line())
+        # A copy, which processes that this one starts do not inherit: they must neither keep the
+        # socket open after its death nor read from it.
+        self._channel = _Channel(socket.socket(fileno=os.dup(_STANDARD_INPUT)))
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), _STANDARD_INPUT)
+        self._early: list[Message] = []
+        while not self._early:
+            received = self._wait()
+            if received is None:
+                raise EOFError("the parent ended before it gave orders")
+            self._early = received
+        self.payload: Message = self._early.pop(0)
 
     def report_ready(self) -> None:
         """Say that this process does its work from here on."""
-        self._report(ready=True)
+        self._report(Report(ready=True))
 
     def report_failure(self, error: ConsensusPRError) -> None:
         """Say why this process cannot do its work."""
-        self._report(ready=False, reason=str(error), bad_input=isinstance(error, InputError))
+        self._report(Report(False, str(error), isinstance(error, InputError)))
 
-    def when_gone(self, callback: Callable[[], None]) -> None:
-        """Call back, from a thread, when the parent is gone."""
+    def send(self, message: Message) -> bool:
+        """Send a message without waiting, from any thread.
 
-        def wait() -> None:
-            while os.read(_STANDARD_INPUT, 4096):
-                pass
-            callback()
+        Returns:
+            False where it was dropped, since the parent has read nothing for long.
+        """
+        return self._channel.send(message)
 
-        threading.Thread(target=wait, name="parent-watch", daemon=True).start()
+    def listen(
+        self, when_gone: Callable[[], None], on_order: Callable[[Message], None] | None = None
+    ) -> None:
+        """Call back, from a thread, with each order and when the parent is gone."""
 
-    def _report(self, **report: object) -> None:
-        with contextlib.suppress(BrokenPipeError):  # gone; when_gone tells
-            os.write(self._report_fd, json.dumps(report).encode() + b"\n")
+        def run() -> None:
+            orders: list[Message] | None = self._early
+            while orders is not None:
+                for order in orders:
+                    if on_order is not None:
+                        on_order(order)
+                orders = self._wait()
+            when_gone()
 
+        threading.Thread(target=run, name="parent-watch", daemon=True).start()
 
-def _read_line() -> bytes:
-    # Not through sys.stdin: its lock, held by a thread that waits, aborts the interpreter's
-    # shutdown.
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        received = os.read(_STANDARD_INPUT, 65536)
-        if not received:
-            raise EOFError("the parent ended before it gave orders")
-        line += received
-    return bytes(line)
+    def _wait(self) -> list[Message] | None:
+        """Wait for messages; None: the parent is gone."""
+        poll = select.poll()
+        poll.register(self._channel.socket, select.POLLIN)
+        poll.poll()
+        return self._channel.receive()
+
+    def _report(self, report: Report) -> None:
+        self._channel.send({"report": asdict(report)})

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import itertools
 import logging
 import os
 import selectors
@@ -32,14 +34,14 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs
 from consensuspr.server.config import Address, ServerConfig, claim
-from consensuspr.server.processes import Child, caught_signals
+from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
@@ -124,6 +126,16 @@ def run(
         return _Supervisor(config, announce, worker_module, stack).run()
 
 
+@dataclass(slots=True)
+class _Round:
+    """One order to all workers, until each has answered, has died, or time is up."""
+
+    asked: dict[int, Child]  # by the worker's number, those that have not answered
+    end: float
+    done: Callable[[dict[int, Message]], None]
+    answers: dict[int, Message] = field(default_factory=dict)
+
+
 class _Supervisor:
     """The life of one server; what it holds is given up when ``stack`` is left."""
 
@@ -152,13 +164,15 @@ class _Supervisor:
             self._endpoint = _MetricsEndpoint(Address.parse(config.metrics_address), self._folder)
             stack.callback(self._endpoint.close)
             _log.info("metrics on http://%s/metrics", self._endpoint.address)
-        self._signals = stack.enter_context(caught_signals())
+        self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
         self._snapshots = {
             name: str(self._folder / f"{number}.index")
             for number, name in enumerate(config.datasets)
         }
         self._slots = [_Slot(number) for number in range(config.workers)]
         self._prepare: Child | None = None
+        self._order_ids = itertools.count(1)
+        self._rounds: dict[int, _Round] = {}
         stack.callback(self._kill_all)
 
     def run(self) -> int:
@@ -172,6 +186,7 @@ class _Supervisor:
                 self._wait()
                 for slot in self._slots:
                     self._look_after(slot)
+                self._end_rounds()
         except _Stopped:
             self._drain()
             return 0
@@ -179,6 +194,57 @@ class _Supervisor:
             _log.error("%s; the server ends", error)
             self._drain()
             return 1
+
+    def _reload_datasets(self) -> None:
+        """Serve the datasets as their files are now; what SIGHUP asks for."""
+        _log.warning(
+            "SIGHUP: datasets cannot be loaded anew while the server runs; nothing is done"
+        )
+
+    def _order_all(
+        self, order: Message, timeout_s: float, done: Callable[[dict[int, Message]], None]
+    ) -> None:
+        """Order something of all workers, without waiting.
+
+        A worker that is started later gets no such order: what it orders must be in the payload of
+        new workers by then.
+
+        Args:
+            order: ``order``, its name, and fields of its own.
+            timeout_s: for all to answer.
+            done: called once, from the supervisor's loop, with the answers by worker; of a worker
+                that died meanwhile or was silent, there is none.
+        """
+        number = next(self._order_ids)
+        asked = {slot.number: slot.child for slot in self._slots if slot.child is not None}
+        self._rounds[number] = _Round(asked, time.monotonic() + timeout_s, done)
+        for child in asked.values():
+            child.send({**order, "id": number})
+
+    def _take_messages(self, slot: _Slot, child: Child) -> None:
+        for message in child.take():
+            if "ask" in message:
+                self._do(message, functools.partial(self._reply, child, message["id"]))
+                continue
+            current = self._rounds.get(message["answer"])
+            if current is not None and current.asked.pop(slot.number, None) is not None:
+                current.answers[slot.number] = message
+
+    def _do(self, request: Message, reply: Callable[[Message], None]) -> None:
+        """Do what a worker asked for, without waiting; ``reply`` is to be called once."""
+        reply({"error": f"the supervisor cannot {request['ask']}"})
+
+    def _reply(self, child: Child, number: int, fields: Message) -> None:
+        if child.exit_code() is None:
+            child.send({"reply": number, **fields})
+
+    def _end_rounds(self) -> None:
+        now = time.monotonic()
+        for number, current in list(self._rounds.items()):
+            alive = any(child.exit_code() is None for child in current.asked.values())
+            if not alive or now >= current.end:
+                del self._rounds[number]
+                current.done(current.answers)
 
     def _kill_all(self) -> None:
         for child in self._children():
@@ -249,6 +315,7 @@ class _Supervisor:
             if now >= slot.replace_at:
                 self._start(slot)
             return
+        self._take_messages(slot, slot.child)
         if slot.child.exit_code() is not None:
             self._bury(slot, slot.child)
         elif not slot.ready:
@@ -307,9 +374,11 @@ class _Supervisor:
                 return
 
     def _wait(self) -> None:
-        """Sleep until something may have happened; a signal raises _Stopped."""
-        if self._pause():
-            raise _Stopped
+        """Sleep until something may have happened; SIGTERM and SIGINT raise _Stopped."""
+        for number in self._pause():
+            if number != signal.SIGHUP:
+                raise _Stopped
+            self._reload_datasets()
 
     def _pause(self) -> list[signal.Signals]:
         """Sleep until a child or a signal makes itself felt, or a tick; return the signals."""
@@ -318,7 +387,8 @@ class _Supervisor:
             for child in self._children():
                 # What has ended is readable for ever, which would make this a busy loop.
                 if child.exit_code() is None:
-                    selector.register(child.reports_fd, selectors.EVENT_READ)
+                    unsent = selectors.EVENT_WRITE if child.unsent else 0
+                    selector.register(child.socket, selectors.EVENT_READ | unsent)
             selector.select(TICK_S)
         return self._signals.take()
 

@@ -10,23 +10,26 @@ SIGTERM, for SIGINT, and when the supervisor is gone.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from consensuspr.errors import ConsensusPRError
 from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
-from consensuspr.server.processes import Parent
+from consensuspr.server.processes import Message, Parent
 
 if TYPE_CHECKING:
     from consensuspr.server.service import BuiltService
 
+# Between two heartbeats.
+HEARTBEAT_S = 1.0
 # Past the drain of a worker whose supervisor is gone: a stuck one must not stay for ever.
 _LAST_RESORT_S = 10.0
 
@@ -73,6 +76,8 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
         save: loads the datasets.
         make_front: makes what listens beside gRPC; None: nothing does.
     """
+    # It is for the supervisor alone; one sent to all processes of the server must not end them.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     parent = Parent()
     config = ServerConfig.model_validate(parent.payload["config"])
     number = parent.payload.get("worker")
@@ -81,7 +86,7 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
     dropped = 0
     try:
         if number is None:
-            parent.when_gone(lambda: os._exit(1))  # nothing here needs an orderly end
+            parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
             save(config, parent.payload["snapshots"])
             parent.report_ready()
         else:
@@ -123,13 +128,14 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         last_resort.start()
         loop.call_soon_threadsafe(stop.set)
 
-    parent.when_gone(left_alone)
+    supervisor = Supervisor(parent, left_alone)
     cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
     datasets = {
         name: DatasetIndex.open(path, name=name, cache=cache)
         for name, path in parent.payload["snapshots"].items()
     }
     built = build_service(config, datasets, Metrics())
+    tasks: list[asyncio.Task[None]] = []
     server = GrpcServer(built.service, int(config.max_message_bytes))
     front = None if make_front is None else make_front(config, built, parent.payload)
     try:
@@ -137,6 +143,10 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         if front is not None:
             await front.start()
         parent.report_ready()
+        tasks = [
+            asyncio.create_task(supervisor.beat()),
+            asyncio.create_task(supervisor.obey(order_handlers(built))),
+        ]
         await stop.wait()
         if front is not None:
             front.announce_shutdown()
@@ -145,7 +155,88 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
             await front.stop()
         return dropped
     finally:
+        for task in tasks:
+            task.cancel()
         built.close()
+
+
+# Does what an order says, on the event loop; returns the fields of the answer.  A ConsensusPRError
+# is answered as its sentence.
+OrderHandler = Callable[[Message], Awaitable[Message]]
+
+
+def order_handlers(built: BuiltService) -> dict[str, OrderHandler]:
+    """Return what a worker that serves can be ordered to do, by name."""
+    return {}
+
+
+class Supervisor:
+    """The supervisor as a worker sees it from its event loop, which must be running.
+
+    Args:
+        parent: the same, as a process.
+        when_gone: called, from a thread, when it is gone.
+    """
+
+    def __init__(self, parent: Parent, when_gone: Callable[[], None]) -> None:
+        self._parent = parent
+        self._orders: asyncio.Queue[Message] = asyncio.Queue()
+        self._replies: dict[int, asyncio.Future[Message]] = {}
+        self._ids = itertools.count(1)
+        loop = asyncio.get_running_loop()
+
+        def on_message(message: Message) -> None:
+            loop.call_soon_threadsafe(self._take, message)
+
+        parent.listen(when_gone, on_message)
+
+    async def beat(self) -> None:
+        """Say for ever that the event loop turns."""
+        while True:
+            self._parent.send({"alive": True})
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
+        """Carry out orders for ever, one after the other, and answer each."""
+        while True:
+            order = await self._orders.get()
+            try:
+                answer = await handlers[order["order"]](order)
+            except ConsensusPRError as error:
+                answer = {"error": str(error)}
+            except Exception:
+                _log.exception("order %s failed", order["order"])
+                answer = {"error": f"order {order['order']} failed; the worker's log says why"}
+            self._parent.send({"answer": order["id"], **answer})
+
+    async def ask(self, name: str, fields: Message, timeout_s: float) -> Message:
+        """Have the supervisor do what only it can do; return the fields of its reply.
+
+        Raises:
+            ConsensusPRError: it could not be done, or not in time.
+        """
+        number = next(self._ids)
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._parent.send({**fields, "ask": name, "id": number})
+            message: Message = await asyncio.wait_for(reply, timeout_s)
+        except TimeoutError:
+            raise ConsensusPRError(
+                f"the supervisor did not answer {name} within {timeout_s:g} s"
+            ) from None
+        finally:
+            del self._replies[number]
+        if "error" in message:
+            raise ConsensusPRError(message["error"])
+        return message
+
+    def _take(self, message: Message) -> None:
+        if "order" in message:
+            self._orders.put_nowait(message)
+            return
+        waiting = self._replies.get(message["reply"])
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
 
 
 if __name__ == "__main__":
