@@ -59,8 +59,11 @@ def test_both_faces_share_scorer_and_metrics(server: InProcessServer) -> None:
     server.post("/slime", REQUEST | {"prompt": "hello"})
     server.post("/slime", b"no JSON")
     assert server.sizes() == [1, 1, 1]
-    assert server.metric("rollouts_total", status="OK", data_source="toy") == 2
-    assert server.metric("rollouts_total", status="NO_NODES", data_source="unknown") == 1
+    assert server.metric("rollouts_total", status="OK", data_source="toy", run="unknown") == 2
+    assert (
+        server.metric("rollouts_total", status="NO_NODES", data_source="unknown", run="unknown")
+        == 1
+    )
     for code in ("OK", "UNSCORABLE", "INVALID_ARGUMENT"):
         assert server.metric("requests_total", method="slime", code=code) == 1
     assert server.metric("requests_total", method="Score", code="OK") == 1

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consensuspr.scoring.types import Rollout, Score, ScoreColumns, Status
-from consensuspr.server.metrics import MAX_DATA_SOURCES, Metrics
+from consensuspr.server.metrics import MAX_VALUES, Metrics
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 
 if TYPE_CHECKING:
     from tests.server.conftest import Serve
 
-TOOK = {"total_s": 0.5, "answers_s": 0.2}
+TOOK = {"run": None, "total_s": 0.5, "answers_s": 0.2}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -34,14 +34,25 @@ def test_a_batch_is_counted_by_status_and_data_source() -> None:
     ]
     sources = ["math", "math", "math", "gsm8k", None]
     metrics.batch([Rollout("p", b"12345")] * 5, sources, ScoreColumns.of(scores), **TOOK)
-    assert value(metrics, "rollouts_total", status="OK", data_source="math") == 2
-    assert value(metrics, "rollouts_total", status="NO_NODES", data_source="gsm8k") == 1
-    assert value(metrics, "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
-    assert value(metrics, "ncr_sum_total", data_source="math") == 2.0
-    assert value(metrics, "ncr_rollouts_total", data_source="math") == 3
-    assert value(metrics, "ncr_rollouts_total", data_source="gsm8k") is None
-    assert value(metrics, "acc_sum_total", data_source="gsm8k") == 1.0
-    assert value(metrics, "reward_sum_total", data_source="math") == 1.5
+    assert value(metrics, "rollouts_total", status="OK", data_source="math", run="unknown") == 2
+    assert (
+        value(metrics, "rollouts_total", status="NO_NODES", data_source="gsm8k", run="unknown") == 1
+    )
+    assert (
+        value(
+            metrics,
+            "rollouts_total",
+            status="UNKNOWN_PROBLEM",
+            data_source="unknown",
+            run="unknown",
+        )
+        == 1
+    )
+    assert value(metrics, "ncr_sum_total", data_source="math", run="unknown") == 2.0
+    assert value(metrics, "ncr_rollouts_total", data_source="math", run="unknown") == 3
+    assert value(metrics, "ncr_rollouts_total", data_source="gsm8k", run="unknown") is None
+    assert value(metrics, "acc_sum_total", data_source="gsm8k", run="unknown") == 1.0
+    assert value(metrics, "reward_sum_total", data_source="math", run="unknown") == 1.5
     assert value(metrics, "answers_total", method="canonical") == 2
     assert value(metrics, "answers_total", method="budget") == 1
     assert value(metrics, "answers_undecided_total") == 1
@@ -69,6 +80,18 @@ def test_nodes_are_counted_by_channel_and_what_the_guard_lowered_by_answer() -> 
     assert value(metrics, "guard_factor_bucket", le="0.1") == 1
 
 
+def test_rewards_are_told_apart_by_run() -> None:
+    metrics = Metrics()
+    for run, reward in (("a", 1.0), ("b", 0.5), ("a", 0.25), (None, 1.0)):
+        scores = ScoreColumns.of([Score(Status.OK, reward=reward)])
+        metrics.batch([Rollout("p", b"")], ["math"], scores, **(TOOK | {"run": run}))
+    sums = {
+        run: value(metrics, "reward_sum_total", data_source="math", run=run)
+        for run in ("a", "b", "unknown")
+    }
+    assert sums == {"a": 1.25, "b": 0.5, "unknown": 1.0}
+
+
 def test_data_sources_are_bounded() -> None:
     metrics = Metrics()
     sources = [f"source {i}" for i in range(1000)] + ["x" * 1000]
@@ -80,9 +103,9 @@ def test_data_sources_are_bounded() -> None:
         for sample in family.samples
         if sample.name == "consensuspr_rollouts_total"
     }
-    assert len(labels) == MAX_DATA_SOURCES + 1
-    other = value(metrics, "rollouts_total", status="OK", data_source="other")
-    assert other == 1001 - MAX_DATA_SOURCES
+    assert len(labels) == MAX_VALUES + 1
+    other = value(metrics, "rollouts_total", status="OK", data_source="other", run="unknown")
+    assert other == 1001 - MAX_VALUES
 
 
 def test_totals_of_others_are_counted_once() -> None:
@@ -111,13 +134,20 @@ def test_a_served_batch_shows_up(serve: Serve) -> None:
     request.rollouts.add(problem_id="bare", response=b"#### 5")
     request.rollouts.add(problem_id="nobody" * 1000, response=b"#### 5")
     server.stub.Score(request)
-    assert server.metric("rollouts_total", status="OK", data_source="toy") == 2
-    assert server.metric("rollouts_total", status="OK", data_source="mine") == 1
-    assert server.metric("rollouts_total", status="NO_NODES", data_source="plain") == 1
-    assert server.metric("rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown") == 1
+    assert server.metric("rollouts_total", status="OK", data_source="toy", run="unknown") == 2
+    assert server.metric("rollouts_total", status="OK", data_source="mine", run="unknown") == 1
+    assert (
+        server.metric("rollouts_total", status="NO_NODES", data_source="plain", run="unknown") == 1
+    )
+    assert (
+        server.metric(
+            "rollouts_total", status="UNKNOWN_PROBLEM", data_source="unknown", run="unknown"
+        )
+        == 1
+    )
     assert server.metric("request_rollouts_sum") == 5
     assert server.metric("matcher_cache_misses_total") == 1
-    assert server.metric("acc_sum_total", data_source="toy") == 1
+    assert server.metric("acc_sum_total", data_source="toy", run="unknown") == 1
     assert server.metric("answer_processes_started_total") == 0
 
     def answers_with_a_process() -> bool:

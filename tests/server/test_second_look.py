@@ -131,7 +131,7 @@ def test_a_shadow_changes_no_reply_and_shows_what_it_would_change(
         assert server.metric("shadow_sum_total", value="ncr", by="served", **names) == 1
         assert server.metric("shadow_sum_total", value="ncr", by="shadow", **names) == 0
         server.stub.Score(request_of(RIGHT, dataset="next"))  # has no shadow itself
-        assert server.metric("rollouts_total", status="OK", data_source="toy") == 3
+        assert server.metric("rollouts_total", status="OK", data_source="toy", run="unknown") == 3
 
 
 @pytest.mark.parametrize(

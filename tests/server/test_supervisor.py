@@ -109,7 +109,7 @@ def test_several_datasets(shared: ServeProcess) -> None:
 
 def test_metrics_add_up_over_workers_and_json_logs(shared: ServeProcess) -> None:
     def scored() -> float:
-        name = 'consensuspr_rollouts_total{data_source="toy",status="OK"} '
+        name = 'consensuspr_rollouts_total{data_source="toy",run="unknown",status="OK"} '
         found = [line for line in scrape(shared).splitlines() if line.startswith(name)]
         return float(found[0].removeprefix(name)) if found else 0.0
 

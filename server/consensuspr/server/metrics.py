@@ -47,8 +47,8 @@ from consensuspr.version import VERSION
 
 # Labels come from requests, and each value is kept for as long as the process lives: what
 # does not fit in here is counted under OTHER.
-MAX_DATA_SOURCES = 32
-MAX_DATA_SOURCE_CHARS = 64
+MAX_VALUES = 32
+MAX_VALUE_CHARS = 64
 OTHER = "other"
 UNKNOWN = "unknown"
 
@@ -71,7 +71,7 @@ _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 # What is compared with what a shadow dataset would have given.
 SHADOWED = ("reward", "ncr")
 
-# More than there can be: looking one up in prometheus-client takes a lock and microseconds.
+# More than runs and sources make in practice: looking one up in prometheus-client takes a lock and microseconds.
 _REMEMBERED_CHILDREN = 2048
 # Data sources are looked up for the labels of metrics; a training step returns to few
 # problems, and an id that is longer than any sensible one is not worth remembering.
@@ -91,7 +91,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        self._sources: set[str] = set()
+        self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
         self._totals_lock = threading.Lock()
         self._child = lru_cache(_REMEMBERED_CHILDREN)(_labelled)
@@ -108,14 +108,14 @@ class Metrics:
             _SECONDS,
             "stage",
         )
-        self._rollouts = self._counter("rollouts", "Scored rollouts.", "status", "data_source")
+        self._rollouts = self._counter("rollouts", "Scored rollouts.", "status", *self._known)
         self._response_bytes = self._counter("response_bytes", "Bytes of scored responses.")
         self._answers = self._counter("answers", "Checked answers.", "method")
         self._undecided = self._counter("answers_undecided", "Answers left undecided.")
         self._sums = {
             value: (
-                self._counter(f"{value}_sum", f"Sum of {value}.", "data_source"),
-                self._counter(f"{value}_rollouts", f"Rollouts that have {value}.", "data_source"),
+                self._counter(f"{value}_sum", f"Sum of {value}.", *self._known),
+                self._counter(f"{value}_rollouts", f"Rollouts that have {value}.", *self._known),
             )
             for value in ("ncr", "acc", "reward")
         }
@@ -212,6 +212,7 @@ class Metrics:
         sources: Sequence[str | None],
         scores: ScoreColumns,
         *,
+        run: str | None,
         total_s: float,
         answers_s: float,
     ) -> None:
@@ -229,20 +230,21 @@ class Metrics:
         if undecided := scores.status.count(Status.ANSWER_UNDECIDED):
             self._undecided.inc(undecided)
         self._nodes_and_guard(scores)
-        labels = {source: self._bounded(source) for source in dict.fromkeys(sources)}
+        run = self._bounded("run", run)
+        labels = {source: self._bounded("data_source", source) for source in dict.fromkeys(sources)}
         of_label: dict[str, list[int]] = defaultdict(list)
         for at, source in enumerate(sources):
             of_label[labels[source]].append(at)
         for label, positions in of_label.items():
             statuses = [scores.status[at] for at in positions]
             for status in dict.fromkeys(statuses):
-                self._child(self._rollouts, status, label).inc(statuses.count(status))
+                self._child(self._rollouts, status, label, run).inc(statuses.count(status))
             for name, (value_sum, value_rollouts) in self._sums.items():
                 column: list[float] = getattr(scores, name)
                 values = [value for at in positions if (value := column[at]) == value]
                 if values:  # none of it is no series of its own
-                    self._child(value_sum, label).inc(sum(values))
-                    self._child(value_rollouts, label).inc(len(values))
+                    self._child(value_sum, label, run).inc(sum(values))
+                    self._child(value_rollouts, label, run).inc(len(values))
 
     def _nodes_and_guard(self, scores: ScoreColumns) -> None:
         reached = b"".join(scores.channel_numbers)
@@ -298,16 +300,17 @@ class Metrics:
             if number > before[name]:
                 self._counted_by_others[name].inc(number - before[name])
 
-    def _bounded(self, source: str | None) -> str:
-        """Return the label of a data source; at most a fixed number of different ones."""
-        if not source:
+    def _bounded(self, label: str, value: str | None) -> str:
+        """Return the value of a label; at most a fixed number of different ones."""
+        if not value:
             return UNKNOWN
-        if source in self._sources:
-            return source
-        if len(self._sources) >= MAX_DATA_SOURCES or len(source) > MAX_DATA_SOURCE_CHARS:
+        known = self._known[label]
+        if value in known:
+            return value
+        if len(known) >= MAX_VALUES or len(value) > MAX_VALUE_CHARS:
             return OTHER
-        self._sources.add(source)
-        return source
+        known.add(value)
+        return value
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"consensuspr_{name}", text, labels, registry=self.registry)
@@ -410,7 +413,9 @@ class MeteredScorer:
             stored = {one.problem_id for one in rollouts if not one.data_source}
             known = {name: self._source(identity.dataset, name) for name in stored}
             sources = [one.data_source or known[one.problem_id] for one in rollouts]
-            self.metrics.batch(rollouts, sources, scores, total_s=total_s, answers_s=answers_s)
+            self.metrics.batch(
+                rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
+            )
             self._count_totals()
             self._then(rollouts, options, scores, identity)
         return scores, identity
