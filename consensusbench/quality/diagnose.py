@@ -65,8 +65,8 @@ class Diagnosis(StrEnum):
 class Thresholds(Settings):
     """Where the classes begin.
 
-    NCR is over the nodes that do not state the final answer, where a problem has such nodes:
-    a wrong answer misses the others by itself, and a bare answer may hit them.
+    NCR is guarded, and over the nodes that do not state the final answer, where a problem has
+    such nodes: a wrong answer misses the others by itself, and a bare answer may hit them.
     """
 
     almost_ncr: float = Field(
@@ -189,7 +189,8 @@ def classify(
     if right is None or facts is None or not rollout.matched:
         return Diagnosed(Diagnosis.UNSCORED, "the answer was not decided under the rule asked for")
     told = rollout.matched_without_final(facts) or rollout.matched
-    ncr = sum(told) / len(told)
+    # As rewarded: what lists all that there is hits every node, and has no path.
+    ncr = rollout.guard * sum(told) / len(told)
     if right:
         return (
             _direct(rollout, ncr, thresholds)

@@ -335,3 +335,37 @@ def test_missing_rollouts_are_bad_input_although_the_output_exists(
     output.touch()
     done = run("score", tmp_path / "nowhere.jsonl", "--dataset", problems, "--output", output)
     assert (done.code, "no such file" in done.err) == (2, True)
+
+
+def test_not_one_reward_is_a_failure_of_the_work(
+    run: Run, rows: Rows, problems: Path, tmp_path: Path
+) -> None:
+    strangers = rows.write(tmp_path / "in.jsonl", [{"problem_id": "p9", "response": "9"}])
+    output = tmp_path / "out.jsonl"
+    done = run("score", strangers, "--dataset", problems, "--output", output)
+    assert done.code == 1
+    assert "warning: not one of 1 rollout got a reward; " in done.err
+    assert [row["status"] for row in rows.read(output)] == ["UNKNOWN_PROBLEM"]
+    assert run("score", strangers, "--dataset", problems, "--output", output, "--json").code == 1
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_thoughts_that_never_end_are_told(
+    run: Run, rows: Rows, problems: Path, tmp_path: Path, engine: str
+) -> None:
+    if engine == "ray":
+        pytest.importorskip("ray")
+    open_end = {"problem_id": "p1", "response": "4*12 = 48 and 48-39 = 9. Answer: 9"}
+    ended = {"problem_id": "p1", "response": "</think>4*12 = 48 and 48-39 = 9. Answer: 9"}
+    output = tmp_path / "out.jsonl"
+
+    def warned(*given: dict[str, str], options: tuple[str, ...] = ("--after-think",)) -> bool:
+        rollouts = rows.write(tmp_path / "in.jsonl", list(given))
+        common = ("--dataset", problems, "--output", output, "--engine", engine)
+        done = run("score", rollouts, *common, *options)
+        assert done.code == 0, done.err
+        return "goes on behind a </think>" in done.err
+
+    assert warned(open_end, open_end)
+    assert not warned(open_end, ended)
+    assert not warned(open_end, options=())

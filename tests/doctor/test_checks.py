@@ -18,6 +18,7 @@ from consensuspr.doctor.checks import (
     check_curriculum,
     check_dataset,
     check_dataset_path,
+    check_files,
     check_filter,
     check_ignored_keys,
     check_manager,
@@ -34,6 +35,7 @@ from consensuspr.doctor.checks import (
 )
 from consensuspr.doctor.findings import TrainingSetup
 from consensuspr.doctor.verl_config import Named
+from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.answers import ANSWER_VERSION
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
@@ -107,6 +109,27 @@ def test_the_dataset(
     case = case_of(setup=TrainingSetup(dataset=wanted), info=info(*names))
     assert lines(told(check_dataset, case))[0].startswith(line)
     assert (case.dataset is not None) == line.startswith("ok")
+
+
+def test_the_dataset_of_a_file_is_found_by_its_content(
+    info: Serve, lines: Lines, tmp_path: Path
+) -> None:
+    path = write_rows(tmp_path / "mine.jsonl", [{"problem_id": "p", "ground_truth": "1"}])
+    served = info("a", "b")
+    same = replace(served.datasets[1], digest=DatasetIndex.load(path).digest)
+    served = replace(served, datasets=(served.datasets[0], same))
+    case = case_of(setup=TrainingSetup(dataset_file=path), info=served)
+    assert lines(told(check_dataset, case))[0].startswith("ok dataset: 'b': 50 problems")
+    assert lines(told(check_files, case)) == [
+        f"ok dataset file: --dataset: {path} has the content of 'b'"
+    ]
+    # Training knows nothing of the file that is given here.
+    run = case_of(
+        setup=TrainingSetup(dataset_file=path, config_file=Path("config.yaml")), info=served
+    )
+    refused, found = lines(told(check_dataset, run))
+    assert refused.endswith("none is named → set +reward.reward_kwargs.dataset=b")
+    assert found.startswith("ok dataset: 'b'")
 
 
 def test_a_run_that_names_no_dataset_is_told_its_setting(info: Serve, lines: Lines) -> None:

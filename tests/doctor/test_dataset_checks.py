@@ -275,7 +275,7 @@ def test_rows_are_read_on_where_the_server_fails(tmp_path: Path) -> None:
     class Failing:
         calls = 0
 
-        def score(self, *_: Any, **__: Any) -> Any:
+        def score_with(self, *_: Any) -> Any:
             self.calls += 1
             raise Unavailable("it went away")
 

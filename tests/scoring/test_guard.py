@@ -224,7 +224,8 @@ def test_weights_that_no_problem_has_are_refused(scorer: Scorer) -> None:
     with pytest.raises(InvalidRequest) as caught:
         score_of(scorer, Rollout("duck", ""), ncr="weighted")
     assert str(caught.value) == (
-        "dataset 'default' has no problem with a weight for each node, which ncr='weighted' needs"
+        "dataset 'default' has no problem with a weight for each node, which ncr='weighted' needs;"
+        " `consensusbench build ROLLOUTS --budgets DATASET --output FILE` adds them"
     )
     node = InlineNode(["x=55"], weight=1.0)
     assert score_of(scorer, Rollout("new", "x=55", nodes=[node]), ncr="weighted").ncr == 1.0

@@ -11,6 +11,7 @@ import pytest
 
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server.config import ServerConfig
+from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from tests.rows import DUCKS, DUCKS_SOLVED, write_rows
 from tests.servers import ANY_PORT, InProcessServer, ServeProcess, run_with
@@ -66,4 +67,4 @@ def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
 def request_of(*responses: bytes, **fields: Any) -> pb.ScoreRequest:
     """Return a request with a rollout of the same problem for each response."""
     rollouts = [pb.Rollout(problem_id="ducks", response=response) for response in responses]
-    return pb.ScoreRequest(rollouts=rollouts, **fields)
+    return pb.ScoreRequest(rollouts=rollouts, **{"protocol_version": PROTOCOL_VERSION, **fields})

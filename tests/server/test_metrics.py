@@ -127,6 +127,23 @@ def test_every_metric_is_documented(repository: Path) -> None:
     assert documented == counted | {"worker_restarts"}
 
 
+def test_a_look_at_the_server_is_no_part_of_its_metrics(serve: Serve) -> None:
+    server = serve()
+    reply = server.stub.Score(request_of(RIGHT, probe=True))
+    assert list(reply.rewards) == [1.0]
+    counted = [
+        sample
+        for family in server.metrics.registry.collect()
+        for sample in family.samples
+        if sample.value
+        and not sample.name.endswith("_created")
+        # What the server was asked, whoever asks; nothing of what was scored.
+        and not sample.name.startswith("consensuspr_request")
+    ]
+    assert not counted
+    assert server.metric("request_rollouts_count") == 0
+
+
 def test_a_served_batch_shows_up(serve: Serve) -> None:
     server = serve()
     request = request_of(RIGHT, RIGHT, b"#### 1")

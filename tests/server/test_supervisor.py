@@ -19,7 +19,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from consensuspr.client import RewardClient, Rollout, Status
-from consensuspr.v1 import SERVICE_NAME
+from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.processes import descendants, is_alive, wait_for, wait_until_gone
@@ -143,7 +143,9 @@ def established(pid: int) -> int:
 def start_slow_call(channel: grpc.Channel, seconds: float) -> Any:
     """Start a call that takes a while; return when it is in work."""
     rollouts = [pb.Rollout(problem_id="ducks", response=f"SLEEP {seconds}".encode())]
-    call = ScoringServiceStub(channel).Score.future(pb.ScoreRequest(rollouts=rollouts))
+    call = ScoringServiceStub(channel).Score.future(
+        pb.ScoreRequest(protocol_version=PROTOCOL_VERSION, rollouts=rollouts)
+    )
     time.sleep(0.5)
     assert not call.done()
     return call
@@ -162,7 +164,7 @@ def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
         check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
         wait_for(lambda: health.Check(check).status == health_pb2.HealthCheckResponse.NOT_SERVING)
         with pytest.raises(grpc.RpcError) as refused:
-            ScoringServiceStub(channel).Score(pb.ScoreRequest())
+            ScoringServiceStub(channel).Score(pb.ScoreRequest(protocol_version=PROTOCOL_VERSION))
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         assert list(admitted.result(timeout=20).statuses) == [pb.STATUS_OK]
     assert server.process.wait(20) == 0

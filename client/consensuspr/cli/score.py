@@ -93,9 +93,11 @@ def score(
 
     Without an address everything happens in this process; with one, a running server scores; with
     `--engine ray`, all cores of a Ray cluster do. All three give the same scores. A rollout that
-    cannot be scored gets a status that says why and no reward, never a reward of 0.
+    cannot be scored gets a status that says why and no reward, never a reward of 0; where not one
+    gets a reward, the scores are written and the exit code is 1.
     """
     from consensuspr.data import ReadReport
+    from consensuspr.scoring.types import END_OF_THINKING
 
     if output.exists() and rollouts.exists() and output.samefile(rollouts):
         raise InputError(f"{output} is the file of rollouts itself; write the scores elsewhere")
@@ -106,7 +108,18 @@ def score(
         scores, elapsed_s = _score_on_ray(rollouts, dataset, settings, output, read)
     else:
         scores, elapsed_s = _score_by_client(rollouts, dataset, address, settings, output, read)
+    if as_json:
+        print(json.dumps(_as_json(scores, read, elapsed_s, output)))
+    else:
+        _print(scores, read, elapsed_s, output, settings)
     overall = scores.summary.overall
+    if settings.after_think and not scores.past_thoughts:
+        typer.echo(
+            f"warning: none of {count_of(overall.rollouts, 'rollout')} goes on behind a "
+            f"{END_OF_THINKING}, and with --after-think nothing else is scored: were the marks "
+            "dropped when the rollouts were written?",
+            err=True,
+        )
     if not overall.reward.count:
         typer.echo(
             f"warning: not one of {count_of(overall.rollouts, 'rollout')} got a reward; the "
@@ -114,10 +127,7 @@ def score(
             "count as absent",
             err=True,
         )
-    if as_json:
-        print(json.dumps(_as_json(scores, read, elapsed_s, output)))
-    else:
-        _print(scores, read, elapsed_s, output, settings)
+        raise typer.Exit(1)
 
 
 def _score_by_client(
@@ -217,7 +227,7 @@ def _collect(
     from consensuspr.client.files import FileScores, Summary
     from consensuspr.data import JsonRows, refuse_empty
 
-    summary, identity = Summary(), None
+    summary, identity, past_thoughts = Summary(), None, 0
     for part in parts:
         read.rows += part.report.rows
         read.skipped += part.report.skipped - len(part.report.reasons)
@@ -232,11 +242,12 @@ def _collect(
             out.write(row)
         for source, score in part.counted:
             summary.add(source, score)
+        past_thoughts += part.past_thoughts
         identity = identity or part.identity
         advance_to(summary.overall.rollouts)
     refuse_empty(str(rollouts), read)
     assert identity is not None, "a good row was scored"
-    return FileScores(summary, identity)
+    return FileScores(summary, identity, past_thoughts)
 
 
 def _as_json(

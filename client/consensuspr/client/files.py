@@ -23,7 +23,7 @@ from consensuspr.console import load_core
 from consensuspr.data import Row, RowWriter
 from consensuspr.errors import InputError, ServerFault
 from consensuspr.scoring import Identity, rollout_from_row, scored_row
-from consensuspr.scoring.types import Score, ScoreOptions, Status
+from consensuspr.scoring.types import Score, ScoreOptions, Status, count_past_thoughts
 from consensuspr.wire.codec import cut
 
 if TYPE_CHECKING:
@@ -216,10 +216,17 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class FileScores:
-    """What became of a file: the counts, and under which identity all of it was scored."""
+    """What became of a file.
+
+    Attributes:
+        summary: the counts.
+        identity: under which all of it was scored.
+        past_thoughts: responses of which something is scored with ``after_think``.
+    """
 
     summary: Summary
     identity: Identity
+    past_thoughts: int
 
 
 def score_file(
@@ -245,6 +252,7 @@ def score_file(
     options = replace(options, dataset=connection.dataset)
     summary = Summary()
     identity: Identity | None = None
+    past_thoughts = 0
 
     def report(scored: int, of_chunk: int) -> None:
         advance_to(summary.overall.rollouts + scored)
@@ -258,11 +266,13 @@ def score_file(
                 f"under {identity}, the next under {batch.identity}; nothing was written"
             )
         identity = batch.identity
+        if options.reward.after_think:
+            past_thoughts += count_past_thoughts(rollouts)
         for row, score in zip(chunk, batch, strict=True):
             out.write(scored_row(row, score))
             summary.add(connection.data_source(row), score)
     assert identity is not None, "the reader refuses a file without a row"
-    return FileScores(summary, identity)
+    return FileScores(summary, identity, past_thoughts)
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

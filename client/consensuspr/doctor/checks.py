@@ -14,6 +14,7 @@ import copy
 import ipaddress
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -130,11 +131,25 @@ class Case:
     info: ServerInfo | None = None
     dataset: DatasetInfo | None = None
     train_rows: int | None = None
+    _digests: dict[Path, str] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
         """Of the server that is asked."""
         return self.setup.address or self.settings.address
+
+    def digest_of(self, path: Path) -> str:
+        """Return the digest of a dataset's file, which is loaded for it once.
+
+        Raises:
+            DataError: it cannot be loaded.
+        """
+        if path not in self._digests:
+            from consensuspr.scoring import DatasetIndex
+
+            with closing(DatasetIndex.load(path)) as index:
+                self._digests[path] = index.digest
+        return self._digests[path]
 
 
 # What a check says: how bad it is, what was found, and what to do.
@@ -517,14 +532,21 @@ def check_dataset(case: Case) -> Iterator[Said]:
         return
     name = case.setup.dataset or case.settings.dataset
     names = ", ".join(repr(dataset.name) for dataset in info.datasets)
-    if name is None and len(info.datasets) > 1:
-        has_run = case.setup.command is not None or case.setup.config_file is not None
+    unnamed = name is None and len(info.datasets) > 1
+    if unnamed:
+        name = _name_by_content(case, info)
+    has_run = case.setup.command is not None or case.setup.config_file is not None
+    if unnamed and (name is None or has_run):
+        # Training would be refused, whatever file was given here.
         yield (
             FAIL,
             f"the server has several ({names}) and none is named",
-            "set +reward.reward_kwargs.dataset=NAME" if has_run else "give --dataset NAME",
+            f"set +reward.reward_kwargs.dataset={name or 'NAME'}"
+            if has_run
+            else "give --dataset, a name or a file",
         )
-        return
+        if name is None:
+            return
     case.dataset = next((one for one in info.datasets if name in (None, one.name)), None)
     if case.dataset is None:
         yield (
@@ -541,21 +563,30 @@ def check_dataset(case: Case) -> Iterator[Said]:
         )
 
 
+def _name_by_content(case: Case, info: ServerInfo) -> str | None:
+    """Return what the server calls the content of the file that was given here."""
+    if case.setup.dataset_file is None:
+        return None
+    try:
+        digest = case.digest_of(case.setup.dataset_file)
+    except DataError:  # a check of its own tells of it
+        return None
+    return next((one.name for one in info.datasets if one.digest == digest), None)
+
+
 def _short(digest: str) -> str:
     return f"{digest[:_DIGEST_CHARS]}…"
 
 
 def check_files(case: Case) -> Iterator[Said]:
     """Compare the content of the dataset's files with the server's dataset."""
-    from consensuspr.scoring import DatasetIndex
-
     dataset = case.dataset
     named = {"--dataset": case.setup.dataset_file, "dataset_path": case.settings.dataset_path}
     for role, path in named.items():
         if path is None:
             continue
         try:
-            digest = DatasetIndex.load(path).digest
+            digest = case.digest_of(Path(path))
         except DataError as error:
             yield FAIL, f"{role}: {error}", "correct the path or the file"
             continue

@@ -39,7 +39,7 @@ from consensuspr.doctor.findings import Finding, Level, ProgressBar, share
 from consensuspr.doctor.verl_config import VerlRun, consequence
 from consensuspr.errors import DataError, InputError, RewardServiceError
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, Status
+from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, ScoreOptions, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -238,16 +238,17 @@ def ask_for(
         RewardServiceError: the server failed.
     """
     client, dataset = server
+    options = ScoreOptions(
+        # Which nodes count, and whether there are weights, is the same as in training.
+        RewardSpec.outcome(final_nodes=settings.final_nodes, ncr=settings.ncr),
+        dataset=dataset,
+        answer_rule=AnswerRule.AUTO,
+        on_undecided=OnUndecided.MASK,
+        probe=True,
+    )
     drawn = iter(questions)
     while batch := list(islice(drawn, BATCH)):
-        scores = client.score(
-            [question.as_asked() for question in batch],
-            # Which nodes count, and whether there are weights, is the same as in training.
-            RewardSpec.outcome(final_nodes=settings.final_nodes, ncr=settings.ncr),
-            dataset=dataset,
-            answer_rule=AnswerRule.AUTO,
-            on_undecided=OnUndecided.MASK,
-        )
+        scores = client.score_with([question.as_asked() for question in batch], options)
         for question, score in zip(batch, scores, strict=True):
             _count(question, score, settings, rows[question.split])
 

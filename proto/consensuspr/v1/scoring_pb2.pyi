@@ -456,8 +456,9 @@ class ScoreRequest(google.protobuf.message.Message):
     ROLLOUTS_FIELD_NUMBER: builtins.int
     RUN_FIELD_NUMBER: builtins.int
     EXPECT_DIGEST_FIELD_NUMBER: builtins.int
+    PROBE_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
-    """PROTOCOL_VERSION of the sender; 0, unset, is taken as the server's"""
+    """PROTOCOL_VERSION of the sender; another than the server's, or none, is refused"""
     dataset: builtins.str
     """name; may be empty where the server has exactly one"""
     epoch: builtins.int
@@ -474,6 +475,8 @@ class ScoreRequest(google.protobuf.message.Message):
     """affect scoring, but whose turn it is, and metrics
     refused where the dataset has another digest; empty: any
     """
+    probe: builtins.bool
+    """a look at the server, no part of a run: no metric of scores has it"""
     @property
     def reward(self) -> global___RewardSpec:
         """LINEAR with alpha 0.5 where absent"""
@@ -495,9 +498,10 @@ class ScoreRequest(google.protobuf.message.Message):
         rollouts: collections.abc.Iterable[global___Rollout] | None = ...,
         run: builtins.str = ...,
         expect_digest: builtins.str = ...,
+        probe: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "expect_digest", b"expect_digest", "include_spans", b"include_spans", "on_undecided", b"on_undecided", "protocol_version", b"protocol_version", "reward", b"reward", "rollouts", b"rollouts", "run", b"run"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "expect_digest", b"expect_digest", "include_spans", b"include_spans", "on_undecided", b"on_undecided", "probe", b"probe", "protocol_version", b"protocol_version", "reward", b"reward", "rollouts", b"rollouts", "run", b"run"]) -> None: ...
 
 global___ScoreRequest = ScoreRequest
 

@@ -253,7 +253,7 @@ def encode_rollout_field(rollout: Rollout) -> EncodedRollout:
 
 def encode_score_request(rollouts: Iterable[EncodedRollout], options: ScoreOptions) -> bytes:
     """Return the bytes of the request for rollouts that :func:`encode_rollout_field` encoded."""
-    request = pb.ScoreRequest(include_spans=options.include_spans)
+    request = pb.ScoreRequest(include_spans=options.include_spans, probe=options.probe)
     _fill_options(request, options)
     parts = [request.SerializeToString()]
     for _, head, response in rollouts:
@@ -318,15 +318,17 @@ def decode_options(request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions
         InputError: an enumeration's number is unknown, alpha is outside [0, 1], or the name of the
             run or the digest has not its form.
     """
+    score = request if isinstance(request, pb.ScoreRequest) else None
     return ScoreOptions(
         reward=decode_reward(request.reward),
         epoch=request.epoch,
         dataset=request.dataset or None,
         answer_rule=_ANSWER_RULES.member_or(request.answer_rule, None),
         on_undecided=_ON_UNDECIDED.member_or(request.on_undecided, OnUndecided.COUNT_WRONG),
-        include_spans=request.include_spans if isinstance(request, pb.ScoreRequest) else True,
+        include_spans=score is None or score.include_spans,
         run=request.run or None,
         expect_digest=request.expect_digest or None,
+        probe=score is not None and score.probe,
     )
 
 

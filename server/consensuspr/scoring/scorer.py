@@ -373,7 +373,7 @@ def _check_weights(
     ):
         raise InvalidRequest(
             f"dataset {name!r} has no problem with a weight for each node, which ncr='weighted' "
-            "needs"
+            "needs; `consensusbench build ROLLOUTS --budgets DATASET --output FILE` adds them"
         )
 
 

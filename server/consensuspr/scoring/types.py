@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -175,6 +175,7 @@ class ScoreOptions:
         run: name of the training run that asks; decides whose turn it is and where it is
             counted, never a score.
         expect_digest: of the dataset; another one is refused.
+        probe: whether it is a look at the server, no part of a run, which its metrics leave out.
 
     Raises:
         InputError: a value has a wrong type or form, or does not fit the protocol's uint32.
@@ -188,6 +189,7 @@ class ScoreOptions:
     include_spans: bool = False
     run: str | None = None
     expect_digest: str | None = None
+    probe: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.reward, RewardSpec):
@@ -320,6 +322,11 @@ def scored_from(response: str | bytes) -> int:
     else:
         at = response.rfind(END_OF_THINKING.encode())
     return len(response) if at < 0 else at + len(END_OF_THINKING)
+
+
+def count_past_thoughts(rollouts: Iterable[Rollout]) -> int:
+    """Return of how many rollouts something is scored with ``after_think``."""
+    return sum(scored_from(one.response) < len(one.response) for one in rollouts)
 
 
 @dataclass(slots=True)

@@ -409,7 +409,7 @@ class MeteredScorer:
         start = time.perf_counter()
         scores, identity = self._scorer.score_columns(rollouts, options, deadline)
         total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
-        if rollouts:
+        if rollouts and not options.probe:
             stored = {one.problem_id for one in rollouts if not one.data_source}
             known = {name: self._source(identity.dataset, name) for name in stored}
             sources = [one.data_source or known[one.problem_id] for one in rollouts]

@@ -162,7 +162,8 @@ class Handlers:
                 f"a request holds at most {self._info.max_rollouts} rollouts,"
                 f" got {len(request.rollouts)}",
             )
-        self._scorer.metrics.request_rollouts(len(request.rollouts))
+        if not options.probe:
+            self._scorer.metrics.request_rollouts(len(request.rollouts))
         columns: ScoreColumns | None = None
         rollouts = map(decode_rollout, request.rollouts)
         for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
@@ -198,10 +199,11 @@ class Handlers:
     def _options(self, request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
         """Check all of a request but its rollouts."""
         version = request.protocol_version
-        if version not in (0, PROTOCOL_VERSION):
+        if version != PROTOCOL_VERSION:
+            # Unset too: one that was written for another version would find no scores and no error.
             raise Abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"the client speaks protocol version {version},"
+                f"the client speaks protocol version {version or '0 (unset)'},"
                 f" this server speaks version {PROTOCOL_VERSION}",
             )
         options = decode_options(request)

@@ -71,6 +71,11 @@ def test_wrong_rollouts(hits: str, final: str, diagnosis: Diagnosis) -> None:
     assert diagnosed(hits, final=final, right=False, acc=0.0) is diagnosis
 
 
+def test_what_lists_everything_is_wrong_though_it_hits_all_nodes() -> None:
+    assert diagnosed("xxxx", right=False, acc=0.0) is Diagnosis.ALMOST_CORRECT
+    assert diagnosed("xxxx", right=False, acc=0.0, guard=0.05) is Diagnosis.WRONG
+
+
 @pytest.mark.parametrize("hits", ["xxxx", "....", "xxx."])
 def test_a_right_answer_that_the_rule_does_not_see_is_a_format_error(hits: str) -> None:
     assert diagnosed(hits, right=False, lenient=True, acc=0.0) is Diagnosis.FORMAT_ERROR
