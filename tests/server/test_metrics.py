@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.server.conftest import RIGHT, request_of
 if TYPE_CHECKING:
     from tests.server.conftest import Serve
 
-TOOK = {"run": None, "total_s": 0.5, "answers_s": 0.2}
+TOOK: dict[str, Any] = {"run": None, "total_s": 0.5, "answers_s": 0.2}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
