@@ -19,6 +19,7 @@
         ├── DeadlineExceeded        the caller's timeout passed
         ├── InvalidRequest          the server rejected the request
         │   └── UnknownDataset      ... for a dataset that it does not have
+        ├── DatasetMismatch         the dataset has another digest than the expected one
         ├── IncompatibleServer      another protocol version, or not a reward server at all
         └── ServerFault             a defect of the server
 
@@ -27,6 +28,8 @@ Every gRPC code that the server can send maps to exactly one leaf (``client/…/
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 
 class ConsensusPRError(Exception):
@@ -120,6 +123,23 @@ class InvalidRequest(RewardServiceError):
 
 class UnknownDataset(InvalidRequest):
     """There is no dataset of the name that the request gives."""
+
+
+class DatasetMismatch(RewardServiceError):
+    """The dataset has other content than the caller expects, so that nothing was scored.
+
+    Attributes:
+        digest: that it has.
+    """
+
+    def __init__(self, message: str, digest: str) -> None:
+        self.digest = digest
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, name: str, digest: str, expected: str | None) -> Self:
+        """Return what to raise for a dataset of another digest than the expected one."""
+        return cls(f"dataset {name!r} has digest {digest}, expected is {expected}", digest)
 
 
 class IncompatibleServer(RewardServiceError):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from consensuspr.client.retries import ERRORS, RetryPolicy, RpcFailure
 from consensuspr.errors import (
+    DatasetMismatch,
     DeadlineExceeded,
     IncompatibleServer,
     InputError,
@@ -22,6 +23,7 @@ from consensuspr.errors import (
     Unavailable,
     UnknownDataset,
 )
+from consensuspr.v1 import DATASET_DIGEST_KEY
 
 Code = grpc.StatusCode
 
@@ -77,7 +79,11 @@ def test_every_code_is_one_exception_and_few_are_transient(code: grpc.StatusCode
 def test_every_exception_of_the_service_is_reached_by_some_code() -> None:
     direct = RewardServiceError.__subclasses__()
     finer = [error for one in direct for error in one.__subclasses__()]
-    assert set(ERRORS.values()) == {*direct, *finer}
+    digest = ((DATASET_DIGEST_KEY, "sha256:1"),)
+    other = RpcFailure.of(FailedCall(Code.FAILED_PRECONDITION, digest)).exception("Score")
+    assert isinstance(other, DatasetMismatch)
+    assert other.digest == "sha256:1"
+    assert {*ERRORS.values(), DatasetMismatch} == {*direct, *finer}
 
 
 @pytest.mark.parametrize(

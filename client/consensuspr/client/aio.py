@@ -25,7 +25,12 @@ from consensuspr.client.calls import (
     ServerClient,
     open_method,
 )
-from consensuspr.client.interface import DEFAULT_REWARD, Explained, ScoredBatch
+from consensuspr.client.interface import (
+    DEFAULT_REWARD,
+    Explained,
+    OwnOptions,
+    ScoredBatch,
+)
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.transport import channel_options, keep_freed_memory
 from consensuspr.errors import RewardServiceError, Unavailable
@@ -68,9 +73,14 @@ class AsyncRewardClient(
         *,
         max_in_flight: int = 8,
         retry: RetryPolicy | None = None,
+        run: str | None = None,
+        expect_digest: str | None = None,
         on_identity: Callable[[Identity], None] | None = None,
     ) -> None:
-        self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight, on_identity)
+        own = OwnOptions(run, expect_digest)
+        self._calls = Calls(
+            address, timeout_s, retry or RetryPolicy(), max_in_flight, on_identity, own
+        )
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -103,7 +113,8 @@ class AsyncRewardClient(
     ) -> Coroutine[Any, Any, Score]:
         """Do :meth:`score_one` with options that were checked when they were made."""
         self._open_channel()  # a closed client or another loop is found before anything waits
-        return self._batcher.submit(rollout, options, self._calls.deadline(timeout_s))
+        own = self._calls.own.of(options)
+        return self._batcher.submit(rollout, own, self._calls.deadline(timeout_s))
 
     async def close(self) -> None:
         """Close the channel; calls in progress end with an error.  May be called twice."""

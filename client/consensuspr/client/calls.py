@@ -31,6 +31,7 @@ from grpc import StatusCode
 from consensuspr.client.interface import (
     ExplainedT,
     InfoT,
+    OwnOptions,
     Progress,
     ScoredBatch,
     ScoredT,
@@ -40,6 +41,7 @@ from consensuspr.client.interface import (
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.transport import check_target
 from consensuspr.errors import (
+    DatasetMismatch,
     DeadlineExceeded,
     IncompatibleServer,
     InputError,
@@ -324,6 +326,7 @@ class ScorePlan:
         Raises:
             ServerFault: it holds another number of scores, or was computed under another
                 identity than an earlier reply of the same call.
+            DatasetMismatch: the dataset is not the expected one.
             IncompatibleServer: it holds a value that this protocol version does not know.
         """
         if len(reply.statuses) != len(positions):
@@ -336,6 +339,10 @@ class ScorePlan:
         except InputError as error:
             raise _unreadable(error) from None
         if self._identity is None:
+            expected = self._options.expect_digest
+            if expected not in (None, identity.dataset_digest):
+                # Of a server that does not know of expectations.
+                raise DatasetMismatch.of(identity.dataset, identity.dataset_digest, expected)
             self._identity = identity
         elif identity != self._identity:
             self.changed = True
@@ -371,6 +378,7 @@ class Calls:
 
     Attributes:
         on_identity: told what each scored batch was computed under, before it is handed out.
+        own: what each call says beside its own options.
     """
 
     address: str
@@ -378,6 +386,7 @@ class Calls:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_in_flight: int = 8
     on_identity: Callable[[Identity], None] | None = None
+    own: OwnOptions = field(default_factory=OwnOptions)
     limits: ServerInfo | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -503,15 +512,17 @@ class ServerClient(ScoringClient[ScoredT, ExplainedT, InfoT]):
         timeout_s: float | None = None,
         progress: Progress | None = None,
     ) -> ScoredT:
-        deadline = self._calls.deadline(timeout_s)
-        scored: ScoredT = self._carry_out(self._calls.score(rollouts, options, deadline, progress))
+        calls = self._calls
+        course = calls.score(rollouts, calls.own.of(options), calls.deadline(timeout_s), progress)
+        scored: ScoredT = self._carry_out(course)
         return scored
 
     def explain_with(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
     ) -> ExplainedT:
-        deadline = self._calls.deadline(timeout_s)
-        explained: ExplainedT = self._carry_out(self._calls.explain(rollout, options, deadline))
+        calls = self._calls
+        course = calls.explain(rollout, calls.own.of(options), calls.deadline(timeout_s))
+        explained: ExplainedT = self._carry_out(course)
         return explained
 
     def server_info(self, timeout_s: float | None = None) -> InfoT:

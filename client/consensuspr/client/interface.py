@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Self, TypeAlias, TypeVar
 
 from consensuspr.errors import InputError
@@ -56,6 +57,40 @@ class ScoredBatch(list[Score]):
         self.identity = identity
 
 
+@dataclass(slots=True)
+class OwnOptions:
+    """What a client says with each call whose options leave it open.
+
+    Attributes:
+        run: name of the training run that asks.
+        expect_digest: of the dataset; another one is refused.
+
+    Raises:
+        InputError: one of them has not its form.
+    """
+
+    run: str | None = None
+    expect_digest: str | None = None
+    _latest: tuple[ScoreOptions, ScoreOptions] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.of(ScoreOptions())
+
+    def of(self, options: ScoreOptions) -> ScoreOptions:
+        """Return the options with what is the client's own; the same ones for the same."""
+        if self.run is None and self.expect_digest is None:
+            return options
+        latest = self._latest
+        if latest is None or latest[0] is not options:
+            own = replace(
+                options,
+                run=options.run or self.run,
+                expect_digest=options.expect_digest or self.expect_digest,
+            )
+            latest = self._latest = options, own
+        return latest[1]
+
+
 class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
     """Scores rollouts somewhere; the type arguments are what its calls return."""
 
@@ -90,6 +125,7 @@ class ScoringClient(ABC, Generic[ScoredT, ExplainedT, InfoT]):
 
         Raises:
             InputError: an argument is wrong; nothing was sent.
+            DatasetMismatch: the dataset has another digest than the one that the client expects.
             RewardServiceError: the call failed as a whole; no score was made up for it.
         """
         options = ScoreOptions.checked(

@@ -14,7 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from consensuspr.client.interface import BlockingClient, Progress, ScoredBatch, convert_rollout
+from consensuspr.client.interface import (
+    BlockingClient,
+    OwnOptions,
+    Progress,
+    ScoredBatch,
+    convert_rollout,
+)
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import Rollout, Score, ScoreOptions
 from consensuspr.wire.codec import as_sent, cut
@@ -46,6 +52,9 @@ class LocalClient(BlockingClient):
             before the first such answer.
         answer_budget_s: seconds for one answer.
         limits: bounds on one rollout; None: those of a server with default settings.
+        run: taken as a server's client takes it; nothing is counted here.
+        expect_digest: of the dataset; where it has another, calls end with
+            :class:`~consensuspr.errors.DatasetMismatch`.
 
     Raises:
         DataError: a dataset cannot be read.
@@ -62,10 +71,13 @@ class LocalClient(BlockingClient):
         answer_workers: int = 1,
         answer_budget_s: float = 2.0,
         limits: Limits | None = None,
+        run: str | None = None,
+        expect_digest: str | None = None,
     ) -> None:
         # Here and not above: a client of a server needs none of this.
         from consensuspr.scoring import AnswerVerifier, DatasetIndex, Limits, Scorer
 
+        self._own = OwnOptions(run, expect_digest)
         self._timeout_s = timeout_s
         self._deadline(None)
         paths = dataset if isinstance(dataset, Mapping) else {DEFAULT_DATASET: dataset}
@@ -87,6 +99,7 @@ class LocalClient(BlockingClient):
         progress: Progress | None = None,
     ) -> ScoredBatch:
         self._check_open()
+        options = self._own.of(options)
         deadline = self._deadline(timeout_s)
         sent = [convert_rollout(at, rollout, as_sent) for at, rollout in enumerate(rollouts)]
         if progress is None:
@@ -103,7 +116,7 @@ class LocalClient(BlockingClient):
     ) -> Explanation:
         self._check_open()
         sent = convert_rollout(0, rollout, as_sent)
-        return self._scorer.explain(sent, options, self._deadline(timeout_s))
+        return self._scorer.explain(sent, self._own.of(options), self._deadline(timeout_s))
 
     def server_info(self, timeout_s: float | None = None) -> ServerInfo:
         """Return versions, limits and datasets; limits on messages are 0, there are none."""

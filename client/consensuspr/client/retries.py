@@ -11,13 +11,14 @@ gRPC's own retries are off.  :class:`~consensuspr.client.calls.Pipeline` makes a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
 from consensuspr.errors import (
+    DatasetMismatch,
     DeadlineExceeded,
     IncompatibleServer,
     InputError,
@@ -28,7 +29,7 @@ from consensuspr.errors import (
     Unavailable,
     UnknownDataset,
 )
-from consensuspr.v1 import RETRY_AFTER_KEY
+from consensuspr.v1 import DATASET_DIGEST_KEY, RETRY_AFTER_KEY
 
 Code = grpc.StatusCode
 
@@ -42,7 +43,7 @@ ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
     Code.PERMISSION_DENIED: InvalidRequest,
     Code.UNAUTHENTICATED: InvalidRequest,
     Code.RESOURCE_EXHAUSTED: Overloaded,
-    Code.FAILED_PRECONDITION: IncompatibleServer,
+    Code.FAILED_PRECONDITION: IncompatibleServer,  # with a digest, DatasetMismatch
     Code.ABORTED: ServerFault,
     Code.OUT_OF_RANGE: InvalidRequest,
     Code.UNIMPLEMENTED: IncompatibleServer,
@@ -62,11 +63,17 @@ _NO_CONNECTION = (
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
-    """A failed attempt: its code, the server's sentence, and when to come back."""
+    """A failed attempt: its code, the server's sentence, and what came with it.
+
+    Attributes:
+        retry_after_s: when to come back; None: it does not say.
+        digest: of the dataset, where another one was expected.
+    """
 
     code: grpc.StatusCode
     details: str
     retry_after_s: float | None = None
+    digest: str | None = None
 
     @classmethod
     def of(cls, error: Any) -> RpcFailure:
@@ -75,7 +82,8 @@ class RpcFailure:
         if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
             plain = (words for said, words in _NO_CONNECTION if re.search(said, details))
             details = next(plain, details)
-        return cls(code, details, _retry_after_s(error.trailing_metadata() or ()))
+        metadata = dict(error.trailing_metadata() or ())
+        return cls(code, details, _retry_after_s(metadata), metadata.get(DATASET_DIGEST_KEY))
 
     @property
     def is_transient(self) -> bool:
@@ -96,17 +104,16 @@ class RpcFailure:
         error = ERRORS[self.code]
         if error is Overloaded:
             return Overloaded(message, retry_after_s=self.retry_after_s)
+        if error is IncompatibleServer and self.digest is not None:
+            return DatasetMismatch(message, self.digest)
         return error(message)
 
 
-def _retry_after_s(metadata: Iterable[tuple[str, str | bytes]]) -> float | None:
-    for key, value in metadata:
-        if key == RETRY_AFTER_KEY:
-            try:
-                return max(0, int(value)) / 1000
-            except ValueError:
-                return None
-    return None
+def _retry_after_s(metadata: Mapping[str, str | bytes]) -> float | None:
+    try:
+        return max(0, int(metadata[RETRY_AFTER_KEY])) / 1000
+    except (KeyError, ValueError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import grpc
 from google.protobuf.message import Message
 
 from consensuspr.client.calls import Attempt, Calls, Course, Pipeline, ServerClient, open_method
-from consensuspr.client.interface import BlockingClient, Explained, ScoredBatch
+from consensuspr.client.interface import BlockingClient, Explained, OwnOptions, ScoredBatch
 from consensuspr.client.retries import RetryPolicy, RpcFailure
 from consensuspr.client.transport import channel_options, keep_freed_memory
 from consensuspr.errors import RewardServiceError
@@ -37,6 +37,9 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         timeout_s: for a whole call, retries included, where the call is given none.
         max_in_flight: requests of one call at a time.
         retry: when failed attempts are repeated.
+        run: name of the training run that asks, for its fair share and for metrics.
+        expect_digest: of the dataset; where the server has another, calls end with
+            :class:`~consensuspr.errors.DatasetMismatch`.
 
     Raises:
         InputError: a setting is out of range.  Nothing is connected before the first call.
@@ -49,8 +52,11 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         *,
         max_in_flight: int = 8,
         retry: RetryPolicy | None = None,
+        run: str | None = None,
+        expect_digest: str | None = None,
     ) -> None:
-        self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight)
+        own = OwnOptions(run, expect_digest)
+        self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight, own=own)
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._pid = 0

@@ -6,6 +6,7 @@ limits of a scorer that they are filled from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.version import VERSION
 
 if TYPE_CHECKING:
-    from consensuspr.scoring import Scorer
+    from consensuspr.scoring import DatasetIndex, Scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,20 @@ def describe(scorer: Scorer, *, max_message_bytes: int, max_rollouts: int) -> Se
         normal_form_version=core.NORMAL_FORM_VERSION,
         answer_version=ANSWER_VERSION,
         core_backend=core.BACKEND,
-        datasets=tuple(
-            DatasetInfo(
-                name, index.digest, **{key: getattr(index.info, key) for key in _DATASET_COUNTS}
-            )
-            for name, index in sorted(scorer.datasets.items())
-        ),
+        datasets=describe_datasets(scorer.datasets),
         max_message_bytes=max_message_bytes,
         max_rollouts=max_rollouts,
         **asdict(scorer.limits),
+    )
+
+
+def describe_datasets(datasets: Mapping[str, DatasetIndex]) -> tuple[DatasetInfo, ...]:
+    """Return what a front says of the datasets that it scores with, sorted by name."""
+    return tuple(
+        DatasetInfo(
+            name, index.digest, **{key: getattr(index.info, key) for key in _DATASET_COUNTS}
+        )
+        for name, index in sorted(datasets.items())
     )
 
 

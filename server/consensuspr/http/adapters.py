@@ -28,13 +28,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import grpc
 
 from consensuspr.errors import InputError
 from consensuspr.http.json_body import Bounds, members, text, value
-from consensuspr.http.problems import Namer, ProblemLabel, read_label
+from consensuspr.http.problems import Namer, ProblemLabel, ProblemTexts, read_label
+from consensuspr.scoring.dataset_index import DatasetIndex
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
+from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
     MAX_UINT32,
     AnswerRule,
@@ -113,6 +116,8 @@ _SETTINGS: Mapping[str, Callable[[str, str], Any]] = {
     "ncr": partial(_one_of, tuple(NcrKind)),
     "after_think": _truth,
     "dataset": lambda name, given: given or None,
+    "run": lambda name, given: given or None,
+    "expect_digest": lambda name, given: given or None,
     "answer_rule": partial(_one_of, tuple(AnswerRule)),
     "on_undecided": partial(_one_of, tuple(OnUndecided)),
     "on_unscorable": _number,
@@ -155,7 +160,7 @@ def read_settings(
             " training is, and the epoch is never guessed"
         )
     formula = {name: given[name] for name in _OF_THE_REWARD if name in given}
-    scoring = ("epoch", "dataset", "answer_rule", "on_undecided")
+    scoring = ("epoch", "dataset", "answer_rule", "on_undecided", "run", "expect_digest")
     return RequestSettings(
         ScoreOptions(
             RewardSpec(kind, **formula), **{name: given[name] for name in scoring if name in given}
@@ -211,23 +216,28 @@ class RolloutOutcome:
 class Batches:
     """Scores what requests hold; one for all requests of a worker."""
 
-    def __init__(self, scorer: MeteredScorer, namers: Mapping[str, Namer], max_items: int) -> None:
+    def __init__(self, scorer: MeteredScorer, max_items: int) -> None:
         self.max_items = max_items
         self._scorer = scorer
-        self._namers = dict(namers)
+        # For as long as anybody scores with the dataset.
+        self._texts: WeakKeyDictionary[DatasetIndex, ProblemTexts] = WeakKeyDictionary()
 
-    def check_dataset(self, name: str | None) -> None:
-        """Return where a request's dataset is clear; errors are those of :meth:`Scorer.dataset`."""
-        self._scorer.check_dataset(name)
+    def add(self, index: DatasetIndex, texts: ProblemTexts) -> None:
+        """Take the texts of a dataset, before any request is scored with it."""
+        self._texts[index] = texts
 
-    def item(
-        self, prompt: str, response: str | None, label: ProblemLabel, options: ScoreOptions
-    ) -> Item:
+    def dataset(self, options: ScoreOptions) -> Chosen:
+        """Return the dataset that a request means; errors are those of :meth:`Scorer.dataset`."""
+        return self._scorer.dataset(options)
+
+    def namer(self, chosen: Chosen) -> Namer:
+        """Return what names the problems of a dataset."""
+        return Namer(chosen[1], self._texts[chosen[1]])
+
+    def item(self, prompt: str, response: str | None, label: ProblemLabel, namer: Namer) -> Item:
         """Put one rollout together."""
         if response is None:
             return Item(None, "the query does not hold its prompt, so the response is unknown")
-        [only, *_] = self._namers.values()
-        namer = only if options.dataset is None else self._namers[options.dataset]
         naming = namer.name(prompt, label)
         rollout = Rollout(
             problem_id=naming.problem_id,
@@ -240,7 +250,12 @@ class Batches:
         return Item(rollout, naming.reason)
 
     def score(
-        self, items: Iterable[Item], number: int, settings: RequestSettings, call: RunningCall
+        self,
+        items: Iterable[Item],
+        number: int,
+        settings: RequestSettings,
+        call: RunningCall,
+        chosen: Chosen,
     ) -> list[RolloutOutcome]:
         """Score the rollouts of a request, (number,) lazily read items.
 
@@ -254,7 +269,7 @@ class Batches:
         for piece in cut(items, _size, PIECE_BYTES, PIECE_ROLLOUTS):
             call.check()
             rollouts = [item.rollout for item in piece if item.rollout is not None]
-            scores = iter(self._decided(rollouts, settings.options, call))
+            scores = iter(self._decided(rollouts, settings.options, call, chosen))
             outcomes += [
                 _outcome(item, None if item.rollout is None else next(scores), settings)
                 for item in piece
@@ -265,14 +280,14 @@ class Batches:
         return outcomes
 
     def _decided(
-        self, rollouts: list[Rollout], options: ScoreOptions, call: RunningCall
+        self, rollouts: list[Rollout], options: ScoreOptions, call: RunningCall, chosen: Chosen
     ) -> list[Score]:
         """Score one piece.
 
         An answer that stayed undecided for the load of others would count as wrong through
         no fault of its own, and a trainer's remote-reward client cannot ask for it again.
         """
-        scores = self._scorer.score(rollouts, options, call.deadline)[0].scores()
+        scores = self._scorer.score(rollouts, options, call.deadline, chosen)[0].scores()
         busy = sum(score.undecided_by_load for score in scores)
         if busy:
             raise Abort(
@@ -452,6 +467,8 @@ class Dialect:
         """
         call.check()
         rows = self._rows(body, batches.max_items)
+        chosen = batches.dataset(settings.options)
+        namer = batches.namer(chosen)
 
         def items() -> Iterator[Item]:
             for at, (prompt, response, label) in enumerate(rows):
@@ -459,9 +476,9 @@ class Dialect:
                 asked = self.read_prompt(body, prompt, self.prompt + place)
                 said = text(body, response, self.response + place)
                 about = read_label(body, label, self.label + place)
-                yield batches.item(asked, self.find_response(said, asked), about, settings.options)
+                yield batches.item(asked, self.find_response(said, asked), about, namer)
 
-        return self.reply(batches.score(items(), len(rows), settings, call), settings)
+        return self.reply(batches.score(items(), len(rows), settings, call, chosen), settings)
 
     def _rows(self, body: bytes, max_items: int) -> Sequence[tuple[Bounds, Bounds, Bounds | None]]:
         """Return where prompt, response and label of each rollout stand."""

@@ -7,6 +7,7 @@ every rollout has a reward                   200, the trainer's shape
 body, label or URL setting is wrong          400 ``{"error"}``
 no such dataset, or path                     404 ``{"error"}``
 another method than POST                     405 ``{"error"}``
+the dataset is not the expected one          412 ``{"error"}``
 body is larger than allowed                  413 ``{"error"}``
 a rollout has no reward                      422 ``{"error", "unscorable": [{index, status, …}]}``
 a defect of the server                       500 ``{"error"}`` with an id that is in its log
@@ -39,7 +40,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from consensuspr.errors import ConsensusPRError, InputError, InvalidRequest, UnknownDataset
+from consensuspr.errors import (
+    ConsensusPRError,
+    DatasetMismatch,
+    InputError,
+    InvalidRequest,
+    UnknownDataset,
+)
 from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
 from consensuspr.http.json_body import BodyTooLarge, Receiver
 from consensuspr.server.config import Address
@@ -53,6 +60,7 @@ End = Callable[[], Coroutine[Any, Any, object]]
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.FAILED_PRECONDITION: 412,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
@@ -159,6 +167,8 @@ class HttpFront:
             return "RESOURCE_EXHAUSTED", _json(413, {"error": str(error)})
         except UnknownDataset as error:
             return "NOT_FOUND", _json(404, {"error": str(error)})
+        except DatasetMismatch as error:
+            return "FAILED_PRECONDITION", _json(412, {"error": str(error)})
         except (InputError, InvalidRequest) as error:
             return "INVALID_ARGUMENT", _json(400, {"error": str(error)})
         except Abort as abort:
@@ -171,7 +181,7 @@ class HttpFront:
     async def _answer(self, shape: str, request: Request) -> object:
         dialect = DIALECTS[shape]
         settings = read_settings(request.query_params.multi_items(), dialect.choices)
-        self._batches.check_dataset(settings.options.dataset)
+        self._batches.dataset(settings.options)
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
         body = await _unless(self._receiver.receive(request), closing)
 

@@ -71,10 +71,10 @@ def build_front(
     from consensuspr.http.adapters import Batches
     from consensuspr.http.app import HttpFront
     from consensuspr.http.json_body import Receiver
-    from consensuspr.http.problems import Namer
 
-    namers = {name: Namer(index, texts[name]) for name, index in built.datasets.items()}
-    batches = Batches(built.scorer, namers, config.http_max_items)
+    batches = Batches(built.scorer, config.http_max_items)
+    for name, index in built.datasets.items():
+        batches.add(index, texts[name])
     receiver = Receiver(int(config.http_max_body_bytes), int(config.queue_limit_bytes))
     return HttpFront(built.service, batches, receiver, built.metrics, address)
 

@@ -120,8 +120,10 @@ _log = logging.getLogger(__name__)
 class Entry:
     """One problem of an index; cheap to make, reads its parts when they are asked for."""
 
+    # Not the index, which remembers entries: in a cycle it would outlive its last user.
     __slots__ = (
-        "_index", "_position", "budget", "data_source", "ground_truth", "num_nodes", "problem_id",
+        "_cache", "_image", "_position", "budget", "data_source", "ground_truth", "num_nodes",
+        "problem_id",
     )  # fmt: skip
 
     def __init__(self, index: DatasetIndex, problem_id: str, position: int) -> None:
@@ -134,23 +136,24 @@ class Entry:
         self.ground_truth, self.data_source, self.num_nodes, self.budget = read_head(
             index.image.record(position)
         )
-        self._index = index
+        self._image = index.image
+        self._cache = index.cache
         self._position = position
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes in order, with the derived forms in use and without unknown keys."""
-        return read_nodes(self._index.image.record(self._position))
+        return read_nodes(self._image.record(self._position))
 
     @property
     def matcher(self) -> Matcher:
         """The matcher of the nodes, from the cache or compiled now (up to a millisecond)."""
 
         def compile_matcher() -> Matcher:
-            expressions, derived = read_patterns(self._index.image.record(self._position))
+            expressions, derived = read_patterns(self._image.record(self._position))
             return Matcher(expressions, derived=derived)
 
-        return self._index.cache.get((self._index.digest, self._position), compile_matcher)
+        return self._cache.get((self._image.digest, self._position), compile_matcher)
 
 
 class DatasetIndex:
@@ -172,7 +175,7 @@ class DatasetIndex:
         rule = header["answer_rule"]
         self.name = name
         self.image = image
-        self.digest: str = header["digest"]
+        self.digest = image.digest
         self.normal_form_version: str = header["normal_form_version"]
         self.answer_rule = None if rule is None else AnswerRule(rule)
         self.info = IndexInfo(**header["counts"])
@@ -382,6 +385,13 @@ class MatcherCache:
             return CacheStats(
                 self._hits, self._misses, self._evictions, len(self._kept), self._nbytes
             )
+
+    def forget(self, digest: str) -> None:
+        """Drop the matchers of a dataset that is served no more."""
+        with self._lock:
+            gone = [key for key in self._kept if isinstance(key, tuple) and key[0] == digest]
+            for key in gone:
+                self._nbytes -= self._kept.pop(key).nbytes + _ENTRY_BYTES
 
     def clear(self) -> None:
         """Drop all matchers."""
@@ -690,6 +700,7 @@ class IndexImage:
         start = _PREFIX.size
         self.buffer = buffer
         self.header: dict[str, Any] = json.loads(buffer[start : start + header_bytes])
+        self.digest: str = self.header["digest"]
         self.num_problems: int = self.header["counts"]["num_problems"]
         self._id_bounds = start + header_bytes
         self._record_bounds = self._id_bounds + 8 * (self.num_problems + 1)

@@ -77,7 +77,13 @@ from consensuspr.core import NORMAL_FORM_VERSION, BatchResult, Matcher, match_ba
 from consensuspr.core.pure import matcher as twin
 from consensuspr.data import Node
 from consensuspr.data.schema import MAX_WEIGHT, is_weight
-from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, UnknownDataset
+from consensuspr.errors import (
+    DatasetMismatch,
+    DeadlineExceeded,
+    InputError,
+    InvalidRequest,
+    UnknownDataset,
+)
 from consensuspr.scoring import guard
 from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier, Verdict
 from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
@@ -105,10 +111,15 @@ from consensuspr.scoring.types import (
 )
 from consensuspr.version import VERSION
 
+# A dataset with the name that it has at the server.
+Chosen: TypeAlias = tuple[str, DatasetIndex]
+
 # Of each node, in the code points of a response.
 Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 DEFAULT_OPTIONS = ScoreOptions()
+# What a request means that names no dataset, where there are several.
+DEFAULT_DATASET = "default"
 
 # How often an answer is checked again that a busy machine left open.  Each time the verifier
 # waits for several budgets of an answer, so that no pause is needed in between.
@@ -152,14 +163,23 @@ class Scorer:
         threads: int = 0,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        if not datasets:
-            raise InputError("a scorer needs at least one dataset")
         if threads < 0:
             raise InputError(f"threads must be 0 or more, got {threads}")
-        self.datasets = dict(datasets)
+        self.serve(datasets)
         self.limits = limits
         self._verifier = verifier
         self._threads = threads
+
+    def serve(self, datasets: Mapping[str, DatasetIndex]) -> None:
+        """Score with these datasets from now on; calls under way end on those they began with.
+
+        Raises:
+            InputError: there is none.
+        """
+        if not datasets:
+            raise InputError("a scorer needs at least one dataset")
+        # Another mapping, never another content of this one: who looks twice holds on to it.
+        self.datasets: Mapping[str, DatasetIndex] = dict(datasets)
 
     def score(
         self,
@@ -179,8 +199,9 @@ class Scorer:
 
         Raises:
             UnknownDataset: there is no dataset of that name.
-            InvalidRequest: no dataset is named and there are several, or weights are asked for
-                that the dataset has not.
+            InvalidRequest: no dataset is named and it is not clear which is meant, or weights
+                are asked for that the dataset has not.
+            DatasetMismatch: the dataset has another digest than the expected one.
             InputError: a field of a rollout has a wrong type.
             DeadlineExceeded: the deadline passed; no score is kept.
         """
@@ -192,16 +213,26 @@ class Scorer:
         rollouts: Sequence[Rollout],
         options: ScoreOptions = DEFAULT_OPTIONS,
         deadline: float | None = None,
+        chosen: Chosen | None = None,
     ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch; arguments and errors are those of :meth:`score`, which makes objects."""
-        batch, identity = self._checked(rollouts, options, deadline)
+        """Score a batch; arguments and errors are those of :meth:`score`, which makes objects.
+
+        ``chosen`` is what :meth:`dataset` returned for the request that the batch is a piece of.
+        """
+        batch, identity = self._checked(
+            rollouts, options, deadline, chosen or self.dataset(options)
+        )
         return _combine(batch, options), identity
 
     def _checked(
-        self, rollouts: Sequence[Rollout], options: ScoreOptions, deadline: float | None
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        deadline: float | None,
+        chosen: Chosen,
     ) -> tuple[_Batch, Identity]:
         """Return a batch that is matched and whose answers are checked."""
-        name, index = self.dataset(options.dataset)
+        name, index = chosen
         _check_weights(rollouts, options.reward, name, index)
         identity = Identity(
             dataset=name,
@@ -225,7 +256,7 @@ class Scorer:
         ``channel_numbers`` are those that the compiled engine must have found; answers are not
         checked, so that ``acc`` and ``reward`` are unknown.
         """
-        _, index = self.dataset(options.dataset)
+        _, index = self.dataset(options)
         batch = _Batch(rollouts, self.limits, None, options.reward.after_think)
         _match_nodes(batch, index, self._threads, options, _match_by_twin)
         return _combine(batch, options)
@@ -241,28 +272,37 @@ class Scorer:
         Arguments and errors are those of :meth:`score`; the score always has spans.
         """
         options = replace(options, include_spans=True)
-        batch, identity = self._checked([rollout], options, deadline)
+        chosen = self.dataset(options)
+        batch, identity = self._checked([rollout], options, deadline, chosen)
         [score] = _combine(batch, options).scores()
-        explanation = _explain_nodes(batch, score, identity, self.datasets[identity.dataset])
+        explanation = _explain_nodes(batch, score, identity, chosen[1])
         if score.ncr is not None and options.reward.guard:
             explanation.guard = _guard_figures(batch)
         return explanation
 
-    def dataset(self, name: str | None) -> tuple[str, DatasetIndex]:
-        """Return the dataset that a request means, with its name.
+    def dataset(self, options: ScoreOptions) -> Chosen:
+        """Return the dataset that a request means.
+
+        That is the one which it names, else the only one, else the one called ``default``: so
+        who names none goes on with what a server began with when another one is added.
 
         Raises:
             UnknownDataset: there is none of that name.
-            InvalidRequest: none is named and there are several.
+            InvalidRequest: none is named and it is not clear which is meant.
+            DatasetMismatch: it has another digest than the expected one.
         """
-        known = ", ".join(sorted(self.datasets))
+        datasets = self.datasets
+        name = options.dataset
         if not name:
-            if len(self.datasets) > 1:
-                raise InvalidRequest(f"dataset must be named, there are several: {known}")
-            return next(iter(self.datasets.items()))
-        index = self.datasets.get(name)
+            name = DEFAULT_DATASET if len(datasets) > 1 else next(iter(datasets))
+        index = datasets.get(name)
         if index is None:
+            known = ", ".join(sorted(datasets))
+            if not options.dataset:
+                raise InvalidRequest(f"dataset must be named, there are several: {known}")
             raise UnknownDataset(f"no dataset is called {name!r}; there is: {known}")
+        if options.expect_digest not in (None, index.digest):
+            raise DatasetMismatch.of(name, index.digest, options.expect_digest)
         return name, index
 
 

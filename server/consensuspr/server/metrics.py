@@ -32,6 +32,7 @@ from consensuspr.scoring import (
     Verdict,
 )
 from consensuspr.scoring.guard import GuardWatch
+from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
     CHANNELS,
     AnswerRule,
@@ -73,11 +74,6 @@ SHADOWED = ("reward", "ncr")
 
 # More than runs and sources make in practice: looking one up in prometheus-client takes a lock and microseconds.
 _REMEMBERED_CHILDREN = 2048
-# Data sources are looked up for the labels of metrics; a training step returns to few
-# problems, and an id that is longer than any sensible one is not worth remembering.
-_REMEMBERED_SOURCES = 16_384
-_MAX_ID_CHARS = 256
-
 
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -399,19 +395,27 @@ class MeteredScorer:
         self._scorer = scorer
         self._verifier = verifier
         self.metrics = metrics
-        self._stored_source = lru_cache(_REMEMBERED_SOURCES)(self._look_up_source)
+
+    @property
+    def datasets(self) -> Mapping[str, DatasetIndex]:
+        """The datasets that new requests are scored with."""
+        return self._scorer.datasets
 
     def score(
-        self, rollouts: Sequence[Rollout], options: ScoreOptions, deadline: float | None
+        self,
+        rollouts: Sequence[Rollout],
+        options: ScoreOptions,
+        deadline: float | None,
+        chosen: Chosen,
     ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch; arguments and errors are those of :meth:`Scorer.score`."""
+        """Score a batch; arguments and errors are those of :meth:`Scorer.score_columns`."""
         self._verifier.take_seconds()
         start = time.perf_counter()
-        scores, identity = self._scorer.score_columns(rollouts, options, deadline)
+        scores, identity = self._scorer.score_columns(rollouts, options, deadline, chosen)
         total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
         if rollouts and not options.probe:
             stored = {one.problem_id for one in rollouts if not one.data_source}
-            known = {name: self._source(identity.dataset, name) for name in stored}
+            known = {name: chosen[1].data_source(name) for name in stored}
             sources = [one.data_source or known[one.problem_id] for one in rollouts]
             self.metrics.batch(
                 rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
@@ -426,9 +430,9 @@ class MeteredScorer:
         """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
         return self._scorer.explain(rollout, options, deadline)
 
-    def check_dataset(self, name: str | None) -> None:
-        """Return where a request's dataset is clear; errors are those of :meth:`Scorer.dataset`."""
-        self._scorer.dataset(name)
+    def dataset(self, options: ScoreOptions) -> Chosen:
+        """Return the dataset that a request means; errors are those of :meth:`Scorer.dataset`."""
+        return self._scorer.dataset(options)
 
     def _count_totals(self) -> None:
         caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}
@@ -438,11 +442,3 @@ class MeteredScorer:
             cache_misses=sum(s.misses for s in stats),
             answer_processes=self._verifier.processes_started,
         )
-
-    def _source(self, dataset: str, problem_id: str) -> str | None:
-        if len(problem_id) > _MAX_ID_CHARS:
-            return None
-        return self._stored_source(dataset, problem_id)
-
-    def _look_up_source(self, dataset: str, problem_id: str) -> str | None:
-        return self._scorer.datasets[dataset].data_source(problem_id)

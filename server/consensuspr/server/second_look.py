@@ -46,7 +46,6 @@ class _Recheck:
 
     rollout: Rollout
     options: ScoreOptions
-    dataset_digest: str
     found: tuple[bytes, float, float]
 
     @classmethod
@@ -58,13 +57,11 @@ class _Recheck:
         scores: ScoreColumns,
         identity: Identity,
     ) -> _Recheck:
-        options = replace(options, dataset=identity.dataset)
-        return cls(rollouts[at], options, identity.dataset_digest, _found(scores, at))
+        # Where the dataset is replaced before this is carried out, there is nothing to compare.
+        options = replace(options, dataset=identity.dataset, expect_digest=identity.dataset_digest)
+        return cls(rollouts[at], options, _found(scores, at))
 
     def carry_out(self, scorer: Scorer, metrics: Metrics) -> None:
-        _, index = scorer.dataset(self.options.dataset)
-        if index.digest != self.dataset_digest:
-            return  # replaced since
         if len(self.rollout.response) > MAX_RECHECKED_BYTES:
             return
         found, twin = self.found, _found(scorer.recheck([self.rollout], self.options), 0)
@@ -74,7 +71,7 @@ class _Recheck:
                 "the engines disagree on rollout %r of problem %r in dataset %s: channels of the"
                 " nodes, NCR and guard are %s, %g and %g by the compiled one, %s, %g and %g by the"
                 " plain one",
-                self.rollout.rollout_id, self.rollout.problem_id, self.dataset_digest,
+                self.rollout.rollout_id, self.rollout.problem_id, self.options.expect_digest,
                 [*found[0]], *found[1:], [*twin[0]], *twin[1:],
             )  # fmt: skip
 
@@ -150,7 +147,8 @@ class SecondLook:
         if shadow is not None and self._random.random() < self._shadow_share:
             # Copies: the columns are the first part of the reply's, and grow.
             values = {name: [*getattr(scores, name)] for name in SHADOWED}
-            self._put(_Shadow(rollouts, replace(options, dataset=shadow), identity.dataset, values))
+            options = replace(options, dataset=shadow, expect_digest=None)
+            self._put(_Shadow(rollouts, options, identity.dataset, values))
 
     def close(self) -> None:
         """Forget what waits, and end."""

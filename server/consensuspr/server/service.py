@@ -26,7 +26,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -37,12 +37,14 @@ from grpc_reflection.v1alpha import reflection
 
 from consensuspr.errors import (
     ConsensusPRError,
+    DatasetMismatch,
     DeadlineExceeded,
     InputError,
     InvalidRequest,
     UnknownDataset,
 )
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
+from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import ScoreColumns, ScoreOptions
 from consensuspr.server.admission import (
     REQUEST_OVERHEAD_BYTES,
@@ -57,7 +59,12 @@ from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
 from consensuspr.server.second_look import SecondLook
-from consensuspr.v1 import PROTOCOL_VERSION, RETRY_AFTER_KEY, SERVICE_NAME
+from consensuspr.v1 import (
+    DATASET_DIGEST_KEY,
+    PROTOCOL_VERSION,
+    RETRY_AFTER_KEY,
+    SERVICE_NAME,
+)
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     PIECE_BYTES,
@@ -68,7 +75,12 @@ from consensuspr.wire.codec import (
     encode_explain_response,
     encode_score_response,
 )
-from consensuspr.wire.server_info import ServerInfo, describe, encode_server_info
+from consensuspr.wire.server_info import (
+    ServerInfo,
+    describe,
+    describe_datasets,
+    encode_server_info,
+)
 
 SHUTTING_DOWN = "the server is shutting down"
 # So soon threads give Python's lock away when it is asked for; 5 ms are Python's own choice,
@@ -95,14 +107,20 @@ class Abort(Exception):
     Attributes:
         code: any but OK.
         retry_after_s: when to come back, sent as metadata ``retry-after-ms``; None: no hint.
+        digest: of the dataset, sent as metadata ``dataset-digest`` where another is expected.
     """
 
     def __init__(
-        self, code: grpc.StatusCode, message: str, retry_after_s: float | None = None
+        self,
+        code: grpc.StatusCode,
+        message: str,
+        retry_after_s: float | None = None,
+        digest: str | None = None,
     ) -> None:
         self.code = code
         self.message = message
         self.retry_after_s = retry_after_s
+        self.digest = digest
         super().__init__(message)
 
 
@@ -149,13 +167,13 @@ class Handlers:
     def __init__(self, scorer: MeteredScorer, info: ServerInfo) -> None:
         self._scorer = scorer
         self._info = info
-        self._info_reply = encode_server_info(info).SerializeToString()
+        self._info_reply: tuple[object, bytes] = (None, b"")
 
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
         call.check()
         request = _parse(pb.ScoreRequest, raw)
-        options = self._options(request)
+        options, chosen = self._options(request)
         if len(request.rollouts) > self._info.max_rollouts:
             raise Abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -168,7 +186,7 @@ class Handlers:
         rollouts = map(decode_rollout, request.rollouts)
         for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
             call.check()
-            part, identity = self._scorer.score(piece, options, call.deadline)
+            part, identity = self._scorer.score(piece, options, call.deadline, chosen)
             if columns is None:
                 columns = part
             else:
@@ -182,7 +200,7 @@ class Handlers:
         """Answer ``Explain``."""
         call.check()
         request = _parse(pb.ExplainRequest, raw)
-        options = self._options(request)
+        options, _ = self._options(request)
         if not request.HasField("rollout"):
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
         rollout = decode_rollout(request.rollout)
@@ -194,10 +212,16 @@ class Handlers:
         """Answer ``ServerInfo``; asked by clients of any protocol version."""
         call.check()
         _parse(pb.ServerInfoRequest, raw)
-        return self._info_reply
+        datasets, reply = self._info_reply
+        if datasets is not self._scorer.datasets:
+            datasets = self._scorer.datasets
+            info = replace(self._info, datasets=describe_datasets(datasets))
+            reply = encode_server_info(info).SerializeToString()
+            self._info_reply = datasets, reply
+        return reply
 
-    def _options(self, request: pb.ScoreRequest | pb.ExplainRequest) -> ScoreOptions:
-        """Check all of a request but its rollouts."""
+    def _options(self, request: pb.ScoreRequest | pb.ExplainRequest) -> tuple[ScoreOptions, Chosen]:
+        """Check all of a request but its rollouts; return the dataset for all of them too."""
         version = request.protocol_version
         if version != PROTOCOL_VERSION:
             # Unset too: one that was written for another version would find no scores and no error.
@@ -207,8 +231,7 @@ class Handlers:
                 f" this server speaks version {PROTOCOL_VERSION}",
             )
         options = decode_options(request)
-        self._scorer.check_dataset(options.dataset)
-        return options
+        return options, self._scorer.dataset(options)
 
 
 def _parse(message: type[M], raw: bytes) -> M:
@@ -384,6 +407,10 @@ class ScoringService:
             raise
         except UnknownDataset as error:
             raise Abort(grpc.StatusCode.NOT_FOUND, str(error)) from None
+        except DatasetMismatch as error:
+            raise Abort(
+                grpc.StatusCode.FAILED_PRECONDITION, str(error), digest=error.digest
+            ) from None
         except (InputError, InvalidRequest) as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         except DeadlineExceeded as error:
@@ -438,6 +465,8 @@ async def _end(context: Context, abort: Abort) -> NoReturn:
     metadata: tuple[tuple[str, str], ...] = ()
     if abort.retry_after_s is not None:
         metadata = ((RETRY_AFTER_KEY, str(max(1, round(abort.retry_after_s * 1000)))),)
+    if abort.digest is not None:
+        metadata += ((DATASET_DIGEST_KEY, abort.digest),)
     await context.abort(abort.code, abort.message, metadata)
     raise AssertionError("abort does not return")
 
