@@ -93,8 +93,12 @@ MAX_CONCURRENT_STREAMS = 128
 # five minutes) would cut it off.
 MIN_PING_INTERVAL_S = 10
 NO_LIMIT = 2**31 - 1
-# After the last reply: for it to leave, and for connections to end in order.
+# After the last reply: for calls that only watch, and for connections to end in order.
 CLOSE_S = 1.0
+# Before connections are ended: requests that gRPC has received are refused one by one, until for so
+# long there was none, or for so long in all.
+QUIET_S = 0.05
+SETTLE_S = 0.5
 
 M = TypeVar("M", bound=Message)
 
@@ -262,6 +266,10 @@ class ScoringService:
         self._metrics = metrics
         self._threads = threads
         self._draining = False
+        self._under_way = 0  # requests that submit() has let in and not returned from
+        # Once draining: what sends replies that are ready.
+        self._replying: set[asyncio.Task[Any]] = set()
+        self._refused_at = 0.0
 
     def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
         """Return what a gRPC server is to be given; messages pass as bytes."""
@@ -280,12 +288,23 @@ class ScoringService:
         """From now on, answer new requests with UNAVAILABLE."""
         self._draining = True
 
-    async def wait_until_idle(self, timeout_s: float) -> int:
-        """Wait until all admitted requests are finished; return how many are not."""
-        deadline = time.monotonic() + timeout_s
-        while self._admission.unfinished_requests and time.monotonic() < deadline:
+    async def wait_until_quiet(self) -> None:
+        """Wait until new requests have stopped coming, or for SETTLE_S at most."""
+        end = time.monotonic() + SETTLE_S
+        self._refused_at = time.monotonic()
+        while time.monotonic() < min(end, self._refused_at + QUIET_S):
             await asyncio.sleep(0.01)
-        return self._admission.unfinished_requests
+
+    async def wait_until_idle(self, timeout_s: float) -> int:
+        """Wait until all admitted requests have their replies; return how many do not."""
+        deadline = time.monotonic() + timeout_s
+        while (unanswered := self._unanswered()) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        return unanswered
+
+    def _unanswered(self) -> int:
+        # Of a caller that has left, only the work is there still.
+        return max(self._admission.unfinished_requests, self._under_way + len(self._replying))
 
     def close(self) -> None:
         """Drop what is queued; what runs stops at its next piece."""
@@ -396,6 +415,7 @@ class ScoringService:
             self._show_queue()
 
         future.add_done_callback(finish)
+        self._under_way += 1
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -415,9 +435,16 @@ class ScoringService:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         except DeadlineExceeded as error:
             raise Abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
+        finally:
+            self._under_way -= 1
+            task = asyncio.current_task() if self._draining else None
+            if task is not None:
+                self._replying.add(task)
+                task.add_done_callback(self._replying.discard)
 
     def _check_open(self) -> None:
         if self._draining:
+            self._refused_at = time.monotonic()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
     def _show_queue(self) -> None:
@@ -553,9 +580,15 @@ class GrpcServer:
             await asyncio.sleep(how.delay_s)
         self._service.refuse_new_requests()
         start = time.monotonic()
+        # What gRPC has received and not handed over yet would be CANCELLED below.
+        await self._service.wait_until_quiet()
+        # Connections are told to end, so that clients look for another server at once, and nobody
+        # connects any more.
+        closing = asyncio.create_task(self._server.stop(how.grace_s + CLOSE_S))
         dropped = await self._service.wait_until_idle(how.grace_s)
         self._service.close()
         await self._server.stop(CLOSE_S)
+        await closing
         if dropped:
             _log.warning(
                 "%d requests were not finished within grace_s=%g and were dropped",
