@@ -29,20 +29,34 @@ MAY_IMPORT = {
     "lazy": set(),
     "version": set(),
     "settings": BASE,
+    "credentials": BASE,
     "console": BASE | {"core"},
     "core": BASE,
     "data": BASE,
     "scoring": BASE | {"core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
-    "server": BASE | {"settings", "v1", "wire", "core", "data", "scoring"},
-    "ray": BASE | {"v1", "wire", "core", "data", "scoring", "server"},
-    "http": BASE | {"wire", "core", "data", "scoring", "server"},
-    "client": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring"},
+    "server": BASE | {"settings", "credentials", "v1", "wire", "core", "data", "scoring"},
+    "ray": BASE | {"credentials", "v1", "wire", "core", "data", "scoring", "server"},
+    "http": BASE | {"credentials", "wire", "core", "data", "scoring", "server"},
+    "client": BASE
+    | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"},
     "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
-    "launch": BASE | {"settings", "scoring", "ray", "server", "client"},
+    "launch": BASE | {"settings", "credentials", "scoring", "ray", "server", "client"},
     "loadtest": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client"},
     "cli": BASE
-    | {"settings", "console", "v1", "wire", "core", "data", "scoring", "server", "ray", "http"}
+    | {
+        "settings",
+        "credentials",
+        "console",
+        "v1",
+        "wire",
+        "core",
+        "data",
+        "scoring",
+        "server",
+        "ray",
+        "http",
+    }
     | {"client", "doctor", "launch", "loadtest"},
 }
 

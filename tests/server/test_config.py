@@ -164,7 +164,7 @@ def test_every_setting_is_documented_with_its_default(repository: Path) -> None:
 
 def _as_documented(default: Any) -> str:
     match default:
-        case None:
+        case None | False:
             return "off"
         case ByteSize():
             return default.human_readable(separator=" ").replace(".0", "")

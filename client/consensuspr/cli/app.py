@@ -15,6 +15,7 @@ from consensuspr.cli import (
     loadtest,
     score,
     serve,
+    token,
 )
 from consensuspr.cli.boundary import make_app, run_app
 
@@ -34,6 +35,7 @@ app = make_app(
         "curves": curves.curves,
         "info": info.info,
         "health": health.health,
+        "token": token.token,
         "loadtest": loadtest.loadtest,
     },
 )

@@ -78,7 +78,7 @@ class ServerPlan:
     def command(self, listen: Address) -> list[str]:
         """Return the command of the server as a process, at an address."""
         words = [sys.executable, "-m", "consensuspr.cli", "serve"]
-        words += ["--dataset", f"default={self.dataset}", "--address", str(listen)]
+        words += ["--dataset", f"default={self.dataset}", "--address", str(listen), "--insecure"]
         if self.request.server_workers is not None:
             words += ["--workers", str(self.request.server_workers)]
         if self.request.server_config is not None:

@@ -5,6 +5,8 @@ what happened                                code, and body
 ===========================================  ====================================================
 every rollout has a reward                   200, the trainer's shape
 body, label or URL setting is wrong          400 ``{"error"}``
+no token, or an unknown one                  401 ``{"error"}``
+a token without scope ``score``              403 ``{"error"}``
 no such dataset, or path                     404 ``{"error"}``
 another method than POST                     405 ``{"error"}``
 the dataset is not the expected one          412 ``{"error"}``
@@ -40,6 +42,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from consensuspr.credentials import Scope
 from consensuspr.errors import (
     ConsensusPRError,
     DatasetMismatch,
@@ -52,13 +55,23 @@ from consensuspr.http.json_body import BodyTooLarge, Receiver
 from consensuspr.server.config import Address
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import SHUTTING_DOWN, Abort, RunningCall, ScoringService, internal
+from consensuspr.server.security import Security, Tls
+from consensuspr.server.service import (
+    SHUTTING_DOWN,
+    Abort,
+    RunningCall,
+    ScoringService,
+    code_of,
+    internal,
+)
 
 T = TypeVar("T")
 End = Callable[[], Coroutine[Any, Any, object]]
 
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.FAILED_PRECONDITION: 412,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
@@ -92,6 +105,7 @@ class HttpFront:
         batches: Batches,
         receiver: Receiver,
         metrics: Metrics,
+        security: Security,
         address: str,
     ) -> None:
         self._service = service
@@ -99,7 +113,8 @@ class HttpFront:
         self._receiver = receiver
         self._metrics = metrics
         self._address = Address.parse(address)
-        self._server = _Server(_uvicorn_settings(self._application()))
+        self._gate = security.gate
+        self._server = _Server(_uvicorn_settings(self._application(), security.tls))
         self._serving: asyncio.Task[None] | None = None
         self._leaving = False
         self._closing = asyncio.Event()
@@ -179,6 +194,9 @@ class HttpFront:
             return "INTERNAL", _refusal(internal(shape))
 
     async def _answer(self, shape: str, request: Request) -> object:
+        refused = self._gate.refusal(Scope.SCORE, request.headers.get("authorization"))
+        if refused is not None:
+            raise Abort(code_of(refused), refused.sentence)
         dialect = DIALECTS[shape]
         settings = read_settings(request.query_params.multi_items(), dialect.choices)
         self._batches.dataset(settings.options)
@@ -222,6 +240,8 @@ def _refusal(abort: Abort) -> Response:
         retry_s = _SHUTDOWN_RETRY_S
     # Whole seconds are all that the header can say.
     headers = {} if retry_s is None else {"Retry-After": str(max(1, math.ceil(retry_s)))}
+    if abort.code is grpc.StatusCode.UNAUTHENTICATED:
+        headers["WWW-Authenticate"] = "Bearer"
     return _json(_HTTP_CODES.get(abort.code, 500), {"error": abort.message}, headers)
 
 
@@ -249,8 +269,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _uvicorn_settings(application: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(
+def _uvicorn_settings(application: Starlette, tls: Tls | None) -> uvicorn.Config:
+    settings = uvicorn.Config(
         application,
         lifespan="off",
         ws="none",
@@ -261,6 +281,11 @@ def _uvicorn_settings(application: Starlette) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CLOSE_S,
     )
+    if tls is not None:
+        # Not by its own settings, which would read the files once and for all.
+        settings.load()
+        settings.ssl = tls.context()
+    return settings
 
 
 def _listen(address: Address) -> socket.socket:

@@ -76,7 +76,7 @@ def build_front(
     for name, index in built.datasets.items():
         batches.add(index, texts[name])
     receiver = Receiver(int(config.http_max_body_bytes), int(config.queue_limit_bytes))
-    return HttpFront(built.service, batches, receiver, built.metrics, address)
+    return HttpFront(built.service, batches, receiver, built.metrics, built.security, address)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,9 @@ def _config(
     by_name = datasets if isinstance(datasets, Mapping) else {DEFAULT_DATASET: datasets}
     # A Ray worker has another working directory.
     absolute = {name: os.path.abspath(path) for name, path in by_name.items()}
-    return load_config(overrides={**settings, "datasets": absolute, "address": str(address)})
+    return load_config(
+        overrides={"insecure": True, **settings, "datasets": absolute, "address": str(address)}
+    )
 
 
 def _find_node(ray: Any, node: str | None) -> tuple[str, str]:

@@ -146,6 +146,20 @@ class ServerConfig(Settings):
         ByteSize(256 * MIB), description="One HTTP request; larger is code 413."
     )
     http_max_items: Count = Field(65536, description="Rollouts in one HTTP request; more is 400.")
+    token_file: Path | None = Field(
+        None,
+        description="Tokens that callers must show, one a line; `consensuspr token FILE` adds one.",
+    )
+    tls_cert: Path | None = Field(
+        None, description="Certificate chain (PEM), for TLS on every port; read anew when changed."
+    )
+    tls_key: Path | None = Field(None, description="Its private key (PEM), not encrypted.")
+    tls_client_ca: Path | None = Field(
+        None, description="Clients must show a certificate that one in this file (PEM) has signed."
+    )
+    insecure: bool = Field(
+        False, description="Listen beyond this machine with neither tokens nor TLS."
+    )
     workers: Count = Field(
         default_factory=_default_workers,
         description="Worker processes, which share the port; where not set, one a core, at most 4.",
@@ -254,6 +268,15 @@ class ServerConfig(Settings):
                     )
             if name == shadow:
                 raise ValueError(f"dataset {name!r} cannot be its own shadow")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            given, missing = ("tls_key", "tls_cert") if self.tls_key else ("tls_cert", "tls_key")
+            raise ValueError(f"{given} goes with {missing}, which is not set")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca goes with tls_cert and tls_key, which are not set")
         return self
 
     @model_validator(mode="after")

@@ -35,6 +35,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from consensuspr.credentials import Scope
 from consensuspr.errors import (
     ConsensusPRError,
     DatasetMismatch,
@@ -59,6 +60,14 @@ from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
 from consensuspr.server.second_look import SecondLook
+from consensuspr.server.security import (
+    OPEN,
+    Certificates,
+    Gate,
+    Refused,
+    Security,
+    Tls,
+)
 from consensuspr.v1 import (
     DATASET_DIGEST_KEY,
     PROTOCOL_VERSION,
@@ -251,7 +260,11 @@ def _parse(message: type[M], raw: bytes) -> M:
 
 
 class ScoringService:
-    """The RPCs of one worker on its event loop."""
+    """The RPCs of one worker on its event loop.
+
+    Attributes:
+        metrics: where they are counted.
+    """
 
     def __init__(
         self,
@@ -263,7 +276,7 @@ class ScoringService:
         self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
         self._server_info = handlers.server_info
         self._admission = admission
-        self._metrics = metrics
+        self.metrics = metrics
         self._threads = threads
         self._draining = False
         self._under_way = 0  # requests that submit() has let in and not returned from
@@ -352,7 +365,7 @@ class ScoringService:
             code = grpc.StatusCode.INTERNAL
             await _end(context, internal(method))
         finally:
-            self._metrics.request(method, code.name, time.monotonic() - start)
+            self.metrics.request(method, code.name, time.monotonic() - start)
 
     async def _serve(self, method: str, raw: bytes, context: Context) -> bytes:
         self._check_open()
@@ -396,7 +409,7 @@ class ScoringService:
             if self._admission.refusing:
                 _yield_core()
             self._admission.begin(num_bytes, sender)
-            self._metrics.queued(time.monotonic() - admitted)
+            self.metrics.queued(time.monotonic() - admitted)
             return work(request.pop(), call)
 
         try:
@@ -448,7 +461,7 @@ class ScoringService:
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
     def _show_queue(self) -> None:
-        self._metrics.queue(self._admission.unfinished_bytes, self._admission.unfinished_requests)
+        self.metrics.queue(self._admission.unfinished_bytes, self._admission.unfinished_requests)
 
 
 class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -472,6 +485,77 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if name is None:
             return None
         return (self._guarded if self._service.guards(name) else self._handlers)[name]
+
+
+class _FirstHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Asked before all others, and before a body is read: ends what may not be asked for.
+
+    Health is for everybody, since probes can seldom show a token.  What is not known here needs
+    the widest scope.
+    """
+
+    def __init__(self, gate: Gate, metrics: Metrics) -> None:
+        self._gate = gate
+        self._metrics = metrics
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        service, _, method = handler_call_details.method.strip("/").partition("/")
+        scope = _SCOPES.get((service, method)) or _SCOPES.get((service, ""), Scope.ADMIN)
+        if service == health.SERVICE_NAME:
+            return None
+        shown: Any = handler_call_details.invocation_metadata or ()
+        authorization = next((text for name, text in shown if name == "authorization"), None)
+        refused = self._gate.refusal(scope, authorization)
+        if refused is None:
+            return None
+        code = code_of(refused)
+        # Its name comes from the caller, and each would be a series of its own.
+        counted = method if (service, method) in _SCOPES else "other"
+
+        async def refuse(messages: AsyncIterator[bytes], context: Context) -> bytes:
+            self._metrics.request(counted, code.name, 0.0)
+            await context.abort(code, refused.sentence)
+            raise AssertionError("abort does not return")
+
+        return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+# What a call needs, by service and method; "": any method of the service.
+_SCOPES = {
+    (SERVICE_NAME, "Score"): Scope.SCORE,
+    (SERVICE_NAME, "Explain"): Scope.SCORE,
+    (SERVICE_NAME, "ServerInfo"): Scope.READ,
+    (reflection.SERVICE_NAME, ""): Scope.READ,
+}
+
+
+def code_of(refused: Refused) -> grpc.StatusCode:
+    """Return how a call ends that was refused at the gate."""
+    return grpc.StatusCode.PERMISSION_DENIED if refused.known else grpc.StatusCode.UNAUTHENTICATED
+
+
+def _server_credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Return credentials that ask for the present certificates at each handshake."""
+    shown, certificates = tls.current()
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown
+        version, certificates = tls.current()
+        if version == shown:
+            return None
+        shown = version
+        return _configuration(certificates)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(certificates),
+        fetch,  # type: ignore[arg-type]  # None: nothing new
+        tls.wants_client_certificates,
+    )
+
+
+def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
+    pair = (certificates.key, certificates.chain)
+    return grpc.ssl_server_certificate_configuration([pair], certificates.client_ca)
 
 
 def _yield_core() -> None:
@@ -527,10 +611,14 @@ class GrpcServer:
     Args:
         service: what it serves.
         max_message_bytes: of one request.
+        security: who may call it, and its certificates.
     """
 
-    def __init__(self, service: ScoringService, max_message_bytes: int) -> None:
+    def __init__(
+        self, service: ScoringService, max_message_bytes: int, security: Security = OPEN
+    ) -> None:
         self._service = service
+        self._security = security
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._server = grpc.aio.server(
             options=[
@@ -548,6 +636,8 @@ class GrpcServer:
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_S * 1000),
             ]
         )
+        if security.gate.wants_tokens:  # else nobody would be refused, and it costs each call
+            self._server.add_generic_rpc_handlers((_FirstHandler(security.gate, service.metrics),))
         self._server.add_generic_rpc_handlers((service.rpc_handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -559,8 +649,12 @@ class GrpcServer:
         Raises:
             ConsensusPRError: it cannot listen there.
         """
+        tls = self._security.tls
         try:
-            port = self._server.add_insecure_port(address)
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, _server_credentials(tls))
         except RuntimeError as error:
             raise ConsensusPRError(f"cannot listen on {address}: {error}") from None
         await self._server.start()
@@ -608,6 +702,7 @@ class BuiltService:
     scorer: MeteredScorer
     datasets: Mapping[str, DatasetIndex]
     metrics: Metrics
+    security: Security
     second_look: SecondLook
 
     def close(self) -> None:
@@ -621,6 +716,7 @@ def build_service(
     config: ServerConfig, datasets: Mapping[str, DatasetIndex], metrics: Metrics
 ) -> BuiltService:
     """Put together what scores requests; the settings' addresses and datasets are not looked at."""
+    security = Security.of(config)
     # All cores, not this worker's share: one client is one connection, and may keep one
     # worker busy while the others idle.
     slots = Slots(available_cores())
@@ -658,4 +754,4 @@ def build_service(
         WorkingThreads(config.max_concurrent_requests, slots),
         metrics,
     )
-    return BuiltService(service, verifier, metered, datasets, metrics, second_look)
+    return BuiltService(service, verifier, metered, datasets, metrics, security, second_look)

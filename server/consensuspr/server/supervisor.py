@@ -23,7 +23,6 @@ anew; clients retry meanwhile).
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import itertools
 import logging
@@ -36,11 +35,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.server import logs
+from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
+from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
@@ -58,6 +57,8 @@ ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_TOP_PAD_": str(1 << 20),
 }
+# gRPC writes a line for every handshake that fails: whoever likes could fill the log.
+QUIET_GRPC = {"GRPC_VERBOSITY": "ERROR"}
 # Between two looks at the children.  Reports and signals are noticed at once; this is for a
 # death whose pipe somebody else keeps open.
 TICK_S = 0.2
@@ -149,6 +150,7 @@ class _Supervisor:
         self._config = config
         self._announce = announce
         self._worker_module = worker_module
+        security.check_exposure(config)
         self._folder = Path(tempfile.mkdtemp(prefix="consensuspr-"))
         stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._addresses: dict[str, Address] = {}
@@ -157,11 +159,18 @@ class _Supervisor:
             if text is not None:
                 claimed = stack.enter_context(contextlib.closing(claim(Address.parse(text))))
                 self._addresses[name] = claimed.address
+        self._slots = [_Slot(number) for number in range(config.workers)]
+        self._stopping = False
+        # Also where only workers need it: what is wrong with it is said before anything is loaded.
+        secured = security.Security.of(config)
+        scheme = "http" if secured.tls is None else "https"
         if config.http_address is not None:
-            _log.info("HTTP endpoint on http://%s", self._addresses["http_address"])
+            _log.info("HTTP endpoint on %s://%s", scheme, self._addresses["http_address"])
         self._endpoint = None
         if config.metrics_address is not None:
-            self._endpoint = _MetricsEndpoint(Address.parse(config.metrics_address), self._folder)
+            self._endpoint = MetricsEndpoint(
+                Address.parse(config.metrics_address), self._folder, secured, self._is_serving
+            )
             stack.callback(self._endpoint.close)
             _log.info("metrics on http://%s/metrics", self._endpoint.address)
         self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
@@ -169,7 +178,6 @@ class _Supervisor:
             name: str(self._folder / f"{number}.index")
             for number, name in enumerate(config.datasets)
         }
-        self._slots = [_Slot(number) for number in range(config.workers)]
         self._prepare: Child | None = None
         self._order_ids = itertools.count(1)
         self._rounds: dict[int, _Round] = {}
@@ -246,6 +254,10 @@ class _Supervisor:
                 del self._rounds[number]
                 current.done(current.answers)
 
+    def _is_serving(self) -> bool:
+        """Tell whether requests find a worker."""
+        return not self._stopping and any(slot.ready and slot.child for slot in self._slots)
+
     def _kill_all(self) -> None:
         for child in self._children():
             child.kill()
@@ -272,7 +284,8 @@ class _Supervisor:
             "worker": slot.number,
             **{name: str(address) for name, address in self._addresses.items()},
         }
-        chosen = {name: os.environ.get(name, value) for name, value in ALLOCATOR.items()}
+        ours = ALLOCATOR | QUIET_GRPC
+        chosen = {name: os.environ.get(name, value) for name, value in ours.items()}
         environment = {**chosen, MULTIPROCESS_VARIABLE: os.fspath(self._folder)}
         slot.child = Child(self._worker_module, payload, environment)
         slot.started = time.monotonic()
@@ -361,6 +374,7 @@ class _Supervisor:
         limit_s = config.drain_delay_s + config.grace_s + STOP_MARGIN_S
         deadline = time.monotonic() + limit_s
         _log.info("stopping")
+        self._stopping = True
         workers = [slot.child for slot in self._slots if slot.child is not None]
         for worker in workers:
             worker.terminate()
@@ -395,45 +409,3 @@ class _Supervisor:
     def _children(self) -> list[Child]:
         children = [slot.child for slot in self._slots]
         return [child for child in [self._prepare, *children] if child is not None]
-
-
-class _MetricsEndpoint:
-    """Serves ``/metrics`` from a thread: one address for the numbers of all workers.
-
-    Here, in the process that outlasts every worker, so that a counter does not fall when a worker
-    is replaced.  ``folder`` is where the workers keep their numbers.
-    """
-
-    def __init__(self, address: Address, folder: Path) -> None:
-        from prometheus_client import CollectorRegistry, Counter, multiprocess, start_http_server
-
-        registry = CollectorRegistry()
-        multiprocess.MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
-        self._folder = folder
-        self.worker_restarts = Counter(
-            "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
-        )
-        self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
-        self._server: Any
-        try:
-            self._server, self._thread = start_http_server(
-                address.port, addr=address.host, registry=registry
-            )
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise ConsensusPRError(
-                    f"metrics address {address} is in use by another process"
-                ) from None
-            raise InputError(f"cannot serve metrics on {address}: {error}") from None
-        host, port = self._server.server_address[:2]
-        self.address = Address(host, port)
-
-    def worker_died(self, pid: int) -> None:
-        """Take a dead worker out of what counts only while it lives (its queue)."""
-        self._mark_dead(pid, path=str(self._folder))
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

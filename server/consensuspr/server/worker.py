@@ -136,7 +136,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     }
     built = build_service(config, datasets, Metrics())
     tasks: list[asyncio.Task[None]] = []
-    server = GrpcServer(built.service, int(config.max_message_bytes))
+    server = GrpcServer(built.service, int(config.max_message_bytes), built.security)
     front = None if make_front is None else make_front(config, built, parent.payload)
     try:
         await server.start(parent.payload["address"])

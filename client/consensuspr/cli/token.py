@@ -1,0 +1,36 @@
+"""``consensuspr token``: make a token for a server and its clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from consensuspr.credentials import Scope, add_token
+
+
+def token(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", show_default=False, help="File of tokens, made if need be."),
+    ],
+    scope: Annotated[
+        Scope, typer.Option(help="What it is good for; each includes those before it.")
+    ] = Scope.SCORE,
+) -> None:
+    """Add a new token to a file, which servers and clients are given.
+
+    ```text
+    consensuspr token tokens
+    consensuspr serve --dataset dataset.jsonl --address 0.0.0.0:50051 --token-file tokens
+    CONSENSUSPR_TOKEN_FILE=tokens consensuspr info --address HOST:50051
+    ```
+
+    A line is a token and its scope: `read` asks what is served and reads metrics, `score` scores
+    too, `admin` also changes what is served. A server takes every line, and notices within
+    seconds that the file has changed; a client shows the token of the first line. The token is
+    random and is not printed.
+    """
+    add_token(file, scope)
+    typer.echo(f"{file}: a new token of scope {scope}", err=True)

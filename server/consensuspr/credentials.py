@@ -1,0 +1,145 @@
+"""Files of bearer tokens: what their lines say, a new one, and when a file has changed.
+
+A line is ``TOKEN [SCOPE]``, ``read``, ``score`` or ``admin``; ``score`` where it says none.  What
+follows ``#`` is a comment.  One file serves both sides: a server takes all lines, a client shows
+the token of the first.
+
+A token stands in its file, in memory and in the metadata of a call; no message, log line, repr,
+argument of a process or file of settings holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+
+from consensuspr.errors import InputError
+
+TOKEN_FILE_VARIABLE = "CONSENSUSPR_TOKEN_FILE"
+
+# Guessing one of 16 characters at a million attempts a second takes longer than anybody has.
+MIN_TOKEN_CHARS = 16
+MAX_TOKEN_CHARS = 1024
+# Of the tokens that are made here.
+_RANDOM_BYTES = 32
+_MAX_FILE_BYTES = 1 << 20
+# What RFC 6750 lets a bearer token be made of.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+
+# What differs where a file was written anew or replaced.
+Stamp: TypeAlias = tuple[int, ...]
+
+
+class Scope(StrEnum):
+    """What a token is good for; each includes those before it."""
+
+    READ = "read"
+    SCORE = "score"
+    ADMIN = "admin"
+
+    def includes(self, other: Scope) -> bool:
+        """Tell whether who has this scope may do what needs the other."""
+        order = list(Scope)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class BearerToken:
+    """A token and its scope; its repr does not show it."""
+
+    text: str = field(repr=False)
+    scope: Scope = Scope.SCORE
+
+
+def check_token(text: str, where: str) -> str:
+    """Return a token that can be sent and is too long to be guessed.
+
+    Args:
+        text: the token.
+        where: what it was found in, for the message, which does not quote it.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not MIN_TOKEN_CHARS <= len(text) <= MAX_TOKEN_CHARS:
+        raise InputError(
+            f"{where}: a token has {MIN_TOKEN_CHARS} to {MAX_TOKEN_CHARS} characters,"
+            f" this one has {len(text)}"
+        )
+    if not _TOKEN.fullmatch(text):
+        raise InputError(f"{where}: a token is made of letters, digits and ._~+/-=")
+    return text
+
+
+def read_tokens(path: Path) -> list[BearerToken]:
+    """Return the tokens of a file, in order; at least one.
+
+    Raises:
+        InputError: it cannot be read, or a line is wrong; names the line and never quotes it.
+    """
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"token file {path}: {(error.strerror or str(error)).lower()}") from None
+    if len(raw) > _MAX_FILE_BYTES:
+        raise InputError(f"token file {path}: more than {_MAX_FILE_BYTES} bytes")
+    tokens = []
+    for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        where = f"token file {path}, line {number}"
+        if len(words) > 2 or (len(words) == 2 and words[1] not in list(Scope)):
+            raise InputError(f"{where}: must be TOKEN or TOKEN SCOPE, one of {', '.join(Scope)}")
+        scope = Scope(words[1]) if len(words) == 2 else Scope.SCORE
+        tokens.append(BearerToken(check_token(words[0], where), scope))
+    if not tokens:
+        raise InputError(f"token file {path}: holds no token; `consensuspr token {path}` adds one")
+    return tokens
+
+
+def add_token(path: Path, scope: Scope) -> None:
+    """Add a new random token to a file, which is made for its owner alone where there is none.
+
+    Raises:
+        InputError: the file cannot be written, or what is in it is no file of tokens.
+    """
+    line = f"{secrets.token_urlsafe(_RANDOM_BYTES)} {scope}\n"
+    try:
+        if path.exists() and path.stat().st_size:
+            read_tokens(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "a+b") as stream:
+            if stream.tell() and os.pread(descriptor, 1, stream.tell() - 1) != b"\n":
+                line = "\n" + line
+            stream.write(line.encode())
+    except OSError as error:
+        raise InputError(f"token file {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def file_stamp(*paths: Path) -> Stamp | None:
+    """Return what changes when one of the files does; None where one cannot be looked at."""
+    try:
+        found = [os.stat(path) for path in paths]
+    except OSError:
+        return None
+    return tuple(
+        number
+        for one in found
+        for number in (one.st_mtime_ns, one.st_ctime_ns, one.st_ino, one.st_size)
+    )
+
+
+def open_to_others(path: Path) -> bool:
+    """Tell whether every user of this machine may read or change a file, if it is there."""
+    try:
+        return bool(path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
+    except OSError:
+        return False  # who reads it says what is wrong with it

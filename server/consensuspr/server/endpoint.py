@@ -1,0 +1,146 @@
+"""The supervisor's own HTTP endpoint: ``/metrics`` of all workers, and ``/healthz`` for probes.
+
+In the process that outlasts every worker, so that a counter does not fall when a worker is
+replaced.  Metrics take a token of scope ``read`` where the server has tokens; ``/healthz`` takes
+none.  The web server of prometheus-client knows no tokens, and shakes hands with one caller after
+the other, so that a silent one would hold up all: here each has a thread, and a bounded time.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from consensuspr.credentials import Scope
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.server.config import Address
+from consensuspr.server.security import Security
+
+# For a caller to say what it wants, and to take the reply.
+TIMEOUT_S = 10.0
+# Prometheus and probes come one by one; more at a time are turned away.
+MAX_CONNECTIONS = 32
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class MetricsEndpoint:
+    """Serves from a thread of its own until it is closed.
+
+    Args:
+        address: where; port 0 takes any free one.
+        folder: where the workers keep their numbers.
+        security: who may read metrics, and the certificates.
+        is_serving: asked by ``/healthz``, from any thread.
+
+    Attributes:
+        address: where it listens, with the real port.
+        worker_restarts: a counter for whoever replaces workers.
+
+    Raises:
+        InputError: it cannot listen there.
+        ConsensusPRError: another process has the port.
+    """
+
+    def __init__(
+        self, address: Address, folder: Path, security: Security, is_serving: Callable[[], bool]
+    ) -> None:
+        from prometheus_client import CollectorRegistry, Counter, make_wsgi_app, multiprocess
+
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
+        self._folder = folder
+        self.worker_restarts = Counter(
+            "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
+        )
+        self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
+        self._metrics: Any = make_wsgi_app(registry)
+        self._gate = security.gate
+        self._is_serving = is_serving
+        context = None if security.tls is None else security.tls.context()
+        try:
+            self._server = _Server(address, context)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ConsensusPRError(
+                    f"metrics address {address} is in use by another process"
+                ) from None
+            raise InputError(f"cannot serve metrics on {address}: {error}") from None
+        self._server.set_app(self._answer)
+        host, port = self._server.server_address[:2]
+        self.address = Address(str(host), port)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="metrics", daemon=True
+        )
+        self._thread.start()
+
+    def worker_died(self, pid: int) -> None:
+        """Take a dead worker out of what counts only while it lives (its queue)."""
+        self._mark_dead(pid, path=str(self._folder))
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, request: dict[str, Any], respond: Any) -> Iterable[bytes]:
+        if request["PATH_INFO"] == "/healthz":
+            serving = self._is_serving()
+            respond("200 OK" if serving else "503 Service Unavailable", [_TEXT])
+            return [b"SERVING\n" if serving else b"NOT_SERVING\n"]
+        refused = self._gate.refusal(Scope.READ, request.get("HTTP_AUTHORIZATION"))
+        if refused is None:
+            answered: Iterable[bytes] = self._metrics(request, respond)
+            return answered
+        if refused.known:
+            respond("403 Forbidden", [_TEXT])
+        else:
+            respond("401 Unauthorized", [_TEXT, ("WWW-Authenticate", "Bearer")])
+        return [f"{refused.sentence}\n".encode()]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a connection, of a bounded number; the handshake is the thread's work too."""
+
+    daemon_threads = True
+
+    def __init__(self, address: Address, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self.address_family, _, _, _, target = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        super().__init__(target, _Handler)  # type: ignore[arg-type]
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, caller = super().get_request()
+        connection.settimeout(TIMEOUT_S)
+        if self._context is not None:
+            connection = self._context.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, caller
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a caller that left, was silent, or speaks another language."""
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log no requests."""

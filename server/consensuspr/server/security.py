@@ -1,0 +1,370 @@
+"""Who may reach a server and do what there: tokens with scopes, TLS, and where it may listen.
+
+**Tokens.**  :meth:`Gate.refusal` is the one place that says whether a call may do what it asks
+for; gRPC, HTTP, metrics, the admin service and Ray Serve's replicas ask it.  Their file is looked
+at again at most once a second, and at once where a token is unknown.  What was removed from it
+works for :data:`RETIRING_S` more, so that calls that are on their way while tokens rotate are not
+refused.  A file that became unreadable, empty or wrong leaves the tokens as they were, and says so.
+
+**TLS.**  Certificates are looked at again at each handshake (:class:`Tls`): connections keep the
+one that they began with, new ones get the new one.  A pair that does not fit, as while one of two
+files is replaced already, leaves the old one in use.
+
+**Where it may listen.**  Beyond loopback, only with tokens or TLS, unless the operator says
+``insecure`` (:func:`check_exposure`).
+
+Nothing here imports gRPC: the supervisor asks too, and starts without it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from consensuspr.credentials import (
+    TOKEN_FILE_VARIABLE,
+    Scope,
+    Stamp,
+    file_stamp,
+    open_to_others,
+    read_tokens,
+)
+from consensuspr.errors import InputError
+from consensuspr.server.config import Address, ServerConfig
+from consensuspr.server.logs import LOGGER_NAME
+
+# Between two looks at a token file whose tokens are good.
+LOOK_S = 1.0
+# For which a token that was removed still works.
+RETIRING_S = 2.0
+# What a caller without a good token is told to set; every client of ours has these.
+HOW_TO_SHOW = (
+    f"--token-file FILE, a trainer's setting token_file, or the variable {TOKEN_FILE_VARIABLE}"
+)
+
+_log = logging.getLogger(LOGGER_NAME)
+
+
+class Refused(NamedTuple):
+    """Why a call may not do what it asks for.
+
+    Attributes:
+        known: it showed a good token, of too narrow a scope; else none, or an unknown one.
+        sentence: for the caller.
+    """
+
+    known: bool
+    sentence: str
+
+
+class Gate:
+    """The tokens of a server.  Thread-safe.
+
+    Args:
+        token_file: where they stand; None: there are none, and everybody may do everything but
+            administer, which then takes a caller on this machine.
+        clock: for tests.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is wrong.
+    """
+
+    def __init__(
+        self, token_file: Path | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._file = token_file
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._scopes: dict[bytes, Scope] = {}
+        self._retiring: dict[bytes, Scope] = {}
+        self._retired_at = 0.0
+        self._stamp: Stamp | None = None
+        self._look_at = 0.0
+        if token_file is not None:
+            self._stamp = file_stamp(token_file)
+            self._scopes = _digests(token_file)
+            self._look_at = clock() + LOOK_S
+
+    @property
+    def wants_tokens(self) -> bool:
+        """Whether calls need a token."""
+        return self._file is not None
+
+    def refusal(
+        self, scope: Scope, authorization: str | bytes | None, peer: str = ""
+    ) -> Refused | None:
+        """Say why a call may not do what needs a scope; None: it may.
+
+        Args:
+            scope: what the call needs.
+            authorization: the header or metadata of that name: ``Bearer TOKEN``, or ``Basic``
+                with the token as the password, for programs that can do no more; None: none.
+            peer: the caller as gRPC names it, ``ipv4:127.0.0.1:4711``; needed to administer a
+                server without tokens.
+        """
+        if self._file is None:
+            if scope is Scope.ADMIN and not _is_local_peer(peer):
+                return Refused(
+                    False,
+                    "a server without tokens is administered from its own machine alone;"
+                    " start it with --token-file, and show a token of scope admin",
+                )
+            return None
+        shown = _token_in(authorization)
+        if shown is None:
+            return Refused(
+                False, f"this server wants a token, and the call showed none; give {HOW_TO_SHOW}"
+            )
+        granted = self._granted(hashlib.sha256(shown).digest())
+        if granted is None:
+            return Refused(
+                False,
+                "this server does not know the token that the call showed; give one of its"
+                f" token file: {HOW_TO_SHOW}",
+            )
+        if not granted.includes(scope):
+            return Refused(
+                True, f"this needs a token of scope {scope}, and the one shown has scope {granted}"
+            )
+        return None
+
+    def _granted(self, digest: bytes) -> Scope | None:
+        """Return the scope of a token by its digest, None where it is none of ours."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._look_at:
+                self._look(now)
+            granted = self._find(digest, now)
+            if granted is None and self._look(now):
+                granted = self._find(digest, now)
+            return granted
+
+    def _find(self, digest: bytes, now: float) -> Scope | None:
+        known = self._scopes
+        if self._retiring and now < self._retired_at:
+            known = self._retiring | known
+        found = None
+        # All are compared, each in a time that does not tell how much of it is right.
+        for one, scope in known.items():
+            if hmac.compare_digest(one, digest):
+                found = scope
+        return found
+
+    def _look(self, now: float) -> bool:
+        """Read the file where it has changed; return whether there are new tokens."""
+        assert self._file is not None
+        self._look_at = now + LOOK_S
+        stamp = file_stamp(self._file)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            scopes = _digests(self._file)
+        except InputError as error:
+            _log.error("%s; the tokens from before stay in use", error)
+            return False
+        self._retiring, self._retired_at = self._scopes, now + RETIRING_S
+        self._scopes = scopes
+        _log.info("token file %s has changed: %d tokens", self._file, len(scopes))
+        return True
+
+
+def _digests(token_file: Path) -> dict[bytes, Scope]:
+    """Return the scope of each token by its digest, whose length says nothing of the token's."""
+    scopes: dict[bytes, Scope] = {}
+    for token in read_tokens(token_file):
+        digest = hashlib.sha256(token.text.encode()).digest()
+        if scopes.setdefault(digest, token.scope) is not token.scope:
+            raise InputError(f"token file {token_file}: one token stands there with two scopes")
+    return scopes
+
+
+def _token_in(authorization: str | bytes | None) -> bytes | None:
+    if authorization is None:
+        return None
+    text = authorization if isinstance(authorization, bytes) else authorization.encode()
+    scheme, _, rest = text.strip().partition(b" ")
+    if scheme.lower() == b"bearer":
+        return rest.strip() or None
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(rest, validate=True).partition(b":")[2] or None
+        except binascii.Error:
+            return None
+    return None
+
+
+def _is_local_peer(peer: str) -> bool:
+    """Tell whether a caller, as gRPC names it, is on this machine."""
+    kind, _, rest = peer.partition(":")
+    if kind == "unix":
+        return True
+    host = rest.replace("%5B", "[").replace("%5D", "]").rpartition(":")[0].strip("[]")
+    return kind in ("ipv4", "ipv6") and _is_loopback_number(host)
+
+
+def _is_loopback_number(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Certificates(NamedTuple):
+    """What a server shows and what it demands, as PEM."""
+
+    chain: bytes
+    key: bytes
+    client_ca: bytes | None
+
+
+class Tls:
+    """The certificates of a server, read anew when their files change.  Thread-safe.
+
+    Args:
+        cert: chain of the server, its own certificate first, PEM.
+        key: its private key, PEM, not encrypted.
+        client_ca: certificates that sign those of clients, who must show one; None: none needed.
+
+    Raises:
+        InputError: a file cannot be read, or they do not fit together.
+    """
+
+    def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
+        self._files = (cert, key) if client_ca is None else (cert, key, client_ca)
+        self._lock = threading.Lock()
+        self._stamp = file_stamp(*self._files)
+        self._certificates, self._context = self._read()
+        self._version = 0
+
+    @property
+    def wants_client_certificates(self) -> bool:
+        """Whether clients must show a certificate."""
+        return len(self._files) == 3
+
+    def current(self) -> tuple[int, Certificates]:
+        """Return what new connections get, and its number, which grows with each change."""
+        with self._lock:
+            self._look()
+            return self._version, self._certificates
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a server of :mod:`ssl` is given once; new connections get what is new."""
+        entrance = self._read()[1]
+
+        def at_handshake(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            with self._lock:
+                self._look()
+                connection.context = self._context
+
+        entrance.sni_callback = at_handshake
+        return entrance
+
+    def _look(self) -> None:
+        stamp = file_stamp(*self._files)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp  # from before they are read: what is written meanwhile is seen later
+        try:
+            self._certificates, self._context = self._read()
+        except InputError as error:
+            _log.error("%s; the certificate from before stays in use", error)
+            return
+        self._version += 1
+        _log.info("certificate %s has changed; new connections get it", self._files[0])
+
+    def _read(self) -> tuple[Certificates, ssl.SSLContext]:
+        """Read the files and check that they fit together."""
+        cert, key, *client_ca = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        name, path = "tls_cert and tls_key", cert
+        try:
+            read = [path.read_bytes() for path in self._files]
+            context.load_cert_chain(cert, key, password=_no_password)
+            for path in client_ca:
+                name = "tls_client_ca"
+                context.load_verify_locations(path)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except ssl.SSLError as error:
+            reason = (error.reason or "are no PEM files").replace("_", " ").lower()
+            raise InputError(f"{name} ({path}): {reason}") from None
+        except OSError as error:
+            raise InputError(
+                f"{error.filename}: {(error.strerror or str(error)).lower()}"
+            ) from None
+        return Certificates(read[0], read[1], read[2] if client_ca else None), context
+
+
+def _no_password() -> str:
+    raise InputError("tls_key is encrypted; give one that is not, in a file for its owner alone")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The gate of a server and its certificates; ``tls`` is None where it speaks plainly."""
+
+    gate: Gate
+    tls: Tls | None
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> Security:
+        """Return what the settings say.
+
+        Raises:
+            InputError: a file cannot be used.
+        """
+        tls = None
+        if config.tls_cert is not None and config.tls_key is not None:
+            tls = Tls(config.tls_cert, config.tls_key, config.tls_client_ca)
+        return cls(Gate(config.token_file), tls)
+
+
+# Of a server of one's own, for one that listens nowhere.
+OPEN = Security(Gate(None), None)
+
+
+def check_exposure(config: ServerConfig) -> None:
+    """Refuse to listen beyond this machine unprotected, and warn of what protects little.
+
+    Raises:
+        InputError: an address is reachable from elsewhere, and there are neither tokens nor TLS.
+    """
+    for file in (config.token_file, config.tls_key):
+        if file is not None and open_to_others(file):
+            _log.warning("%s is open to every user of this machine; chmod 600 closes it", file)
+    for name in ("address", "http_address", "metrics_address"):
+        text = getattr(config, name)
+        if text is None or is_loopback(Address.parse(text).host):
+            continue
+        if config.token_file is None and config.tls_cert is None and not config.insecure:
+            raise InputError(
+                f"{name} {text} can be reached from other machines, and there is neither a token"
+                " nor TLS: give --token-file FILE (`consensuspr token FILE` makes one), or"
+                " --tls-cert and --tls-key, or say --insecure where only friends reach it"
+            )
+        if config.token_file is None and config.tls_client_ca is None:
+            _log.warning("%s %s: whoever reaches it may use it; there are no tokens", name, text)
+        elif config.tls_cert is None:
+            _log.warning("%s %s: tokens and texts pass unencrypted; there is no TLS", name, text)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host, by name or number, is this machine and reachable from it alone."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError):
+        return False  # binding says what is wrong with it
+    return all(_is_loopback_number(str(address[0]).partition("%")[0]) for *_, address in found)
