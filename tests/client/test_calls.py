@@ -18,6 +18,7 @@ from consensuspr.client import Rollout, Score, Status
 from consensuspr.client.calls import Attempt, Deadline, PendingRequest, Pipeline, ScorePlan
 from consensuspr.client.interface import ScoredBatch
 from consensuspr.client.retries import RetryPolicy, RpcFailure
+from consensuspr.client.servers import Balancer
 from consensuspr.errors import (
     DeadlineExceeded,
     InputError,
@@ -48,6 +49,7 @@ class Course:
         timeout_s: float = 10.0,
         jitter: float = 1.0,
         policy: RetryPolicy | None = None,
+        num_servers: int = 1,
     ) -> None:
         self.now = 0.0
         self.drawn = 0
@@ -55,11 +57,15 @@ class Course:
         self.pipeline: Pipeline[Message] = Pipeline(
             self._jobs(num_jobs),
             context="Score at here",
-            deadline=Deadline.after(timeout_s, clock=lambda: self.now),
+            deadline=Deadline.after(timeout_s, self._clock),
             policy=policy or RetryPolicy(),
             max_in_flight=max_in_flight,
+            balancer=Balancer([f"host{number}:1" for number in range(num_servers)], self._clock),
             uniform=lambda low, high: low + jitter * (high - low),
         )
+
+    def _clock(self) -> float:
+        return self.now
 
     def _jobs(self, number: int) -> Iterator[PendingRequest[Message]]:
         for epoch in range(number):

@@ -57,7 +57,7 @@ class AsyncRewardClient(
         Coroutine[Any, Any, ServerInfo],
     ]
 ):
-    """Scores rollouts by a reward server, without blocking the event loop.
+    """Scores rollouts by reward servers, without blocking the event loop.
 
     Arguments and errors are those of :class:`RewardClient`, and one more:
 
@@ -81,7 +81,7 @@ class AsyncRewardClient(
         self._calls = Calls(
             address, timeout_s, retry or RetryPolicy(), max_in_flight, on_identity, own
         )
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: list[grpc.aio.Channel] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._batcher = Batcher(self._score_encoded, max_in_flight)
@@ -112,16 +112,16 @@ class AsyncRewardClient(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
     ) -> Coroutine[Any, Any, Score]:
         """Do :meth:`score_one` with options that were checked when they were made."""
-        self._open_channel()  # a closed client or another loop is found before anything waits
+        self._open_channels()  # a closed client or another loop is found before anything waits
         own = self._calls.own.of(options)
         return self._batcher.submit(rollout, own, self._calls.deadline(timeout_s))
 
     async def close(self) -> None:
-        """Close the channel; calls in progress end with an error.  May be called twice."""
+        """Close the channels; calls in progress end with an error.  May be called twice."""
         self._closed = True
         self._batcher.close()
-        if self._channel is not None:
-            await self._channel.close(None)
+        for channel in self._channels:
+            await channel.close(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,17 +139,20 @@ class AsyncRewardClient(
         course = self._calls.score(rollouts, options, deadline, encoded=encoded)
         return await self._carry_out(course)
 
-    def _open_channel(self) -> grpc.aio.Channel:
+    def _open_channels(self) -> list[grpc.aio.Channel]:
         loop = asyncio.get_running_loop()
         if self._closed:
             raise RuntimeError("the client is closed")
-        if self._channel is None:
+        if not self._channels:
             keep_freed_memory()
-            self._channel = grpc.aio.insecure_channel(self._calls.address, channel_options())
+            self._channels = [
+                grpc.aio.insecure_channel(address, channel_options())
+                for address in self._calls.balancer.addresses
+            ]
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError("the client was used in another event loop; make one in each")
-        return self._channel
+        return self._channels
 
     async def _carry_out(self, course: Course[T]) -> T:
         try:
@@ -167,11 +170,12 @@ class AsyncRewardClient(
 
     async def _run(self, method: str, pipeline: Pipeline[R]) -> None:
         """Carry out an RPC: start what is due, pass on what ended, until all is done."""
-        call = open_method(self._open_channel(), method)
+        calls = [open_method(channel, method) for channel in self._open_channels()]
         in_flight: dict[asyncio.Task[R], Attempt[R]] = {}
         try:
             while True:
                 for attempt in pipeline.due():
+                    call = calls[attempt.server]
                     in_flight[asyncio.create_task(_send(call, attempt))] = attempt
                 if pipeline.done:
                     return

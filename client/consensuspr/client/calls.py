@@ -39,7 +39,7 @@ from consensuspr.client.interface import (
     convert_rollout,
 )
 from consensuspr.client.retries import RetryPolicy, RpcFailure
-from consensuspr.client.transport import check_target
+from consensuspr.client.servers import Balancer, split_addresses
 from consensuspr.errors import (
     DatasetMismatch,
     DeadlineExceeded,
@@ -124,11 +124,17 @@ class PendingRequest(Generic[R]):
 
 @dataclass(slots=True)
 class Attempt(Generic[R]):
-    """One sending of a request, to be carried out at once, by its number from 1."""
+    """One sending of a request, to be carried out at once.
+
+    Attributes:
+        number: of the attempt, from 1.
+        server: that it goes to, a number of the balancer.
+    """
 
     pending: PendingRequest[R]
     number: int
     timeout_s: float
+    server: int
 
 
 class Pipeline(Generic[R]):
@@ -137,7 +143,8 @@ class Pipeline(Generic[R]):
     Args:
         requests: in order; drawn from one at a time.
         context: which call this is, the beginning of error messages.
-        max_in_flight: requests at a time, those that wait to be repeated included.
+        max_in_flight: requests at a time to each server, those that wait to be repeated included.
+        balancer: of the servers that they may go to.
         uniform: draws the random part of a wait.
     """
 
@@ -149,21 +156,25 @@ class Pipeline(Generic[R]):
         deadline: Deadline,
         policy: RetryPolicy,
         max_in_flight: int,
+        balancer: Balancer,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._requests = requests
         self._context = context
         self._deadline = deadline
         self._policy = policy
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = max_in_flight * len(balancer.addresses)
+        self._balancer = balancer
+        # Of the attempts that have not ended.
+        self._servers: list[int] = []
         self._uniform = uniform
         self._open = 0  # requests drawn and not delivered
         self._exhausted = False
         # (due, tie-break, number of the next attempt, request) of what waits to be repeated.
         self._waiting: list[tuple[float, int, int, PendingRequest[R]]] = []
         self._order = itertools.count()
-        # The latest transient failure since the latest success, and after how many attempts.
-        self._last: tuple[int, RpcFailure] | None = None
+        # The latest transient failure since the latest success.
+        self._last: tuple[Attempt[R], RpcFailure] | None = None
 
     @property
     def done(self) -> bool:
@@ -188,15 +199,25 @@ class Pipeline(Generic[R]):
         now = self._deadline.clock()
         while self._waiting and self._waiting[0][0] <= now:
             _, _, number, pending = heapq.heappop(self._waiting)
-            attempts.append(Attempt(pending, number, remaining_s))
+            attempts.append(self._attempt(pending, number, remaining_s))
         while not self._exhausted and self._open < self._max_in_flight:
             drawn = next(self._requests, None)
             if drawn is None:
                 self._exhausted = True
             else:
                 self._open += 1
-                attempts.append(Attempt(drawn, 1, remaining_s))
+                attempts.append(self._attempt(drawn, 1, remaining_s))
         return attempts
+
+    def _attempt(self, pending: PendingRequest[R], number: int, timeout_s: float) -> Attempt[R]:
+        server = self._balancer.pick()
+        self._servers.append(server)
+        return Attempt(pending, number, timeout_s, server)
+
+    def close(self) -> None:
+        """Give up what has not ended."""
+        while self._servers:
+            self._balancer.leave(self._servers.pop())
 
     def wait_s(self) -> float:
         """Return how long nothing is due, unless a reply arrives: at least 0."""
@@ -207,6 +228,8 @@ class Pipeline(Generic[R]):
         """Take the reply to an attempt."""
         self._open -= 1
         self._last = None
+        self._servers.remove(attempt.server)
+        self._balancer.ended(attempt.server)
         attempt.pending.deliver(reply)
 
     def failed(self, attempt: Attempt[R], failure: RpcFailure) -> None:
@@ -215,12 +238,14 @@ class Pipeline(Generic[R]):
         Raises:
             RewardServiceError: it is not to be repeated, or not before the deadline.
         """
+        self._servers.remove(attempt.server)
+        elsewhere = self._balancer.ended(attempt.server, failure)
         if failure.code is StatusCode.DEADLINE_EXCEEDED and self._deadline.remaining_s() <= 0:
             raise self._out_of_time()
-        delay_s = self._policy.delay_s(attempt.number, failure, self._uniform)
+        delay_s = self._policy.delay_s(attempt.number, failure, self._uniform, elsewhere)
         if delay_s is None:
-            raise failure.exception(self._context_after(attempt.number))
-        self._last = (attempt.number, failure)
+            raise failure.exception(self._context_of(attempt))
+        self._last = (attempt, failure)
         if delay_s >= self._deadline.remaining_s():
             raise self._out_of_time()
         due = self._deadline.clock() + delay_s
@@ -234,14 +259,18 @@ class Pipeline(Generic[R]):
         """
         if self._last is None:
             return self._deadline.error(self._context)
-        attempts, failure = self._last
+        attempt, failure = self._last
         timeout_s = self._deadline.timeout_s
         return failure.exception(
-            f"{self._context_after(attempts)}, no time left of timeout_s={timeout_s:g}"
+            f"{self._context_of(attempt)}, no time left of timeout_s={timeout_s:g}"
         )
 
-    def _context_after(self, attempts: int) -> str:
-        return self._context if attempts == 1 else f"{self._context}, {attempts} attempts"
+    def _context_of(self, attempt: Attempt[R]) -> str:
+        """Return the call, how often it was tried, and where last, unless there is one server."""
+        servers = self._balancer.addresses
+        last = f", the last at {servers[attempt.server]}" if len(servers) > 1 else ""
+        tried = "" if attempt.number == 1 else f", {attempt.number} attempts"
+        return f"{self._context}{tried or (last and ', 1 attempt')}{last}"
 
 
 class ScorePlan:
@@ -388,9 +417,10 @@ class Calls:
     on_identity: Callable[[Identity], None] | None = None
     own: OwnOptions = field(default_factory=OwnOptions)
     limits: ServerInfo | None = field(default=None, init=False)
+    balancer: Balancer = field(init=False)
 
     def __post_init__(self) -> None:
-        check_target(self.address)
+        self.balancer = Balancer(split_addresses(self.address))
         Deadline.after(self.timeout_s)
         if self.max_in_flight < 1:
             raise InputError(f"max_in_flight must be at least 1, got {self.max_in_flight}")
@@ -472,21 +502,22 @@ class Calls:
     def _call(
         self, method: str, requests: Iterator[PendingRequest[R]], deadline: Deadline
     ) -> Course[None]:
+        pipeline = Pipeline(
+            requests,
+            context=f"{method} at {self.address}",
+            deadline=deadline,
+            policy=self.retry,
+            max_in_flight=self.max_in_flight,
+            balancer=self.balancer,
+        )
         try:
-            yield (
-                method,
-                Pipeline(
-                    requests,
-                    context=f"{method} at {self.address}",
-                    deadline=deadline,
-                    policy=self.retry,
-                    max_in_flight=self.max_in_flight,
-                ),
-            )
+            yield method, pipeline
         except RewardServiceError:
             # It may have been replaced by a server with other limits.
             self.limits = None
             raise
+        finally:
+            pipeline.close()
 
 
 def open_method(channel: Any, method: str) -> Any:

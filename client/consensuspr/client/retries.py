@@ -98,6 +98,14 @@ class RpcFailure:
             return self.retry_after_s is not None
         return self.code in (Code.UNAVAILABLE, Code.CANCELLED)
 
+    @property
+    def is_of_server(self) -> bool:
+        """Whether another server of the same name may do what this one did not.
+
+        While one after the other gets a new dataset, some have it and some do not.
+        """
+        return self.is_transient or self.digest is not None
+
     def exception(self, context: str) -> RewardServiceError:
         """Return the exception of this failure; ``context`` says which call it was."""
         message = f"{context}: {self.details or 'no details'} ({self.code.name})"
@@ -122,7 +130,8 @@ class RetryPolicy:
 
     The wait is drawn evenly from nothing to ``initial_backoff_s`` doubled per failed
     attempt, at most ``max_backoff_s`` ("full jitter"): a thousand workers that lost one
-    server do not come back in step.  A server's hint is waited out first.
+    server do not come back in step.  A server's hint is waited out first.  Where another server
+    is ready to take the request, the wait is that of a first attempt, and no hint counts.
 
     Attributes:
         initial_backoff_s: upper end of the first wait.
@@ -144,11 +153,25 @@ class RetryPolicy:
             raise InputError(f"max_attempts must be at least 1, got {self.max_attempts}")
 
     def delay_s(
-        self, attempts: int, failure: RpcFailure, uniform: Callable[[float, float], float]
+        self,
+        attempts: int,
+        failure: RpcFailure,
+        uniform: Callable[[float, float], float],
+        elsewhere: bool = False,
     ) -> float | None:
-        """Return how long to wait after the ``attempts``-th attempt; None: do not repeat it."""
-        if not failure.is_transient or attempts == self.max_attempts:
+        """Return how long to wait after the ``attempts``-th attempt; None: do not repeat it.
+
+        Args:
+            attempts: so far.
+            failure: of the last one.
+            uniform: draws the random part.
+            elsewhere: whether the next one goes to another server, which is ready.
+        """
+        again = failure.is_of_server if elsewhere else failure.is_transient
+        if not again or attempts == self.max_attempts:
             return None
+        if elsewhere:
+            return uniform(0.0, self.initial_backoff_s)
         # 2 ** 30 times any sensible start is past any sensible end; more would overflow.
         ceiling = min(self.max_backoff_s, self.initial_backoff_s * 2 ** min(attempts - 1, 30))
         return (failure.retry_after_s or 0.0) + uniform(0.0, ceiling)

@@ -1,9 +1,10 @@
 """The synchronous client.
 
 What happens during a call is decided by its course and its pipelines; here is only the
-carrying out: attempts are started as futures on one channel, their ends arrive through a queue.
+carrying out: attempts are started as futures on the channel of their server, their ends arrive
+through a queue.
 
-Thread safety: one client serves any number of threads; they share its channel.  A client
+Thread safety: one client serves any number of threads; they share its channels.  A client
 does not survive ``fork``, because gRPC's threads are not in the child: make it there.  (It
 connects on first use, so one that was made before and not used yet is fine.)
 """
@@ -30,12 +31,13 @@ R = TypeVar("R", bound=Message)
 
 
 class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingClient):
-    """Scores rollouts by a reward server.
+    """Scores rollouts by a reward server, or by several of the same datasets.
 
     Args:
-        address: ``HOST:PORT`` of the server.
+        address: ``HOST:PORT`` of the server; of several, with commas between, or a name behind
+            which they are (``dns:///rewards:50051``).
         timeout_s: for a whole call, retries included, where the call is given none.
-        max_in_flight: requests of one call at a time.
+        max_in_flight: requests of one call at a time to each of the addresses.
         retry: when failed attempts are repeated.
         run: name of the training run that asks, for its fair share and for metrics.
         expect_digest: of the dataset; where the server has another, calls end with
@@ -58,30 +60,34 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         own = OwnOptions(run, expect_digest)
         self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight, own=own)
         self._lock = threading.Lock()
-        self._channel: grpc.Channel | None = None
+        self._channels: list[grpc.Channel] = []
         self._pid = 0
         self._closed = False
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._channel is not None and self._pid == os.getpid():
-                self._channel.close()
+            if self._pid == os.getpid():
+                for channel in self._channels:
+                    channel.close()
 
-    def _open_channel(self) -> grpc.Channel:
+    def _open_channels(self) -> list[grpc.Channel]:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
-            if self._channel is None:
+            if not self._channels:
                 keep_freed_memory()
-                self._channel = grpc.insecure_channel(self._calls.address, channel_options())
+                self._channels = [
+                    grpc.insecure_channel(address, channel_options())
+                    for address in self._calls.balancer.addresses
+                ]
                 self._pid = os.getpid()
             elif self._pid != os.getpid():
                 raise RuntimeError(
                     f"the client was used in process {self._pid} and cannot be used in its"
                     f" child {os.getpid()}; make a client in each process"
                 )
-            return self._channel
+            return self._channels
 
     def _carry_out(self, course: Course[T]) -> T:
         try:
@@ -103,16 +109,17 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         Raises:
             RewardServiceError: the pipeline gave up, or the client was closed.
         """
-        call = open_method(self._open_channel(), method)
+        calls = [open_method(channel, method) for channel in self._open_channels()]
         ended: SimpleQueue[tuple[Attempt[R], Any]] = SimpleQueue()
         in_flight: set[Any] = set()
         try:
             while True:
                 due = pipeline.due()
                 if due and pipeline.on_last:
-                    self._wait_for(due[0], call, method, pipeline)
+                    self._wait_for(due[0], calls[due[0].server], method, pipeline)
                     continue
                 for attempt in due:
+                    call = calls[attempt.server]
                     future = call.future(attempt.pending.request, timeout=attempt.timeout_s)
                     in_flight.add(future)
                     future.add_done_callback(

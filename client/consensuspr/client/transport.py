@@ -17,7 +17,7 @@ MAX_PORT = 65_535
 _KEPT_BYTES = 16 << 20
 
 
-def channel_options() -> list[tuple[str, int]]:
+def channel_options() -> list[tuple[str, int | str]]:
     """Return the options of a client's channel.
 
     Message sizes are not limited here: the server says what it takes, and replies are as
@@ -28,6 +28,10 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
         ("grpc.enable_retries", 0),
+        # Where a name has several addresses, each has a connection and its turn; what a name
+        # server says of balancing is not asked for.
+        ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+        ("grpc.service_config_disable_resolution", 1),
         # Clients of one process would share a connection, and with it one worker process.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),

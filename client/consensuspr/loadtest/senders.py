@@ -22,6 +22,7 @@ import grpc.aio
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy
 from consensuspr.client.retries import ERRORS, RpcFailure
+from consensuspr.client.servers import split_addresses
 from consensuspr.client.transport import channel_options
 from consensuspr.errors import DeadlineExceeded, InputError, Overloaded, RewardServiceError
 from consensuspr.loadtest.load import Target, response_bytes
@@ -94,8 +95,11 @@ class BatchSender:
         self._address, self._timeout_s = target.address, settings.timeout
         self._policy = RetryPolicy(max_attempts=max_attempts(settings))
         self._bodies = _bodies(target, settings.batch, rollouts)
+        # Of several servers each has its share of the connections, and at least one.
+        servers = split_addresses(target.address)
         self._channels = [
-            grpc.aio.insecure_channel(target.address, channel_options()) for _ in range(connections)
+            grpc.aio.insecure_channel(servers[place % len(servers)], channel_options())
+            for place in range(max(connections, len(servers)))
         ]
         self._calls: list[Callable[..., Any]] = [
             channel.unary_unary(
@@ -115,11 +119,12 @@ class BatchSender:
 
     async def send(self, number: int, timeout_s: float) -> RequestOutcome:
         body = self._bodies[number % len(self._bodies)]
-        call = self._calls[number % len(self._calls)]
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + timeout_s
         failed: list[str] = []
         for attempt in itertools.count(1):
+            # What one server cannot do, the next one may.
+            call = self._calls[(number + attempt - 1) % len(self._calls)]
             try:
                 reply = await call(body.encoded, timeout=give_up_at - clock())
             except grpc.aio.AioRpcError as error:
@@ -203,10 +208,14 @@ class _WatchedRetries(RetryPolicy):
     code_of: dict[type[RewardServiceError], str] = field(default_factory=dict)
 
     def delay_s(
-        self, attempts: int, failure: RpcFailure, uniform: Callable[[float, float], float]
+        self,
+        attempts: int,
+        failure: RpcFailure,
+        uniform: Callable[[float, float], float],
+        elsewhere: bool = False,
     ) -> float | None:
         # Not super(): a slotted dataclass is another class than the one written here.
-        delay_s = RetryPolicy.delay_s(self, attempts, failure, uniform)
+        delay_s = RetryPolicy.delay_s(self, attempts, failure, uniform, elsewhere)
         self.failed.append((failure.code.name, delay_s is not None))
         self.code_of[ERRORS[failure.code]] = failure.code.name
         return delay_s

@@ -125,9 +125,10 @@ class RewardSettings(Settings):
     @field_validator("address")
     @classmethod
     def _check_address(cls, value: str) -> str:
-        from consensuspr.client.transport import check_target
+        from consensuspr.client.servers import split_addresses
 
-        return check_target(value)
+        split_addresses(value)
+        return value
 
     @field_validator("problem_id_format")
     @classmethod

@@ -1,0 +1,339 @@
+"""Several servers of one client: which gets what, and that nothing is lost when one goes down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensuspr.client import AsyncRewardClient, RewardClient, Rollout
+from consensuspr.client.retries import RetryPolicy, RpcFailure
+from consensuspr.client.servers import REST_S, Balancer, split_addresses
+from consensuspr.client.transport import channel_options
+from consensuspr.errors import InputError, Unavailable
+from tests.client.conftest import ScriptedServer
+from tests.processes import wait_for
+from tests.servers import ServeProcess, free_port, serve_command
+
+if TYPE_CHECKING:
+    from consensuspr.v1 import scoring_pb2 as pb
+
+Code = grpc.StatusCode
+GONE = RpcFailure(Code.UNAVAILABLE, "gone")
+FULL = RpcFailure(Code.RESOURCE_EXHAUSTED, "full", retry_after_s=3.0)
+OTHER_DATASET = RpcFailure(Code.FAILED_PRECONDITION, "another", digest="sha256:1")
+WRONG = RpcFailure(Code.INVALID_ARGUMENT, "wrong")
+LATE = RpcFailure(Code.DEADLINE_EXCEEDED, "late")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+Balance = Callable[[int], Balancer]
+
+
+@pytest.fixture
+def balance(clock: Clock) -> Balance:
+    """Make a balancer of some servers, a and so on."""
+    return lambda number: Balancer(tuple("abcdefgh"[:number]), clock)
+
+
+def picks(balancer: Balancer, number: int) -> Counter[int]:
+    return Counter(balancer.pick() for _ in range(number))
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    ("address", "servers"),
+    [
+        ("host:1", ["host:1"]),
+        ("host1:1,host2:1", ["host1:1", "host2:1"]),
+        ("host1:1, [::1]:2", ["host1:1", "[::1]:2"]),
+        ("dns:///rewards:50051", ["dns:///rewards:50051"]),
+        ("dns:///a:1,dns:///b:1", ["dns:///a:1", "dns:///b:1"]),
+        ("unix:/run/rewards.sock,host:1", ["unix:/run/rewards.sock", "host:1"]),
+        # gRPC's own lists are one target.
+        ("ipv4:10.0.0.5:50051,10.0.0.6:50051", ["ipv4:10.0.0.5:50051,10.0.0.6:50051"]),
+    ],
+)
+def test_addresses(address: str, servers: list[str]) -> None:
+    assert list(split_addresses(address)) == servers
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("host:1,", "address must be HOST:PORT, got ''"),
+        ("host:1,other", "address must be HOST:PORT, got 'other'"),
+        ("host:1,other:70000", "port must be at most 65535, got 70000 in 'other:70000'"),
+        ("host:1,b:1,host:1", "host:1 is named twice in 'host:1,b:1,host:1'"),
+    ],
+)
+def test_addresses_that_are_none(address: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        RewardClient(address)
+    assert str(caught.value) == sentence
+
+
+# --- who gets what
+
+
+def test_requests_go_where_the_fewest_are_on_the_way(balance: Balance) -> None:
+    balancer = balance(3)
+    assert picks(balancer, 9) == {0: 3, 1: 3, 2: 3}
+    for _ in range(2):
+        balancer.ended(1)
+    assert picks(balancer, 2) == {1: 2}
+
+
+def test_where_it_makes_no_difference_they_take_turns(balance: Balance) -> None:
+    balancer = balance(3)
+    seen = []
+    for _ in range(6):
+        seen.append(balancer.pick())
+        balancer.ended(seen[-1])
+    assert seen[:3] == seen[3:]
+    assert sorted(seen[:3]) == [0, 1, 2]
+
+
+def test_clients_do_not_all_begin_with_the_same(balance: Balance) -> None:
+    assert len({balance(8).pick() for _ in range(200)}) > 1
+
+
+@pytest.mark.parametrize("failure", [GONE, FULL, LATE, OTHER_DATASET])
+def test_one_that_fails_or_refuses_rests(
+    balance: Balance, clock: Clock, failure: RpcFailure
+) -> None:
+    balancer = balance(2)
+    bad = balancer.pick()
+    elsewhere = balancer.ended(bad, failure)
+    assert elsewhere, "the other one is ready"
+    assert picks(balancer, 20) == {1 - bad: 20}
+    clock.now += failure.retry_after_s or REST_S
+    assert balancer.pick() == bad
+
+
+def test_one_that_was_gone_is_tried_with_one_request(balance: Balance, clock: Clock) -> None:
+    balancer = balance(2)
+    bad = balancer.pick()
+    balancer.ended(bad, GONE)
+    clock.now += REST_S
+    assert picks(balancer, 20)[bad] == 1
+    balancer.ended(bad)
+    assert picks(balancer, 10) == {bad: 10}, "it has fewer on the way"
+
+
+def test_where_all_rest_the_one_that_rested_longest_is_asked(
+    balance: Balance, clock: Clock
+) -> None:
+    balancer = balance(2)
+    first = balancer.pick()
+    balancer.ended(first, FULL)
+    second = balancer.pick()
+    assert not balancer.ended(second, GONE), "nobody else is ready"
+    assert balancer.pick() == second, "it rests for 1 s, the other one for 3"
+    clock.now += 3.0
+    assert balancer.pick() == first
+
+
+def test_a_wrong_request_says_nothing_of_its_server(balance: Balance) -> None:
+    balancer = balance(2)
+    number = balancer.pick()
+    assert not balancer.ended(number, WRONG)
+    assert picks(balancer, 2) == {0: 1, 1: 1}
+
+
+@given(
+    number=st.integers(1, 4),
+    steps=st.lists(
+        st.tuples(st.sampled_from([None, GONE, FULL, WRONG, LATE, "leave"]), st.floats(0, 2)),
+        max_size=60,
+    ),
+)
+def test_whatever_happens_counts_come_out_even(number: int, steps: list[Any]) -> None:
+    clock = Clock()
+    balancer = Balancer(tuple("abcd"[:number]), clock)
+    open_ones: list[int] = []
+    for step, passed in steps:
+        open_ones.append(balancer.pick())
+        clock.now += passed
+        if len(open_ones) > 3:
+            server = open_ones.pop(0)
+            if step == "leave":
+                balancer.leave(server)
+            else:
+                balancer.ended(server, step)
+    for server in open_ones:
+        balancer.leave(server)
+    clock.now += 10
+    # All are ready, none has a request: each is asked once before one is asked twice.
+    assert picks(balancer, number) == dict.fromkeys(range(number), 1)
+
+
+def test_a_hint_does_not_hold_up_what_another_server_can_do() -> None:
+    policy = RetryPolicy(initial_backoff_s=0.1)
+
+    def latest(low: float, high: float) -> float:
+        return high
+
+    assert policy.delay_s(5, FULL, latest, elsewhere=True) == 0.1
+    assert policy.delay_s(1, FULL, latest) == 3.1
+    assert policy.delay_s(1, OTHER_DATASET, latest, elsewhere=True) == 0.1
+    assert policy.delay_s(1, OTHER_DATASET, latest) is None
+    assert policy.delay_s(1, WRONG, latest, elsewhere=True) is None
+
+
+# --- over the network
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[ScriptedServer, ScriptedServer]]:
+    """Two running scripted servers."""
+    with ExitStack() as running:
+        servers = ScriptedServer(), ScriptedServer()
+        for server in servers:
+            server.address = running.enter_context(server.running())
+        yield servers
+
+
+def rollouts(number: int) -> list[Rollout]:
+    return [Rollout(f"p{at}", "x" * 600_000) for at in range(number)]
+
+
+def by_server(pair: tuple[ScriptedServer, ScriptedServer]) -> list[int]:
+    return [len(server.requests) for server in pair]
+
+
+def test_one_batch_is_scored_by_both(pair: tuple[ScriptedServer, ScriptedServer]) -> None:
+    arrived = threading.Barrier(2, timeout=20)
+
+    def meet(number: int, request: pb.ScoreRequest, context: Any) -> None:
+        if number == 0:
+            arrived.wait()  # neither goes on before the other has a request too
+
+    for server in pair:
+        server.script = meet
+    with RewardClient(",".join(server.address for server in pair)) as client:
+        scores = client.score(rollouts(16))
+    assert [score.answer for score in scores] == [f"p{at}" for at in range(16)]
+    assert min(by_server(pair)) >= 4
+
+
+async def test_a_refusal_with_a_long_hint_goes_to_the_other_at_once(
+    pair: tuple[ScriptedServer, ScriptedServer],
+) -> None:
+    for code, metadata in (
+        (Code.RESOURCE_EXHAUSTED, [("retry-after-ms", "600000")]),
+        (Code.FAILED_PRECONDITION, [("dataset-digest", "sha256:1")]),
+    ):
+        pair[0].fail(code, metadata=metadata)
+        address = ",".join(server.address for server in pair)
+        async with AsyncRewardClient(address, timeout_s=20) as client:
+            for _ in range(4):
+                assert (await client.score(rollouts(1)))[0].answer == "p0"
+    assert by_server(pair)[1] == 8
+
+
+def test_an_address_where_nobody_listens_costs_nothing_but_a_moment(
+    scripted: ScriptedServer,
+) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    with RewardClient(f"{dead},{scripted.address}", timeout_s=20) as client:
+        for _ in range(10):
+            client.score(rollouts(1))
+    with (
+        RewardClient(f"{dead},127.0.0.1:{free_port()}", timeout_s=0.5) as client,
+        pytest.raises(Unavailable, match=r", the last at 127\.0\.0\.1:\d+.*no server listens"),
+    ):
+        client.score(rollouts(1))
+
+
+def test_a_name_of_several_addresses_is_balanced_by_grpc(
+    pair: tuple[ScriptedServer, ScriptedServer],
+) -> None:
+    target = "ipv4:" + ",".join(server.address for server in pair)
+    with RewardClient(target, timeout_s=20) as client:
+
+        def both() -> bool:
+            client.score(rollouts(1))
+            return min(by_server(pair)) > 2
+
+        wait_for(both)
+    assert dict(channel_options())["grpc.service_config_disable_resolution"] == 1
+
+
+def metric(address: str, name: str) -> float:
+    with urlopen(f"http://{address}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def test_a_server_is_killed_and_comes_back_under_load(dataset: Path, tmp_path: Path) -> None:
+    ports = [free_port(), free_port()]
+    pages = [f"127.0.0.1:{free_port()}" for _ in ports]
+
+    def start(at: int) -> ServeProcess:
+        options = ("--workers", "1", "--metrics-address", pages[at])
+        command = serve_command(dataset, *options, address=f"127.0.0.1:{ports[at]}")
+        return ServeProcess(tmp_path, command).wait_until_listening()
+
+    def scored(at: int) -> float:
+        return metric(pages[at], "consensuspr_rollouts_total")
+
+    stop = threading.Event()
+    texts = [rf"\boxed{{{at}}}" for at in range(8)]
+    wanted = [float(at == 5) for at in range(8)]
+
+    def train(client: RewardClient) -> int:
+        steps = 0
+        while not stop.is_set():
+            batch = [Rollout("bare", text) for text in texts]
+            assert [score.acc for score in client.score(batch, timeout_s=60)] == wanted
+            steps += 1
+        return steps
+
+    address = ",".join(f"127.0.0.1:{port}" for port in ports)
+    with ExitStack() as running:
+        servers = [running.enter_context(closing(start(at))) for at in range(2)]
+        client = running.enter_context(RewardClient(address))
+        threads = running.enter_context(ThreadPoolExecutor(4))
+        running.callback(stop.set)
+        training = [threads.submit(train, client) for _ in range(4)]
+        wait_for(lambda: min(scored(0), scored(1)) >= 80)
+        # As the machine would: all processes of it at once, with what they had in work.
+        for pid in [*servers[0].worker_pids(), servers[0].process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        before = scored(1)
+        wait_for(lambda: scored(1) >= before + 400)
+        running.enter_context(closing(start(0)))
+        wait_for(lambda: scored(0) >= 80)
+        # Once more, in order.
+        before = scored(0)
+        assert servers[1].stop() == 0
+        wait_for(lambda: scored(0) >= before + 400)
+        stop.set()
+        assert sum(done.result(60) for done in training) > 0
