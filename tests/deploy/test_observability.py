@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from consensuspr.server.metrics import Metrics
+from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.processes import wait_for
@@ -170,7 +171,9 @@ def prometheus(
 
             def both_seen_to_rise() -> bool:
                 for run in ("a", "b"):
-                    request = pb.ScoreRequest(run=run, dataset="now", rollouts=rollouts)
+                    request = pb.ScoreRequest(
+                        protocol_version=PROTOCOL_VERSION, run=run, dataset="now", rollouts=rollouts
+                    )
                     request.reward.kind = pb.REWARD_KIND_LINEAR
                     request.reward.alpha = 0.5
                     request.reward.guard = request.reward.statements = True

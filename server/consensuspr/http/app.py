@@ -207,10 +207,12 @@ class HttpFront:
             return dialect.answer(raw, call, settings, self._batches)
 
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
-        submitted = self._service.submit(work, body, None, sender)
+        trace = self._service.begin_trace(shape, request.headers.items())
+        submitted = self._service.submit(work, body, None, sender, trace)
         del body
         # What nobody waits for any more is dropped from the queue, or stops at its next piece.
-        return await _unless(submitted, closing, (partial(_left, request), ClientDisconnect()))
+        with trace or contextlib.nullcontext():
+            return await _unless(submitted, closing, (partial(_left, request), ClientDisconnect()))
 
 
 async def _unless(work: Coroutine[Any, Any, T], *ends: tuple[End, Exception]) -> T:

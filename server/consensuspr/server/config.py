@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,6 +213,14 @@ class ServerConfig(Settings):
         ByteSize(GIB), description="Address space of one answer process."
     )
     answer_cache_size: Count = Field(65536, description="Verdicts kept in a worker.")
+    trace_endpoint: str | None = Field(
+        None,
+        description="http:// or https://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)"
+        " that gets traces of requests; off where not set.",
+    )
+    trace_share: Share = Field(
+        1.0, description="Share of the requests to trace that do not say so themselves."
+    )
     recheck_share: Share = Field(
         0.0001,
         description="Share of the rollouts whose nodes are matched again by the plain-Python"
@@ -246,6 +255,13 @@ class ServerConfig(Settings):
     def _check_address(cls, value: str | None) -> str | None:
         if value is not None:
             Address.parse(value)
+        return value
+
+    @field_validator("trace_endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^/\s]+:\d+", value):
+            raise ValueError(f"must be http://HOST:PORT or https://HOST:PORT, got {value!r}")
         return value
 
     @field_validator("datasets")

@@ -43,6 +43,7 @@ from consensuspr.scoring.types import (
     Status,
 )
 from consensuspr.server.logs import LOGGER_NAME
+from consensuspr.server.tracing import Trace
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.version import VERSION
 
@@ -72,7 +73,8 @@ _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 # What is compared with what a shadow dataset would have given.
 SHADOWED = ("reward", "ncr")
 
-# More than runs and sources make in practice: looking one up in prometheus-client takes a lock and microseconds.
+# More than runs and sources make in practice: looking one up in prometheus-client takes a lock and
+# microseconds.
 _REMEMBERED_CHILDREN = 2048
 
 _log = logging.getLogger(LOGGER_NAME)
@@ -407,12 +409,19 @@ class MeteredScorer:
         options: ScoreOptions,
         deadline: float | None,
         chosen: Chosen,
+        trace: Trace | None = None,
     ) -> tuple[ScoreColumns, Identity]:
-        """Score a batch; arguments and errors are those of :meth:`Scorer.score_columns`."""
+        """Score a batch, and tell a trace of it.
+
+        The other arguments and errors are those of :meth:`Scorer.score_columns`.
+        """
         self._verifier.take_seconds()
         start = time.perf_counter()
         scores, identity = self._scorer.score_columns(rollouts, options, deadline, chosen)
         total_s, answers_s = time.perf_counter() - start, self._verifier.take_seconds()
+        if trace is not None:
+            trace.stage_ended("match", ago_s=answers_s)
+            trace.stage_ended("answers")
         if rollouts and not options.probe:
             stored = {one.problem_id for one in rollouts if not one.data_source}
             known = {name: chosen[1].data_source(name) for name in stored}

@@ -20,11 +20,12 @@ INTERNAL with an id, and the log has the rest under that id.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
@@ -68,6 +69,7 @@ from consensuspr.server.security import (
     Security,
     Tls,
 )
+from consensuspr.server.tracing import Trace, Tracing
 from consensuspr.v1 import (
     DATASET_DIGEST_KEY,
     PROTOCOL_VERSION,
@@ -142,10 +144,12 @@ class RunningCall:
 
     Args:
         deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
+        trace: is told of the stages; None: nobody is.
     """
 
-    def __init__(self, deadline: float | None = None) -> None:
+    def __init__(self, deadline: float | None = None, trace: Trace | None = None) -> None:
         self.deadline = deadline
+        self.trace = trace
         self._abandoned = False
 
     def abandon(self) -> None:
@@ -195,11 +199,16 @@ class Handlers:
             )
         if not options.probe:
             self._scorer.metrics.request_rollouts(len(request.rollouts))
+        if call.trace is not None:
+            call.trace.stage_ended("parse")
+            call.trace.describe(
+                rollouts=len(request.rollouts), dataset=chosen[0], run=options.run or ""
+            )
         columns: ScoreColumns | None = None
         rollouts = map(decode_rollout, request.rollouts)
         for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
             call.check()
-            part, identity = self._scorer.score(piece, options, call.deadline, chosen)
+            part, identity = self._scorer.score(piece, options, call.deadline, chosen, call.trace)
             if columns is None:
                 columns = part
             else:
@@ -207,7 +216,10 @@ class Handlers:
         # A reply that comes too late would be thrown away; encoding it is work too.
         call.check()
         assert columns is not None, "no rollouts are one empty piece"
-        return encode_score_response(columns, identity).SerializeToString()
+        reply = encode_score_response(columns, identity).SerializeToString()
+        if call.trace is not None:
+            call.trace.stage_ended("reply")
+        return reply
 
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``."""
@@ -272,7 +284,9 @@ class ScoringService:
         admission: Admission,
         threads: WorkingThreads,
         metrics: Metrics,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
         self._server_info = handlers.server_info
         self._admission = admission
@@ -374,10 +388,21 @@ class ScoringService:
             return self._server_info(raw, RunningCall())
         remaining_s = context.time_remaining()
         deadline = None if remaining_s is None else time.monotonic() + remaining_s
-        return await self.submit(self._work[method], raw, deadline, context.peer())
+        trace = self.begin_trace(method, context.invocation_metadata() or ())
+        with trace or contextlib.nullcontext():
+            return await self.submit(self._work[method], raw, deadline, context.peer(), trace)
+
+    def begin_trace(self, method: str, headers: Iterable[tuple[str, Any]]) -> Trace | None:
+        """Begin the trace of a request, which is to be entered; None where it is not traced."""
+        return None if self._tracing is None else self._tracing.begin(method, headers)
 
     async def submit(
-        self, work: Work[R], raw: bytes, deadline: float | None, sender: str = ""
+        self,
+        work: Work[R],
+        raw: bytes,
+        deadline: float | None,
+        sender: str = "",
+        trace: Trace | None = None,
     ) -> R:
         """Let a request in and have it worked on by a thread; what every front calls.
 
@@ -386,6 +411,7 @@ class ScoringService:
             raw: the request; its size is what the admission counts.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
             sender: names the connection that the request came by, for the admission.
+            trace: is told of the stages.
 
         Returns:
             What ``work`` returned.
@@ -398,7 +424,7 @@ class ScoringService:
         refusal = self._admission.admit(num_bytes, sender)
         if refusal is not None:
             raise _refused(refusal)
-        call = RunningCall(deadline)
+        call = RunningCall(deadline, trace)
         admitted = time.monotonic()
         # Emptied as soon as the request is done with: the threads' queue keeps what was
         # cancelled before its turn, and must not keep its bytes.
@@ -410,6 +436,8 @@ class ScoringService:
                 _yield_core()
             self._admission.begin(num_bytes, sender)
             self.metrics.queued(time.monotonic() - admitted)
+            if trace is not None:
+                trace.stage_ended("queue")
             return work(request.pop(), call)
 
         try:
@@ -704,11 +732,14 @@ class BuiltService:
     metrics: Metrics
     security: Security
     second_look: SecondLook
+    tracing: Tracing | None
 
     def close(self) -> None:
         """Drop what is queued, and end the answer processes."""
         self.service.close()
         self.second_look.close()
+        if self.tracing is not None:
+            self.tracing.close()
         self.verifier.close()
 
 
@@ -747,11 +778,17 @@ def build_service(
         shadow_share=config.shadow_share,
     )
     metered = MeteredScorer(scorer, verifier, metrics, second_look.offer)
+    tracing = None
+    if config.trace_endpoint is not None:
+        tracing = Tracing(config.trace_endpoint, config.trace_share)
     metrics.serving(datasets)
     service = ScoringService(
         Handlers(metered, info),
         Admission(int(config.queue_limit_bytes), config.queue_burst_s),
         WorkingThreads(config.max_concurrent_requests, slots),
         metrics,
+        tracing,
     )
-    return BuiltService(service, verifier, metered, datasets, metrics, security, second_look)
+    return BuiltService(
+        service, verifier, metered, datasets, metrics, security, second_look, tracing
+    )

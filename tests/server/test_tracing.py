@@ -1,0 +1,120 @@
+"""Traces, as a collector gets them from real servers."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+
+from consensuspr.server.config import ServerConfig
+from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
+from tests.processes import wait_for
+from tests.server.conftest import RIGHT, Serve, ServeReal, request_of
+
+
+class Collector(otlp_grpc.TraceServiceServicer):
+    """Keeps the spans that it is sent."""
+
+    def __init__(self) -> None:
+        self.spans: list[Any] = []
+        self.resources: list[dict[str, str]] = []
+
+    def Export(self, request: Any, context: Any) -> Any:
+        for of_resource in request.resource_spans:
+            attributes = of_resource.resource.attributes
+            self.resources.append({one.key: one.value.string_value for one in attributes})
+            for scope in of_resource.scope_spans:
+                self.spans.extend(scope.spans)
+        return otlp.ExportTraceServiceResponse()
+
+    def named(self, name: str) -> list[Any]:
+        return [span for span in self.spans if span.name == name]
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[Collector, str]]:
+    """A collector, and where it listens."""
+    kept = Collector()
+    with ThreadPoolExecutor(2) as threads:
+        server = grpc.server(threads)
+        otlp_grpc.add_TraceServiceServicer_to_server(kept, server)  # type: ignore[no-untyped-call]
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield kept, f"http://127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+def attributes(span: Any) -> dict[str, Any]:
+    return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
+
+
+def test_a_request_is_a_span_of_its_caller_and_its_stages_leave_no_gap(
+    serve: Serve, collector: tuple[Collector, str]
+) -> None:
+    kept, endpoint = collector
+    server = serve(trace_endpoint=endpoint, trace_share=0)
+    trace, caller = secrets.token_hex(16), secrets.token_hex(8)
+    told = (("traceparent", f"00-{trace}-{caller}-01"),)
+    server.stub.Score(request_of(RIGHT, RIGHT, run="r1"), metadata=told)
+    server.stub.Score(request_of(RIGHT))  # of no trace, and none is begun
+    assert server.built.tracing is not None
+    server.built.tracing.close()
+    [request] = kept.named("Score")
+    assert (request.trace_id.hex(), request.parent_span_id.hex()) == (trace, caller)
+    assert attributes(request) == {
+        "consensuspr.rollouts": 2, "consensuspr.dataset": "default", "consensuspr.run": "r1",
+    }  # fmt: skip
+    stages = [span for span in kept.spans if span.parent_span_id == request.span_id]
+    assert [span.name for span in stages] == ["queue", "parse", "match", "answers", "reply"]
+    for before, after in itertools.pairwise(stages):
+        assert before.end_time_unix_nano == after.start_time_unix_nano
+    assert request.start_time_unix_nano <= stages[0].start_time_unix_nano
+    assert stages[-1].end_time_unix_nano <= request.end_time_unix_nano
+    assert kept.resources[0]["service.name"] == "consensuspr"
+
+
+def test_a_request_that_ends_otherwise_says_how(
+    serve: Serve, collector: tuple[Collector, str]
+) -> None:
+    kept, endpoint = collector
+    server = serve(trace_endpoint=endpoint)
+    with pytest.raises(grpc.RpcError):
+        server.stub.Score(request_of(RIGHT, dataset="nobody's"))
+    assert server.built.tracing is not None
+    server.built.tracing.close()
+    [request] = kept.named("Score")
+    assert attributes(request)["rpc.response.status_code"] == "NOT_FOUND"
+    assert request.status.code == 2  # error
+
+
+def test_a_server_hands_over_its_traces_before_it_ends(
+    serve_real: ServeReal, collector: tuple[Collector, str]
+) -> None:
+    kept, endpoint = collector
+    server = serve_real(trace_endpoint=endpoint).wait_until_listening()
+    with grpc.insecure_channel(server.address) as channel:
+        ScoringServiceStub(channel).Score(request_of(RIGHT))
+    assert server.stop() == 0
+    wait_for(lambda: len(kept.named("Score")) == 1)
+
+
+def test_a_collector_that_is_not_there_does_no_harm(serve_real: ServeReal) -> None:
+    server = serve_real(trace_endpoint="http://127.0.0.1:9").wait_until_listening()
+    with grpc.insecure_channel(server.address) as channel:
+        for _ in range(20):
+            ScoringServiceStub(channel).Score(request_of(RIGHT))
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4317", "http://collector", "grpc://a:1", ""])
+def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValueError, match="must be http://HOST:PORT or https://HOST:PORT, got"):
+        ServerConfig(datasets={"a": Path("a")}, trace_endpoint=endpoint)
