@@ -124,7 +124,7 @@ def test_every_metric_is_documented(repository: Path) -> None:
     counted = {family.name.removeprefix("consensuspr_") for family in Metrics().registry.collect()}
     for value in ("acc", "reward"):  # documented as being like those of NCR
         counted -= {f"{value}_sum", f"{value}_rollouts"}
-    assert documented == counted | {"worker_restarts"}
+    assert documented == counted | {"worker_restarts", "workers", "workers_serving"}
 
 
 def test_a_look_at_the_server_is_no_part_of_its_metrics(serve: Serve) -> None:

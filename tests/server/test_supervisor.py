@@ -11,6 +11,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 RIGHT = "16 - 3 - 4 = 9 eggs are left, so 9 * 2 = 18. #### 18"
 # Only computer algebra decides it.
 SYMBOLIC = r"\boxed{\int_0^6 x dx}"
+
+# What a server runs first to replace dead workers without much ado.
+HURRY = (
+    "import consensuspr.server.supervisor as s; s.FIRST_BACKOFF_S = s.MAX_BACKOFF_S = 0.05;"
+    " s.MAX_FAILED_STARTS = 2"
+)
 
 
 def score_one(address: str, dataset: str | None = None) -> float | None:
@@ -227,6 +234,62 @@ def test_a_worker_that_dies_is_replaced(serve_real: ServeReal) -> None:
     assert server.stop() == 0
 
 
+def test_a_worker_that_hangs_is_replaced(serve_real: ServeReal) -> None:
+    """Clients that it served, and those that the kernel gives to it, get their scores."""
+    server = serve_real(workers=2, heartbeat_timeout_s=3).wait_until_listening()
+    hung, other = server.worker_pids()
+    with contextlib.ExitStack() as stack:
+        clients: list[RewardClient] = []
+        while established(hung) < 2:
+            clients.append(stack.enter_context(RewardClient(server.address, timeout_s=60)))
+            clients[-1].server_info()
+        os.kill(hung, signal.SIGSTOP)
+        clients += [stack.enter_context(RewardClient(server.address, 60)) for _ in range(6)]
+        with ThreadPoolExecutor(len(clients)) as threads:
+            rewards = list(
+                threads.map(lambda c: c.score([Rollout("ducks", RIGHT)])[0].reward, clients)
+            )
+    assert rewards == [1.0] * len(clients)
+    wait_for(lambda: "worker 0 serves again" in server.log.read_text())
+    assert f"process {hung}, hangs, no heartbeat for 3" in server.log.read_text()
+    assert other in server.worker_pids()
+    assert hung not in server.worker_pids()
+
+
+@pytest.mark.slow
+def test_a_server_that_was_stopped_as_a_whole_goes_on(serve_real: ServeReal) -> None:
+    """As a debugger, a container's pause or a laptop's lid do it: no worker is to blame."""
+    server = serve_real(workers=2, heartbeat_timeout_s=3).wait_until_listening()
+    workers = server.worker_pids()
+    family = [server.process.pid, *workers]
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(5)
+    for pid in family:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(5)
+    assert server.worker_pids() == workers
+    assert score_one(server.address) == 1.0
+
+
+def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: ServeReal) -> None:
+    server = serve_real(prelude=HURRY, workers=2, metrics_address="127.0.0.1:0")
+    server.wait_until_listening()
+    [snapshot] = server.scratch.glob("consensuspr-*/*.index")
+    away = snapshot.rename(snapshot.with_suffix(".away"))
+    served, killed = server.worker_pids()
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: "the 4. failed start" in server.log.read_text(), most_s=60)
+    assert served in server.worker_pids()
+    assert score_one(server.address) == 1.0
+    metrics = scrape(server)
+    assert "consensuspr_workers 2.0" in metrics
+    assert "consensuspr_workers_serving 1.0" in metrics
+    away.rename(snapshot)
+    wait_for(lambda: "worker 1 serves again" in server.log.read_text(), most_s=60)
+    assert "consensuspr_workers_serving 2.0" in scrape(server)
+
+
 @pytest.mark.slow
 def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal) -> None:
     server = serve_real().wait_until_listening()
@@ -240,11 +303,7 @@ def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal) -> None:
 
 
 def test_a_worker_that_cannot_be_replaced_ends_the_server(serve_real: ServeReal) -> None:
-    hurry = (
-        "import consensuspr.server.supervisor as s; s.FIRST_BACKOFF_S = s.MAX_BACKOFF_S = 0.05;"
-        " s.MAX_FAILED_STARTS = 2"
-    )
-    server = serve_real(prelude=hurry).wait_until_listening()
+    server = serve_real(prelude=HURRY).wait_until_listening()
     [snapshot] = server.scratch.glob("consensuspr-*/*.index")
     snapshot.unlink()
     os.kill(server.worker_pids()[0], signal.SIGKILL)

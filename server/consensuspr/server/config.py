@@ -243,6 +243,9 @@ class ServerConfig(Settings):
     start_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         120.0, description="A worker that is not ready after this long has failed to start."
     )
+    heartbeat_timeout_s: Annotated[float, Field(ge=3, allow_inf_nan=False)] = Field(
+        15.0, description="A worker whose event loop stands still for so long is replaced."
+    )
     log_format: Literal["text", "json"] = Field(
         "text", description="Log lines on standard error: for people, or a JSON object each."
     )

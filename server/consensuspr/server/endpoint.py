@@ -37,7 +37,8 @@ class MetricsEndpoint:
         address: where; port 0 takes any free one.
         folder: where the workers keep their numbers.
         security: who may read metrics, and the certificates.
-        is_serving: asked by ``/healthz``, from any thread.
+        workers: how many there should be.
+        serving: says how many of them take requests now; called from any thread.
 
     Attributes:
         address: where it listens, with the real port.
@@ -49,9 +50,15 @@ class MetricsEndpoint:
     """
 
     def __init__(
-        self, address: Address, folder: Path, security: Security, is_serving: Callable[[], bool]
+        self,
+        address: Address,
+        folder: Path,
+        security: Security,
+        *,
+        workers: int,
+        serving: Callable[[], int],
     ) -> None:
-        from prometheus_client import CollectorRegistry, Counter, make_wsgi_app, multiprocess
+        from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app, multiprocess
 
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
@@ -59,10 +66,14 @@ class MetricsEndpoint:
         self.worker_restarts = Counter(
             "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
         )
+        wanted = Gauge("consensuspr_workers", "Workers that there should be.", registry=registry)
+        wanted.set(workers)
+        now = Gauge("consensuspr_workers_serving", "Workers that serve now.", registry=registry)
+        now.set_function(serving)
         self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate
-        self._is_serving = is_serving
+        self._serving = serving
         context = None if security.tls is None else security.tls.context()
         try:
             self._server = _Server(address, context)
@@ -92,7 +103,7 @@ class MetricsEndpoint:
 
     def _answer(self, request: dict[str, Any], respond: Any) -> Iterable[bytes]:
         if request["PATH_INFO"] == "/healthz":
-            serving = self._is_serving()
+            serving = self._serving() > 0
             respond("200 OK" if serving else "503 Service Unavailable", [_TEXT])
             return [b"SERVING\n" if serving else b"NOT_SERVING\n"]
         refused = self._gate.refusal(Scope.READ, request.get("HTTP_AUTHORIZATION"))

@@ -13,8 +13,9 @@ core of RPC.  Why a supervisor: something must hold the port, the snapshots and 
 while a worker is replaced.  The kernel spreads connections (not requests) over the workers:
 one connection is served by one worker for as long as it lives.
 
-A worker that dies is replaced, the sooner the longer it lived; one that cannot start, again
-and again, ends the server with code 1 instead of leaving it half alive.
+A worker that dies is replaced, the sooner the longer it lived.  So is one that hangs: each sends
+heartbeats from its event loop.  While any worker serves, the server does; where none can be started
+any more, it ends with code 1.
 
 Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
 anew; clients retry meanwhile).
@@ -48,7 +49,8 @@ _log = logging.getLogger(logs.LOGGER_NAME)
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
 LONG_LIFE_S = 60.0
-# Deaths of one worker in a row before it was ready: then it is not bad luck.
+# Deaths of a worker in a row before it was ready; when all workers have had so many, the server
+# ends: then it is not bad luck.
 MAX_FAILED_STARTS = 5
 # Of glibc's allocator in workers.  By its own choice it hands the memory of every large message
 # back to the system and has it zeroed anew for the next one, which takes longer than receiving.
@@ -62,6 +64,10 @@ QUIET_GRPC = {"GRPC_VERBOSITY": "ERROR"}
 # Between two looks at the children.  Reports and signals are noticed at once; this is for a
 # death whose pipe somebody else keeps open.
 TICK_S = 0.2
+# Of the time between two looks, so much counts as a worker's silence: where it was longer, the
+# supervisor itself was kept from looking (stopped, suspended, on a machine without a free core),
+# and the workers may have been too.
+MAX_LOOK_S = 2 * TICK_S
 # What a worker needs, past delay and grace, to stop.
 STOP_MARGIN_S = 5.0
 
@@ -88,6 +94,8 @@ class _Slot:
     child: Child | None = None  # None while a replacement waits
     ready: bool = False
     started: float = 0.0
+    heartbeats: int = 0  # that had come at the last look
+    silent_s: float = 0.0  # without a heartbeat, while somebody looked
     failed_starts: int = 0  # in a row
     backoff_s: float = 0.0  # before the latest replacement, 0 where there was none
     replace_at: float = 0.0
@@ -169,7 +177,11 @@ class _Supervisor:
         self._endpoint = None
         if config.metrics_address is not None:
             self._endpoint = MetricsEndpoint(
-                Address.parse(config.metrics_address), self._folder, secured, self._is_serving
+                Address.parse(config.metrics_address),
+                self._folder,
+                secured,
+                workers=config.workers,
+                serving=self._serving,
             )
             stack.callback(self._endpoint.close)
             _log.info("metrics on http://%s/metrics", self._endpoint.address)
@@ -190,10 +202,12 @@ class _Supervisor:
             address = self._addresses["address"]
             _log.info("listening on %s with %d workers", address, len(self._slots))
             self._announce(address)
+            looked = time.monotonic()
             while True:
                 self._wait()
+                before, looked = looked, time.monotonic()
                 for slot in self._slots:
-                    self._look_after(slot)
+                    self._look_after(slot, min(looked - before, MAX_LOOK_S))
                 self._end_rounds()
         except _Stopped:
             self._drain()
@@ -253,10 +267,6 @@ class _Supervisor:
             if not alive or now >= current.end:
                 del self._rounds[number]
                 current.done(current.answers)
-
-    def _is_serving(self) -> bool:
-        """Tell whether requests find a worker."""
-        return not self._stopping and any(slot.ready and slot.child for slot in self._slots)
 
     def _kill_all(self) -> None:
         for child in self._children():
@@ -321,8 +331,11 @@ class _Supervisor:
         slot.ready = report is not None
         return slot.ready
 
-    def _look_after(self, slot: _Slot) -> None:
-        """See to one worker: replace it where it died, give up where that does not help."""
+    def _look_after(self, slot: _Slot, looked_s: float) -> None:
+        """See to one worker: replace it where it died or hangs, give up where that does not help.
+
+        ``looked_s`` is how long the supervisor has looked since the last time.
+        """
         now = time.monotonic()
         if slot.child is None:
             if now >= slot.replace_at:
@@ -330,43 +343,56 @@ class _Supervisor:
             return
         self._take_messages(slot, slot.child)
         if slot.child.exit_code() is not None:
-            self._bury(slot, slot.child)
-        elif not slot.ready:
+            self._bury(slot, slot.child, slot.child.describe_exit())
+        elif slot.ready:
+            slot.silent_s += looked_s
+            if slot.child.heartbeats != slot.heartbeats:
+                slot.heartbeats, slot.silent_s = slot.child.heartbeats, 0.0
+            elif slot.silent_s > self._config.heartbeat_timeout_s:
+                self._bury(slot, slot.child, f"hangs, no heartbeat for {slot.silent_s:.1f} s")
+        else:
             report = slot.child.report()
             if report is not None and report.ready:
                 slot.ready = True
                 slot.failed_starts = 0
+                slot.silent_s = 0.0
                 _log.warning("worker %d serves again, process %d", slot.number, slot.child.pid)
             elif now - slot.started > self._config.start_timeout_s:
-                self._bury(slot, slot.child)
+                self._bury(slot, slot.child, "did not get ready")
 
-    def _bury(self, slot: _Slot, child: Child) -> None:
-        """Clear up after a worker that died, and plan its replacement."""
+    def _bury(self, slot: _Slot, child: Child, how: str) -> None:
+        """Clear up after a worker that died or is of no use, and plan its replacement."""
         lived_s = time.monotonic() - slot.started
-        how = child.describe_exit() if child.exit_code() is not None else "did not get ready"
         report = child.report()
         if report is not None and report.reason:
             how += f" ({report.reason})"
         child.kill()
         slot.child = None
-        if not slot.ready:
-            slot.failed_starts += 1
-        if slot.failed_starts >= MAX_FAILED_STARTS:
+        slot.failed_starts = 0 if slot.ready else slot.failed_starts + 1
+        slot.ready = False
+        if self._endpoint is not None:
+            self._endpoint.worker_restarts.inc()
+            self._endpoint.worker_died(child.pid)
+        if all(slot.failed_starts >= MAX_FAILED_STARTS for slot in self._slots):
             raise _CannotGoOnError(
-                f"worker {slot.number} failed to start {slot.failed_starts} times; the last {how}"
+                f"no worker serves, and worker {slot.number} failed to start"
+                f" {slot.failed_starts} times; the last {how}"
             )
         if slot.backoff_s == 0.0 or lived_s >= LONG_LIFE_S:
             slot.backoff_s = FIRST_BACKOFF_S
         else:
             slot.backoff_s = min(MAX_BACKOFF_S, 2 * slot.backoff_s)
         slot.replace_at = time.monotonic() + slot.backoff_s
+        starts = f", the {slot.failed_starts}. failed start" if slot.failed_starts else ""
         _log.error(
-            "worker %d, process %d, %s after %.1f s; it is replaced in %.1f s",
-            slot.number, child.pid, how, lived_s, slot.backoff_s,
+            "worker %d, process %d, %s after %.1f s%s; it is replaced in %.1f s; %d of %d serve",
+            slot.number, child.pid, how, lived_s, starts, slot.backoff_s, self._serving(),
+            len(self._slots),
         )  # fmt: skip
-        if self._endpoint is not None:
-            self._endpoint.worker_restarts.inc()
-            self._endpoint.worker_died(child.pid)
+
+    def _serving(self) -> int:
+        """Return how many workers take requests."""
+        return 0 if self._stopping else sum(slot.ready for slot in self._slots)
 
     def _drain(self) -> None:
         """Tell all workers to end, wait for them, and kill what does not."""
