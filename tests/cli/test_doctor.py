@@ -329,3 +329,20 @@ def test_a_run_cannot_be_checked_without_verl(
     done = run("doctor", "--no-progress", "--address", server.address, "--", "trainer.nnodes=1")
     assert lines_of(done.out, "FAIL") == [missing]
     assert len(lines_of(done.out, "ok")) == 3  # server, versions, dataset
+
+
+def test_several_servers_have_to_be_alike(
+    run: Run, server: RunningServer, start_server: StartServer, tmp_path: Path
+) -> None:
+    same = start_server(server.dataset, "--workers", "1")
+    done = run("doctor", "--address", f"{server.address},{same.address}")
+    assert done.code == 0, done.out
+    other = tmp_path / "other.jsonl"
+    other.write_text(json.dumps({"problem_id": "p1", "ground_truth": "1"}))
+    another = start_server(other, "--workers", "1")
+    done = run("doctor", "--address", f"{same.address},{another.address}")
+    assert done.code == 1
+    assert "serves other datasets, or is of another version" in done.out
+    another.stop()
+    done = run("doctor", "--address", f"{same.address},{another.address}", "--timeout", "2")
+    assert [line.split()[2] for line in lines_of(done.out, "warn")] == [f"{another.address}:"]

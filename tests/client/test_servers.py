@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from consensuspr.client.transport import channel_options
 from consensuspr.errors import InputError, Unavailable
 from tests.client.conftest import ScriptedServer
 from tests.processes import wait_for
-from tests.servers import ServeProcess, free_port, serve_command
+from tests.servers import ServeProcess, free_port, run_with, serve_command
 
 if TYPE_CHECKING:
     from consensuspr.v1 import scoring_pb2 as pb
@@ -337,3 +338,89 @@ def test_a_server_is_killed_and_comes_back_under_load(dataset: Path, tmp_path: P
         wait_for(lambda: scored(0) >= before + 400)
         stop.set()
         assert sum(done.result(60) for done in training) > 0
+
+
+class PlayedDns:
+    """A name server that knows one name, over UDP on a free port.
+
+    Attributes:
+        addresses: of the name, IPv4.
+        target: of a client that asks it for the name.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.addresses = ["127.0.0.1"]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        asked_at = self._socket.getsockname()[1]
+        self.target = f"dns://127.0.0.1:{asked_at}/rewards.test:{port}"
+
+    def _serve(self) -> None:
+        while True:
+            query, client = self._socket.recvfrom(512)
+            if not query:
+                return
+            end = query.index(b"\0", 12) + 1
+            kind, question = query[end : end + 2], query[12 : end + 4]
+            found = self.addresses if kind == b"\0\1" else []  # type A
+            answers = b"".join(
+                # A pointer to the name asked for, type, class, seconds to live, four bytes.
+                b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(address)
+                for address in found
+            )
+            counts = b"\0\1" + len(found).to_bytes(2, "big") + b"\0\0\0\0"
+            self._socket.sendto(query[:2] + b"\x85\x80" + counts + question + answers, client)
+
+    def close(self) -> None:
+        self._socket.sendto(b"", self._socket.getsockname())
+        self._thread.join()
+        self._socket.close()
+
+
+def test_a_server_that_joins_a_name_is_found_without_a_failure(
+    dataset: Path, tmp_path: Path
+) -> None:
+    # As behind a headless service of Kubernetes that grows: connections end after a second here.
+    port = free_port()
+    young = "from consensuspr.server import service; service.MAX_CONNECTION_AGE_S = 1"
+    pages = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+
+    def start(at: int) -> ServeProcess:
+        settings = {
+            "datasets": {"default": str(dataset)},
+            "address": f"127.0.0.{at + 1}:{port}",
+            "metrics_address": pages[at],
+            "workers": 1,
+        }
+        # Workers are started anew from their module, and do not see what was set in this one.
+        prelude = (
+            "import os, sys, tempfile\n"
+            "folder = tempfile.mkdtemp()\n"
+            f"open(os.path.join(folder, 'sitecustomize.py'), 'w').write({young!r})\n"
+            "os.environ['PYTHONPATH'] = folder"
+        )
+        return ServeProcess(tmp_path, run_with(settings, prelude)).wait_until_listening()
+
+    def scored(at: int) -> float:
+        return metric(pages[at], "consensuspr_rollouts_total")
+
+    with ExitStack() as running:
+        running.enter_context(closing(start(0)))
+        name = running.enter_context(closing(PlayedDns(port)))
+        # One attempt: an orderly end of a connection is nothing that a caller notices.
+        once = RetryPolicy(max_attempts=1)
+        client = running.enter_context(RewardClient(name.target, timeout_s=20, retry=once))
+        batch = [Rollout("bare", r"\boxed{5}")]
+        assert client.score(batch)[0].acc == 1.0
+        running.enter_context(closing(start(1)))
+        name.addresses.append("127.0.0.2")
+
+        def both() -> bool:
+            client.score(batch)
+            return scored(1) >= 20
+
+        wait_for(both)
+        before = scored(0)
+        wait_for(lambda: bool(client.score(batch)) and scored(0) > before)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from consensuspr.client.servers import is_local
 from consensuspr.client.training import RewardSettings
 from consensuspr.client.verl.config import epoch_clock
 from consensuspr.core import NORMAL_FORM_VERSION
@@ -31,7 +32,6 @@ from consensuspr.doctor.checks import (
     check_verl,
     check_versions,
     check_workers,
-    is_local,
 )
 from consensuspr.doctor.findings import TrainingSetup
 from consensuspr.doctor.verl_config import Named
@@ -436,6 +436,7 @@ def test_what_becomes_of_a_sample_without_reward(
         ("0.0.0.0:50051", True),
         ("unix:/tmp/socket", True),
         ("dns:///localhost:50051", True),
+        ("dns:///rewards.svc:50051", False),
         ("10.0.0.7:50051", False),
         ("head-node:50051", False),
         ("[2001:db8::1]:50051", False),

@@ -210,6 +210,14 @@ def test_with_several_nodes_the_server_is_where_all_reach_it(
                 plan_for(overrides, environment, **changes)
 
 
+def test_several_servers_are_passed_on(plan_for: MakePlan) -> None:
+    for address in ("a:50051,b:50051", "dns:///rewards:50051"):
+        plan = plan_for(("trainer.nnodes=2",), {}, address=address)
+        assert (plan.server, plan.address) == (None, address)
+    with pytest.raises(InputError, match="cannot reach localhost:7000 from another"):
+        plan_for(("trainer.nnodes=2",), {}, address="a:50051,localhost:7000")
+
+
 @pytest.mark.parametrize("environment", [{}, {"RAY_ADDRESS": ""}, {"RAY_ADDRESS": "local"}])
 def test_a_cluster_of_ones_own_is_one_machine(
     environment: dict[str, str], plan_for: MakePlan

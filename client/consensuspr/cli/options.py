@@ -43,7 +43,11 @@ RolloutsPath: TypeAlias = Annotated[
 ]
 Address: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", show_default=False, help="Use the server at this address."),
+    typer.Option(
+        metavar="HOST:PORT",
+        show_default=False,
+        help="Use the server at this address, or those at several, with commas between.",
+    ),
 ]
 DatasetChoice: TypeAlias = Annotated[
     str | None,

@@ -21,6 +21,7 @@ twice the speed has its requests back twice as soon, and with that gets twice as
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import threading
 import time
@@ -58,6 +59,20 @@ def split_addresses(address: str) -> tuple[str, ...]:
         if one in servers[:at]:
             raise InputError(f"{one} is named twice in {address!r}")
     return servers
+
+
+def is_local(address: str) -> bool:
+    """Tell whether the address of a server means the machine that uses it."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].rpartition("/")[2].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return found.is_loopback or found.is_unspecified
 
 
 @dataclass(slots=True)

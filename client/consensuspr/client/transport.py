@@ -37,6 +37,9 @@ def channel_options() -> list[tuple[str, int | str]]:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1000),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_BACKOFF_S * 1000),
+        # Of a name, which is resolved again when a connection ends: gRPC's 30 s would be an outage
+        # where the only server behind it has moved.
+        ("grpc.dns_min_time_between_resolutions_ms", MAX_RECONNECT_BACKOFF_S * 1000),
         ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
         ("grpc.keepalive_permit_without_calls", 1),

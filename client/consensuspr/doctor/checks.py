@@ -11,7 +11,6 @@ the curriculum switches.
 from __future__ import annotations
 
 import copy
-import ipaddress
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
 from consensuspr.client.verl.config import (
@@ -485,6 +485,7 @@ def check_server(case: Case) -> Iterator[Said]:
         yield FAIL, f"{address}: {error}", advice
         return
     case.client, case.info = client, info
+    yield from _check_others(case, info)
     if info.core_backend == "native":
         yield OK, f"{address} answers: version {info.server_version}, compiled core"
     else:
@@ -493,6 +494,26 @@ def check_server(case: Case) -> Iterator[Said]:
             f"{address} answers: version {info.server_version}, pure-Python core",
             "install it where there is a C compiler; this core is many times slower",
         )
+
+
+def _check_others(case: Case, info: ServerInfo) -> Iterator[Said]:
+    """Ask each of several servers: scores of one call have to be of one dataset and version."""
+    several = split_addresses(case.address)
+    for address in several if len(several) > 1 else ():
+        try:
+            with RewardClient(address, case.setup.timeout_s) as client:
+                other = client.server_info(min(case.setup.timeout_s, _CONNECT_TIMEOUT_S))
+        except RewardServiceError as error:
+            yield WARN, f"{address}: {error}", "the others do its work, unless they fail too"
+            continue
+        held = [{one.name: one.digest for one in each.datasets} for each in (info, other)]
+        if held[0] != held[1] or info.server_version != other.server_version:
+            yield (
+                FAIL,
+                f"{address} serves other datasets, or is of another version, than another of"
+                f" {case.address}",
+                "bring all to the same; a call that meets both ends with an error",
+            )
 
 
 def check_versions(case: Case) -> Iterator[Said]:
@@ -670,30 +691,17 @@ def check_address(case: Case) -> Iterator[Said]:
     nodes = case.run.get("trainer.nnodes")
     if not isinstance(nodes, int) or nodes < 2:
         return
-    if is_local(settings.address):
+    local = [one for one in split_addresses(settings.address) if is_local(one)]
+    if local:
         yield (
             FAIL,
-            f"{settings.address} is each node itself, and trainer.nnodes is {nodes}: reward"
+            f"{local[0]} is each node itself, and trainer.nnodes is {nodes}: reward"
             " workers on the other nodes would find no server",
             "set +reward.reward_kwargs.address to the server's name in the network, and serve on"
             " it (--address 0.0.0.0:PORT)",
         )
     else:
         yield OK, f"{settings.address}, for workers on {nodes} nodes"
-
-
-def is_local(address: str) -> bool:
-    """Tell whether an address means the machine that uses it."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].rpartition("/")[2].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return found.is_loopback or found.is_unspecified
 
 
 def check_data(case: Case) -> Iterator[Said]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.verl.config import SOURCE
 from consensuspr.errors import InputError
 from consensuspr.launch.recipes import (
@@ -147,9 +148,9 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
             training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
         check_overrides(training.overrides)
     if request.address is not None:
-        if other_nodes:
-            _require_reachable(request.address)
-        Address.parse(request.address)
+        for one in split_addresses(request.address):
+            if other_nodes and is_local(one):
+                raise _unreachable(one)
         return Plan(None, request.address, trainings)
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
@@ -270,8 +271,8 @@ def _listen_address(request: Request, other_nodes: bool) -> Address:
     if given is None:
         return Address(this_node() if other_nodes else "127.0.0.1", DEFAULT_PORT)
     address = Address.parse(given)
-    if other_nodes:
-        _require_reachable(given)
+    if other_nodes and is_local(given) and not _is(address.host, "unspecified"):
+        raise _unreachable(given)
     return address
 
 
@@ -282,18 +283,12 @@ def worker_address(listening: Address) -> str:
     return str(listening)
 
 
-def _require_reachable(address: str) -> None:
-    """Refuse an address that means another machine on each node.
-
-    Raises:
-        InputError: it is one of the loopback interface.
-    """
-    host = Address.parse(address).host
-    if host == "localhost" or _is(host, "loopback"):
-        raise InputError(
-            f"reward workers run on every node and cannot reach {address} from another one; "
-            "give an address of this node that the others reach, or 0.0.0.0:PORT to listen on all"
-        )
+def _unreachable(address: str) -> InputError:
+    """Return what is raised for an address that means another machine on each node."""
+    return InputError(
+        f"reward workers run on every node and cannot reach {address} from another one; "
+        "give an address of this node that the others reach, or 0.0.0.0:PORT to listen on all"
+    )
 
 
 def _is(host: str, kind: str) -> bool:

@@ -104,6 +104,9 @@ MAX_CONCURRENT_STREAMS = 128
 # five minutes) would cut it off.
 MIN_PING_INTERVAL_S = 10
 NO_LIMIT = 2**31 - 1
+# Then a connection is ended in order, after its requests, and the client makes another: to a worker
+# or a server that was not there when it made the first (a replaced one, or one more behind a name).
+MAX_CONNECTION_AGE_S = 300
 # After the last reply: for calls that only watch, and for connections to end in order.
 CLOSE_S = 1.0
 # Before connections are ended: requests that gRPC has received are refused one by one, until for so
@@ -660,6 +663,7 @@ class GrpcServer:
                 # Likewise: it drops requests at random when a thousand wait for Python.
                 ("grpc.server.max_pending_requests", NO_LIMIT),
                 ("grpc.server.max_pending_requests_hard_limit", NO_LIMIT),
+                ("grpc.max_connection_age_ms", MAX_CONNECTION_AGE_S * 1000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_S * 1000),
             ]
