@@ -122,7 +122,9 @@ class InProcessServer(servers.InProcessServer):
 
     async def _start(self, config: ServerConfig, datasets: dict[str, DatasetIndex]) -> None:
         await super()._start(config, datasets)
-        self._front = build_front(config, self.built, self._texts, servers.ANY_PORT)
+        self._front = build_front(config, self.built, servers.ANY_PORT)
+        for name, index in self.built.scorer.datasets.items():
+            self._front.batches.add(index, self._texts[name])
         await self._front.start()
         self.http_address = f"127.0.0.1:{self._front.port}"
 

@@ -87,7 +87,7 @@ def test_datasets_that_cannot_be_told_apart(arguments: list[str], sentence: str)
     ("text", "sentence"),
     [
         ("worker = 3", "unknown setting 'worker' in .*serve.toml; did you mean 'workers'?"),
-        ("colour = 3", "unknown setting 'colour' in .*; known settings: datasets, address, "),
+        ("colour = 3", "unknown setting 'colour' in .*; known settings: datasets, dataset_fo"),
         ("workers = [3", ".*serve.toml is not valid TOML: "),
         ("workers = 0", r"workers \(in .*serve.toml\): must be at least 1, got 0"),
         ("workers = 'many'", r"workers \(in .*\): must be a whole number, got 'many'"),

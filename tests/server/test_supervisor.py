@@ -185,7 +185,7 @@ def test_a_hangup_ends_nothing(serve_real: ServeReal) -> None:
     workers = server.worker_pids()
     for pid in (server.process.pid, *workers):
         os.kill(pid, signal.SIGHUP)
-    wait_for(lambda: "SIGHUP: " in server.log.read_text())
+    wait_for(lambda: "changed by SIGHUP" in server.log.read_text())
     assert score_one(server.address) == 1.0
     assert server.worker_pids() == workers
     assert server.stop() == 0
@@ -275,7 +275,7 @@ def test_a_server_that_was_stopped_as_a_whole_goes_on(serve_real: ServeReal) -> 
 def test_a_worker_that_cannot_start_does_not_end_those_that_serve(serve_real: ServeReal) -> None:
     server = serve_real(prelude=HURRY, workers=2, metrics_address="127.0.0.1:0")
     server.wait_until_listening()
-    [snapshot] = server.scratch.glob("consensuspr-*/*.index")
+    [snapshot] = server.scratch.glob("consensuspr-*/*/*.index")
     away = snapshot.rename(snapshot.with_suffix(".away"))
     served, killed = server.worker_pids()
     os.kill(killed, signal.SIGKILL)
@@ -304,7 +304,7 @@ def test_what_a_dead_worker_started_dies_with_it(serve_real: ServeReal) -> None:
 
 def test_a_worker_that_cannot_be_replaced_ends_the_server(serve_real: ServeReal) -> None:
     server = serve_real(prelude=HURRY).wait_until_listening()
-    [snapshot] = server.scratch.glob("consensuspr-*/*.index")
+    [snapshot] = server.scratch.glob("consensuspr-*/*/*.index")
     snapshot.unlink()
     os.kill(server.worker_pids()[0], signal.SIGKILL)
     assert server.process.wait(60) == 1

@@ -103,10 +103,20 @@ def encode_server_info(info: ServerInfo) -> pb.ServerInfoResponse:
     return pb.ServerInfoResponse(**asdict(info))
 
 
+def encode_dataset_info(info: DatasetInfo) -> pb.DatasetInfo:
+    """Return the message of what is said of a dataset."""
+    return pb.DatasetInfo(**asdict(info))
+
+
+def decode_dataset_info(message: pb.DatasetInfo) -> DatasetInfo:
+    """Return what a message says of a dataset."""
+    return DatasetInfo(**_values(DatasetInfo, message))
+
+
 def decode_server_info(message: pb.ServerInfoResponse) -> ServerInfo:
     """Return the server's description of a message."""
     values = _values(ServerInfo, message)
-    values["datasets"] = tuple(DatasetInfo(**_values(DatasetInfo, d)) for d in message.datasets)
+    values["datasets"] = tuple(map(decode_dataset_info, message.datasets))
     return ServerInfo(**values)
 
 

@@ -52,6 +52,8 @@ from consensuspr.errors import (
 )
 from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
 from consensuspr.http.json_body import BodyTooLarge, Receiver
+from consensuspr.http.problems import open_texts, texts_folder
+from consensuspr.scoring import DatasetIndex
 from consensuspr.server.config import Address
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
@@ -108,8 +110,8 @@ class HttpFront:
         security: Security,
         address: str,
     ) -> None:
+        self.batches = batches
         self._service = service
-        self._batches = batches
         self._receiver = receiver
         self._metrics = metrics
         self._address = Address.parse(address)
@@ -119,6 +121,10 @@ class HttpFront:
         self._leaving = False
         self._closing = asyncio.Event()
         self.port = 0
+
+    def add(self, index: DatasetIndex, snapshot: str) -> None:
+        """Take the texts of a dataset's problems, which are kept beside its snapshot."""
+        self.batches.add(index, open_texts(texts_folder(snapshot)))
 
     async def start(self) -> None:
         """Listen and serve.
@@ -199,12 +205,12 @@ class HttpFront:
             raise Abort(code_of(refused), refused.sentence)
         dialect = DIALECTS[shape]
         settings = read_settings(request.query_params.multi_items(), dialect.choices)
-        self._batches.dataset(settings.options)
+        self.batches.dataset(settings.options)
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
         body = await _unless(self._receiver.receive(request), closing)
 
         def work(raw: bytes, call: RunningCall) -> object:
-            return dialect.answer(raw, call, settings, self._batches)
+            return dialect.answer(raw, call, settings, self.batches)
 
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         trace = self._service.begin_trace(shape, request.headers.items())

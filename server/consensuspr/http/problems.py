@@ -331,6 +331,11 @@ def build(problems: Iterable[tuple[int, str]]) -> ProblemTexts:
     )
 
 
+def texts_folder(snapshot: str) -> Path:
+    """Return where the texts of a snapshot's dataset are kept."""
+    return Path(f"{snapshot}.texts")
+
+
 def open_texts(folder: str | os.PathLike[str]) -> ProblemTexts:
     """Map what :meth:`ProblemTexts.save` wrote; processes that do so share its memory."""
     return ProblemTexts(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consensuspr.server import logs
@@ -18,26 +17,20 @@ from consensuspr.server.worker import main, save_snapshots
 
 if TYPE_CHECKING:
     from consensuspr.http.app import HttpFront
-    from consensuspr.http.problems import ProblemTexts
     from consensuspr.server.service import BuiltService
 
 _log = logging.getLogger(logs.LOGGER_NAME)
 
 
-def texts_folder(snapshot: str) -> Path:
-    """Return where the texts of a snapshot's dataset are kept."""
-    return Path(f"{snapshot}.texts")
-
-
-def save_all(config: ServerConfig, snapshots: dict[str, str]) -> None:
-    """Save the snapshot of each dataset, and its texts beside it.
+def save_all(config: ServerConfig, snapshots: dict[str, str]) -> dict[str, str]:
+    """Save the snapshot of each dataset, and its texts beside it; return the digests.
 
     Raises:
         DataError: a dataset or one of its rows is bad.
     """
-    save_snapshots(config, snapshots)
+    digests = save_snapshots(config, snapshots)
     from consensuspr.data import read_problems
-    from consensuspr.http.problems import build
+    from consensuspr.http.problems import build, texts_folder
     from consensuspr.scoring import DatasetIndex
 
     for name, path in config.datasets.items():
@@ -54,27 +47,21 @@ def save_all(config: ServerConfig, snapshots: dict[str, str]) -> None:
             name, len(texts), len(index), time.monotonic() - start,
         )  # fmt: skip
         index.close()
+    return digests
 
 
 def make_front(config: ServerConfig, built: BuiltService, payload: dict[str, Any]) -> HttpFront:
     """Return the face that the supervisor ordered."""
-    from consensuspr.http.problems import open_texts
-
-    texts = {name: open_texts(texts_folder(path)) for name, path in payload["snapshots"].items()}
-    return build_front(config, built, texts, payload["http_address"])
+    return build_front(config, built, payload["http_address"])
 
 
-def build_front(
-    config: ServerConfig, built: BuiltService, texts: dict[str, ProblemTexts], address: str
-) -> HttpFront:
+def build_front(config: ServerConfig, built: BuiltService, address: str) -> HttpFront:
     """Put the HTTP face of a server together; to be called with an event loop running."""
     from consensuspr.http.adapters import Batches
     from consensuspr.http.app import HttpFront
     from consensuspr.http.json_body import Receiver
 
     batches = Batches(built.scorer, config.http_max_items)
-    for name, index in built.datasets.items():
-        batches.add(index, texts[name])
     receiver = Receiver(int(config.http_max_body_bytes), int(config.queue_limit_bytes))
     return HttpFront(built.service, batches, receiver, built.metrics, built.security, address)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
-MAX_RUN_BYTES: Final = 128  # of the name of a training run
+MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
 MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
 
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
@@ -203,7 +203,7 @@ class ScoreOptions:
         if type(self.epoch) is not int:
             object.__setattr__(self, "epoch", index(self.epoch))
         if self.run is not None:
-            check_run(self.run)
+            check_label("run", self.run)
         if self.expect_digest is not None:
             check_digest(self.expect_digest)
 
@@ -236,20 +236,20 @@ class ScoreOptions:
         )
 
 
-def check_run(run: str) -> str:
-    """Return the name of a training run, which stands in logs and as a label of metrics.
+def check_label(what: str, label: str) -> str:
+    """Return the name of a run or a dataset, which stands in logs and as a label of metrics.
 
     Raises:
         InputError: it is too long, or no printable text.
     """
-    if not isinstance(run, str):
-        raise InputError(f"run must be str, got {type(run).__name__}")
-    size = len(run.encode("utf-8", "surrogatepass"))
-    if size > MAX_RUN_BYTES:
-        raise InputError(f"run must have at most {MAX_RUN_BYTES} bytes, got {size}")
-    if not run.isprintable():
-        raise InputError(f"run must be printable text, got {run!r}")
-    return run
+    if not isinstance(label, str):
+        raise InputError(f"{what} must be str, got {type(label).__name__}")
+    size = len(label.encode("utf-8", "surrogatepass"))
+    if size > MAX_LABEL_BYTES:
+        raise InputError(f"{what} must have at most {MAX_LABEL_BYTES} bytes, got {size}")
+    if not label.isprintable():
+        raise InputError(f"{what} must be printable text, got {label!r}")
+    return label
 
 
 def check_digest(digest: str) -> str:

@@ -29,6 +29,8 @@ from consensuspr.settings import Settings, load_settings
 
 ENVIRONMENT_PREFIX = "CONSENSUSPR"
 DEFAULT_DATASET = "default"
+# Of files in a folder of datasets.
+DATASET_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".index")
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -131,6 +133,16 @@ class ServerConfig(Settings):
     datasets: dict[str, Path] = Field(
         default_factory=dict,
         description="Datasets to serve; of several, each has a name, which a request may give.",
+    )
+    dataset_folder: Path | None = Field(
+        None,
+        description="Folder of datasets that are served too, each file under its name without"
+        " .jsonl, .jsonl.gz, .parquet or .index; off where not set.",
+    )
+    watch_s: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = Field(
+        0.0,
+        description="Look this often for files of datasets that changed, and for those that came"
+        " to dataset_folder or went; 0: never, SIGHUP alone loads them anew.",
     )
     address: str = Field(
         "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one."
@@ -270,17 +282,21 @@ class ServerConfig(Settings):
     @field_validator("datasets")
     @classmethod
     def _check_dataset_names(cls, value: dict[str, Path]) -> dict[str, Path]:
-        if not value:
-            raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
         if "" in value:
             raise ValueError("a dataset's name must not be empty")
         return value
 
     @model_validator(mode="after")
+    def _check_there_is_one(self) -> Self:
+        if not self.datasets and self.dataset_folder is None:
+            raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
+        return self
+
+    @model_validator(mode="after")
     def _check_shadows(self) -> Self:
         for name, shadow in self.shadows.items():
             for one in (name, shadow):
-                if one not in self.datasets:
+                if one not in self.datasets and self.dataset_folder is None:
                     raise ValueError(
                         f"shadows name {one!r}, which is no dataset; there is:"
                         f" {', '.join(sorted(self.datasets))}"
@@ -313,6 +329,34 @@ class ServerConfig(Settings):
                     f" {smaller} ({int(getattr(self, smaller))})"
                 )
         return self
+
+    def folder_datasets(self) -> dict[str, Path]:
+        """Return the files that are in ``dataset_folder`` now by the names of their datasets.
+
+        Raises:
+            InputError: the folder cannot be read, or two files in it have one name.
+        """
+        datasets: dict[str, Path] = {}
+        if self.dataset_folder is None:
+            return datasets
+        try:
+            files = sorted(self.dataset_folder.iterdir())
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(f"dataset_folder {self.dataset_folder}: {reason}") from None
+        for file in files:
+            suffix = next((one for one in DATASET_SUFFIXES if file.name.endswith(one)), "")
+            name = file.name.removesuffix(suffix)
+            # Hidden files are what others are writing, or of the system.
+            if not suffix or not name or name.startswith("."):
+                continue
+            if name in datasets:
+                raise InputError(
+                    f"dataset_folder {self.dataset_folder}: {datasets[name].name} and"
+                    f" {file.name} have one name"
+                )
+            datasets[name] = file.absolute()
+        return datasets
 
     @property
     def match_threads(self) -> int:

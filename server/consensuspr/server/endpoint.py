@@ -43,6 +43,7 @@ class MetricsEndpoint:
     Attributes:
         address: where it listens, with the real port.
         worker_restarts: a counter for whoever replaces workers.
+        dataset_changes: a counter for whoever changes datasets, by ``done`` or ``failed``.
 
     Raises:
         InputError: it cannot listen there.
@@ -70,6 +71,14 @@ class MetricsEndpoint:
         wanted.set(workers)
         now = Gauge("consensuspr_workers_serving", "Workers that serve now.", registry=registry)
         now.set_function(serving)
+        self.dataset_changes = Counter(
+            "consensuspr_dataset_changes",
+            "Changes of datasets while the server serves, by what became of them: done or failed.",
+            ["result"],
+            registry=registry,
+        )
+        for result in ("done", "failed"):
+            self.dataset_changes.labels(result)  # from the start: an alert needs to see it rise
         self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate

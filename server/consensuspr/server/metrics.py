@@ -439,6 +439,11 @@ class MeteredScorer:
         """Explain one rollout; arguments and errors are those of :meth:`Scorer.explain`."""
         return self._scorer.explain(rollout, options, deadline)
 
+    def serve(self, datasets: Mapping[str, DatasetIndex]) -> None:
+        """Score new requests with these datasets; errors are those of :meth:`Scorer.serve`."""
+        self._scorer.serve(datasets)
+        self.metrics.serving(datasets)
+
     def dataset(self, options: ScoreOptions) -> Chosen:
         """Return the dataset that a request means; errors are those of :meth:`Scorer.dataset`."""
         return self._scorer.dataset(options)

@@ -71,6 +71,7 @@ from consensuspr.server.security import (
 )
 from consensuspr.server.tracing import Trace, Tracing
 from consensuspr.v1 import (
+    ADMIN_SERVICE_NAME,
     DATASET_DIGEST_KEY,
     PROTOCOL_VERSION,
     RETRY_AFTER_KEY,
@@ -187,12 +188,12 @@ class Handlers:
     def __init__(self, scorer: MeteredScorer, info: ServerInfo) -> None:
         self._scorer = scorer
         self._info = info
-        self._info_reply: tuple[object, bytes] = (None, b"")
+        self._info_reply: tuple[object, bytes] = (None, b"")  # by digests, which say all
 
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
         call.check()
-        request = _parse(pb.ScoreRequest, raw)
+        request = parse_message(pb.ScoreRequest, raw)
         options, chosen = self._options(request)
         if len(request.rollouts) > self._info.max_rollouts:
             raise Abort(
@@ -227,7 +228,7 @@ class Handlers:
     def explain(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Explain``."""
         call.check()
-        request = _parse(pb.ExplainRequest, raw)
+        request = parse_message(pb.ExplainRequest, raw)
         options, _ = self._options(request)
         if not request.HasField("rollout"):
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
@@ -239,13 +240,14 @@ class Handlers:
     def server_info(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``ServerInfo``; asked by clients of any protocol version."""
         call.check()
-        _parse(pb.ServerInfoRequest, raw)
-        datasets, reply = self._info_reply
-        if datasets is not self._scorer.datasets:
-            datasets = self._scorer.datasets
+        parse_message(pb.ServerInfoRequest, raw)
+        datasets = self._scorer.datasets
+        digests = {name: index.digest for name, index in datasets.items()}
+        known, reply = self._info_reply
+        if known != digests:
             info = replace(self._info, datasets=describe_datasets(datasets))
             reply = encode_server_info(info).SerializeToString()
-            self._info_reply = datasets, reply
+            self._info_reply = digests, reply
         return reply
 
     def _options(self, request: pb.ScoreRequest | pb.ExplainRequest) -> tuple[ScoreOptions, Chosen]:
@@ -262,7 +264,8 @@ class Handlers:
         return options, self._scorer.dataset(options)
 
 
-def _parse(message: type[M], raw: bytes) -> M:
+def parse_message(message: type[M], raw: bytes) -> M:
+    """Return a request of its bytes; what is none ends the RPC with INVALID_ARGUMENT."""
     try:
         parsed = message()
         parsed.ParseFromString(raw)
@@ -344,7 +347,7 @@ class ScoringService:
         """Return what carries out a method."""
 
         async def behaviour(raw: bytes, context: Context) -> bytes:
-            return await self._counted(method, self._serve(method, raw, context), context)
+            return await counted(self.metrics, method, self._serve(method, raw, context), context)
 
         return behaviour
 
@@ -361,28 +364,9 @@ class ScoringService:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
 
         async def behaviour(messages: AsyncIterator[bytes], context: Context) -> bytes:
-            return await self._counted(method, serve(messages, context), context)
+            return await counted(self.metrics, method, serve(messages, context), context)
 
         return behaviour
-
-    async def _counted(self, method: str, work: Awaitable[bytes], context: Context) -> bytes:
-        """Return what ``work`` returns, or end the RPC as it raises; either is counted."""
-        start = time.monotonic()
-        code = grpc.StatusCode.CANCELLED
-        try:
-            reply = await work
-            code = grpc.StatusCode.OK
-            return reply
-        except Abort as abort:
-            code = abort.code
-            await _end(context, abort)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            code = grpc.StatusCode.INTERNAL
-            await _end(context, internal(method))
-        finally:
-            self.metrics.request(method, code.name, time.monotonic() - start)
 
     async def _serve(self, method: str, raw: bytes, context: Context) -> bytes:
         self._check_open()
@@ -557,6 +541,9 @@ _SCOPES = {
     (SERVICE_NAME, "Explain"): Scope.SCORE,
     (SERVICE_NAME, "ServerInfo"): Scope.READ,
     (reflection.SERVICE_NAME, ""): Scope.READ,
+    (ADMIN_SERVICE_NAME, "ListDatasets"): Scope.READ,
+    (ADMIN_SERVICE_NAME, "PutDataset"): Scope.ADMIN,
+    (ADMIN_SERVICE_NAME, "RemoveDataset"): Scope.ADMIN,
 }
 
 
@@ -597,6 +584,26 @@ def _yield_core() -> None:
     """
     if hasattr(os, "sched_yield"):
         os.sched_yield()
+
+
+async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context: Context) -> bytes:
+    """Return what ``work`` returns, or end the RPC as it raises; either is counted."""
+    start = time.monotonic()
+    code = grpc.StatusCode.CANCELLED
+    try:
+        reply = await work
+        code = grpc.StatusCode.OK
+        return reply
+    except Abort as abort:
+        code = abort.code
+        await _end(context, abort)
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        code = grpc.StatusCode.INTERNAL
+        await _end(context, internal(method))
+    finally:
+        metrics.request(method, code.name, time.monotonic() - start)
 
 
 def _refused(refusal: Refusal) -> Abort:
@@ -643,10 +650,15 @@ class GrpcServer:
         service: what it serves.
         max_message_bytes: of one request.
         security: who may call it, and its certificates.
+        admin: the admin service; None: there is none.
     """
 
     def __init__(
-        self, service: ScoringService, max_message_bytes: int, security: Security = OPEN
+        self,
+        service: ScoringService,
+        max_message_bytes: int,
+        security: Security = OPEN,
+        admin: grpc.GenericRpcHandler[bytes, bytes] | None = None,
     ) -> None:
         self._service = service
         self._security = security
@@ -672,7 +684,10 @@ class GrpcServer:
             self._server.add_generic_rpc_handlers((_FirstHandler(security.gate, service.metrics),))
         self._server.add_generic_rpc_handlers((service.rpc_handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = [SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        if admin is not None:
+            self._server.add_generic_rpc_handlers((admin,))
+            names.append(ADMIN_SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
     async def start(self, address: str) -> int:
@@ -732,7 +747,6 @@ class BuiltService:
     service: ScoringService
     verifier: TimedVerifier
     scorer: MeteredScorer
-    datasets: Mapping[str, DatasetIndex]
     metrics: Metrics
     security: Security
     second_look: SecondLook
@@ -793,6 +807,4 @@ def build_service(
         metrics,
         tracing,
     )
-    return BuiltService(
-        service, verifier, metered, datasets, metrics, security, second_look, tracing
-    )
+    return BuiltService(service, verifier, metered, metrics, security, second_look, tracing)

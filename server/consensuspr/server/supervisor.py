@@ -17,8 +17,7 @@ A worker that dies is replaced, the sooner the longer it lived.  So is one that 
 heartbeats from its event loop.  While any worker serves, the server does; where none can be started
 any more, it ends with code 1.
 
-Not covered: other machines (run a server on each, or Ray Serve), reloading datasets (start
-anew; clients retry meanwhile).
+Not covered: other machines (run a server on each, or Ray Serve).
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from pathlib import Path
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
+from consensuspr.server.datasets import Change, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
@@ -141,7 +141,7 @@ class _Round:
 
     asked: dict[int, Child]  # by the worker's number, those that have not answered
     end: float
-    done: Callable[[dict[int, Message]], None]
+    done: Callable[[dict[int, Message], list[int]], None]
     answers: dict[int, Message] = field(default_factory=dict)
 
 
@@ -186,18 +186,21 @@ class _Supervisor:
             stack.callback(self._endpoint.close)
             _log.info("metrics on http://%s/metrics", self._endpoint.address)
         self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
-        self._snapshots = {
-            name: str(self._folder / f"{number}.index")
-            for number, name in enumerate(config.datasets)
-        }
-        self._prepare: Child | None = None
+        self._datasets = ServedDatasets(
+            config,
+            self._folder,
+            lambda payload: Child(worker_module, payload, {}),
+            functools.partial(self._order_all, timeout_s=config.start_timeout_s),
+            self._end_worker,
+            self._count_change,
+        )
         self._order_ids = itertools.count(1)
         self._rounds: dict[int, _Round] = {}
         stack.callback(self._kill_all)
 
     def run(self) -> int:
         try:
-            self._load_datasets()
+            self._datasets.load_first(self._wait)
             self._start_workers()
             address = self._addresses["address"]
             _log.info("listening on %s with %d workers", address, len(self._slots))
@@ -209,6 +212,7 @@ class _Supervisor:
                 for slot in self._slots:
                     self._look_after(slot, min(looked - before, MAX_LOOK_S))
                 self._end_rounds()
+                self._datasets.tick()
         except _Stopped:
             self._drain()
             return 0
@@ -217,14 +221,22 @@ class _Supervisor:
             self._drain()
             return 1
 
-    def _reload_datasets(self) -> None:
-        """Serve the datasets as their files are now; what SIGHUP asks for."""
-        _log.warning(
-            "SIGHUP: datasets cannot be loaded anew while the server runs; nothing is done"
-        )
+    def _end_worker(self, number: int, reason: str) -> None:
+        """End a worker at once; it is replaced."""
+        child = self._slots[number].child
+        if child is not None:
+            _log.error("worker %d %s; it is ended", number, reason)
+            child.kill()
+
+    def _count_change(self, done: bool) -> None:
+        if self._endpoint is not None:
+            self._endpoint.dataset_changes.labels("done" if done else "failed").inc()
 
     def _order_all(
-        self, order: Message, timeout_s: float, done: Callable[[dict[int, Message]], None]
+        self,
+        order: Message,
+        done: Callable[[dict[int, Message], list[int]], None],
+        timeout_s: float,
     ) -> None:
         """Order something of all workers, without waiting.
 
@@ -233,9 +245,9 @@ class _Supervisor:
 
         Args:
             order: ``order``, its name, and fields of its own.
+            done: called once, from the supervisor's loop, with the answers by worker, and the
+                workers that live and were silent; of one that died meanwhile there is neither.
             timeout_s: for all to answer.
-            done: called once, from the supervisor's loop, with the answers by worker; of a worker
-                that died meanwhile or was silent, there is none.
         """
         number = next(self._order_ids)
         asked = {slot.number: slot.child for slot in self._slots if slot.child is not None}
@@ -254,7 +266,10 @@ class _Supervisor:
 
     def _do(self, request: Message, reply: Callable[[Message], None]) -> None:
         """Do what a worker asked for, without waiting; ``reply`` is to be called once."""
-        reply({"error": f"the supervisor cannot {request['ask']}"})
+        if request["ask"] == "change_dataset":
+            self._datasets.ask(Change.of(request["change"], reply))
+        else:
+            reply({"error": f"the supervisor cannot {request['ask']}"})
 
     def _reply(self, child: Child, number: int, fields: Message) -> None:
         if child.exit_code() is None:
@@ -263,34 +278,19 @@ class _Supervisor:
     def _end_rounds(self) -> None:
         now = time.monotonic()
         for number, current in list(self._rounds.items()):
-            alive = any(child.exit_code() is None for child in current.asked.values())
-            if not alive or now >= current.end:
+            silent = [at for at, child in current.asked.items() if child.exit_code() is None]
+            if not silent or now >= current.end:
                 del self._rounds[number]
-                current.done(current.answers)
+                current.done(current.answers, silent)
 
     def _kill_all(self) -> None:
         for child in self._children():
             child.kill()
 
-    def _load_datasets(self) -> None:
-        payload = {"config": self._config.model_dump(mode="json"), "snapshots": self._snapshots}
-        self._prepare = Child(self._worker_module, payload, {})
-        while (code := self._prepare.exit_code()) is None:
-            self._wait()
-        report = self._prepare.report()
-        if report is not None and not report.ready:
-            raise report.error()
-        if report is None or code != 0:
-            raise ConsensusPRError(
-                f"loading the datasets failed: its process {self._prepare.describe_exit()}"
-            )
-        self._prepare.kill()
-        self._prepare = None
-
     def _start(self, slot: _Slot) -> None:
         payload = {
             "config": self._config.model_dump(mode="json"),
-            "snapshots": self._snapshots,
+            **self._datasets.payload(),
             "worker": slot.number,
             **{name: str(address) for name, address in self._addresses.items()},
         }
@@ -418,7 +418,7 @@ class _Supervisor:
         for number in self._pause():
             if number != signal.SIGHUP:
                 raise _Stopped
-            self._reload_datasets()
+            self._datasets.reload_all()
 
     def _pause(self) -> list[signal.Signals]:
         """Sleep until a child or a signal makes itself felt, or a tick; return the signals."""
@@ -434,4 +434,4 @@ class _Supervisor:
 
     def _children(self) -> list[Child]:
         children = [slot.child for slot in self._slots]
-        return [child for child in [self._prepare, *children] if child is not None]
+        return [child for child in [self._datasets.child, *children] if child is not None]

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from consensuspr.errors import ConsensusPRError
 from consensuspr.server import logs
 from consensuspr.server.config import ServerConfig
+from consensuspr.server.datasets import WorkerDatasets
 from consensuspr.server.processes import Message, Parent
 
 if TYPE_CHECKING:
+    from consensuspr.scoring import DatasetIndex
     from consensuspr.server.service import BuiltService
 
 # Between two heartbeats.
@@ -52,21 +54,32 @@ class Front(Protocol):
     def announce_shutdown(self) -> None:
         """Tell load balancers to look elsewhere, and serve on."""
 
+    def add(self, index: DatasetIndex, snapshot: str) -> None:
+        """Take what it needs of a dataset, before anything is scored with it; in any thread."""
+
     async def stop(self) -> None:
         """Let replies that are under way leave, and stop; nothing new is admitted any more."""
 
 
-Save = Callable[[ServerConfig, dict[str, str]], None]
+Save = Callable[[ServerConfig, dict[str, str]], dict[str, str]]
 # Puts a front together from settings, what it serves and what the supervisor ordered.
 FrontFactory = Callable[[ServerConfig, "BuiltService", dict[str, Any]], Front]
 
 
-def save_snapshots(config: ServerConfig, snapshots: dict[str, str]) -> None:
-    """Load the datasets one after the other, and save each at the path of its name."""
+def save_snapshots(config: ServerConfig, snapshots: dict[str, str]) -> dict[str, str]:
+    """Load the datasets one after the other, and save each at the path of its name.
+
+    Returns:
+        Their digests, by name.
+    """
     from consensuspr.scoring import DatasetIndex
 
+    digests = {}
     for name, path in config.datasets.items():
-        DatasetIndex.load(Path(path), name=name, derive=config.derive).save(snapshots[name])
+        index = DatasetIndex.load(Path(path), name=name, derive=config.derive)
+        index.save(snapshots[name])
+        digests[name] = index.digest
+    return digests
 
 
 def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) -> int:
@@ -87,7 +100,7 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
     try:
         if number is None:
             parent.listen(lambda: os._exit(1))  # nothing here needs an orderly end
-            save(config, parent.payload["snapshots"])
+            parent.send({"digests": save(config, parent.payload["snapshots"])})
             parent.report_ready()
         else:
             dropped = asyncio.run(_serve(parent, config, make_front))
@@ -103,7 +116,8 @@ def main(save: Save = save_snapshots, make_front: FrontFactory | None = None) ->
 
 async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory | None) -> int:
     """Serve until told to stop; return how many requests were dropped at the end."""
-    from consensuspr.scoring import DatasetIndex, MatcherCache
+    from consensuspr.scoring import MatcherCache
+    from consensuspr.server.admin import AdminService
     from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import (
         SWITCH_INTERVAL_S,
@@ -130,14 +144,15 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
 
     supervisor = Supervisor(parent, left_alone)
     cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
-    datasets = {
-        name: DatasetIndex.open(path, name=name, cache=cache)
-        for name, path in parent.payload["snapshots"].items()
-    }
-    built = build_service(config, datasets, Metrics())
+    datasets = WorkerDatasets(parent.payload["datasets"], cache)
+    built = build_service(config, datasets.indexes(), Metrics())
     tasks: list[asyncio.Task[None]] = []
-    server = GrpcServer(built.service, int(config.max_message_bytes), built.security)
+    admin = AdminService(config, datasets, supervisor.ask, built.security.gate, built.metrics)
+    server = GrpcServer(
+        built.service, int(config.max_message_bytes), built.security, admin.rpc_handler()
+    )
     front = None if make_front is None else make_front(config, built, parent.payload)
+    datasets.attach(built.scorer, None if front is None else front.add)
     try:
         await server.start(parent.payload["address"])
         if front is not None:
@@ -145,7 +160,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         parent.report_ready()
         tasks = [
             asyncio.create_task(supervisor.beat()),
-            asyncio.create_task(supervisor.obey(order_handlers(built))),
+            asyncio.create_task(supervisor.obey(order_handlers(datasets))),
         ]
         await stop.wait()
         if front is not None:
@@ -165,9 +180,9 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
 OrderHandler = Callable[[Message], Awaitable[Message]]
 
 
-def order_handlers(built: BuiltService) -> dict[str, OrderHandler]:
+def order_handlers(datasets: WorkerDatasets) -> dict[str, OrderHandler]:
     """Return what a worker that serves can be ordered to do, by name."""
-    return {}
+    return {"map_dataset": datasets.map, "serve_datasets": datasets.serve}
 
 
 class Supervisor:
