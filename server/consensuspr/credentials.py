@@ -22,6 +22,7 @@ from typing import TypeAlias
 from consensuspr.errors import InputError
 
 TOKEN_FILE_VARIABLE = "CONSENSUSPR_TOKEN_FILE"
+TOKEN_VARIABLE = "CONSENSUSPR_TOKEN"
 
 # Guessing one of 16 characters at a million attempts a second takes longer than anybody has.
 MIN_TOKEN_CHARS = 16

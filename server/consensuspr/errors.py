@@ -20,6 +20,7 @@
         ├── InvalidRequest          the server rejected the request
         │   └── UnknownDataset      ... for a dataset that it does not have
         ├── DatasetMismatch         the dataset has another digest than the expected one
+        ├── AccessDenied            token, certificate or TLS: one side does not trust the other
         ├── IncompatibleServer      another protocol version, or not a reward server at all
         └── ServerFault             a defect of the server
 
@@ -140,6 +141,10 @@ class DatasetMismatch(RewardServiceError):
     def of(cls, name: str, digest: str, expected: str | None) -> Self:
         """Return what to raise for a dataset of another digest than the expected one."""
         return cls(f"dataset {name!r} has digest {digest}, expected is {expected}", digest)
+
+
+class AccessDenied(RewardServiceError):
+    """One side does not trust the other: token, scope, certificate, or TLS on one side alone."""
 
 
 class IncompatibleServer(RewardServiceError):

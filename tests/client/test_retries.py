@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from consensuspr.client.retries import ERRORS, RetryPolicy, RpcFailure
 from consensuspr.errors import (
+    AccessDenied,
     DatasetMismatch,
     DeadlineExceeded,
     IncompatibleServer,
@@ -62,7 +63,7 @@ OF_A_CODE: dict[grpc.StatusCode, type[RewardServiceError]] = {
     **dict.fromkeys((Code.INTERNAL, Code.UNKNOWN, Code.DATA_LOSS), ServerFault),
     **dict.fromkeys((Code.ABORTED, Code.ALREADY_EXISTS), ServerFault),
     **dict.fromkeys((Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE), InvalidRequest),
-    **dict.fromkeys((Code.PERMISSION_DENIED, Code.UNAUTHENTICATED), InvalidRequest),
+    **dict.fromkeys((Code.PERMISSION_DENIED, Code.UNAUTHENTICATED), AccessDenied),
 }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from consensuspr.cli.options import Color, Json
+from consensuspr.cli.options import Color, Json, TlsCa, TokenFile
 from consensuspr.console import (
     ColorMode,
     NoProgress,
@@ -56,6 +56,8 @@ def doctor(
         str | None,
         typer.Option(metavar="HOST:PORT", show_default="the run's own", help="Server to ask."),
     ] = None,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +95,8 @@ def doctor(
         raise InputError(f"{dataset}: no such file, and no name of a dataset either")
     setup = TrainingSetup(
         address=address,
+        token_file=token_file,
+        tls_ca=tls_ca,
         dataset=None if is_file else dataset,
         dataset_file=Path(dataset) if dataset is not None and is_file else None,
         train_files=_split(train_files),

@@ -26,6 +26,9 @@ from consensuspr.cli.options import (
     HowToScore,
     Json,
     RolloutsPath,
+    TlsCa,
+    TokenFile,
+    access_of,
     with_settings,
 )
 from consensuspr.console import count_of, make_console, one_line, printable
@@ -65,6 +68,8 @@ def explain(
         typer.Option(min=1, show_default=False, help="The N-th rollout, from 1."),
     ] = None,
     address: Address = None,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     settings: ExplainSettings,
     as_json: Json = False,
 ) -> None:
@@ -82,7 +87,8 @@ def explain(
 
     options = settings.options(spans=True)
     chosen = _find(rollouts, rollout_id, row)
-    with connect(dataset, address, settings.timeout) as connection:
+    access = access_of(address, token_file, tls_ca)
+    with connect(dataset, address, settings.timeout, access) as connection:
         options = replace(options, dataset=connection.dataset)
         explanation = connection.client.explain_with(rollout_from_row(chosen), options)
     if as_json:

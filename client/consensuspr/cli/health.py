@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from consensuspr.cli.options import TlsCa
 from consensuspr.errors import Unavailable
 
 
@@ -13,6 +14,7 @@ def health(
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Server to ask.")
     ] = "127.0.0.1:50051",
+    tls_ca: TlsCa = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.001, help="How long to wait.")
     ] = 3.0,
@@ -29,9 +31,9 @@ def health(
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     from consensuspr.client.retries import RpcFailure
-    from consensuspr.client.transport import check_target
+    from consensuspr.client.transport import Access, Connector, check_target
 
-    with grpc.insecure_channel(check_target(address)) as channel:
+    with Connector(Access(tls_ca=tls_ca)).open(check_target(address)) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             reply = stub.Check(

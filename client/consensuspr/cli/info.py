@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from consensuspr.cli.options import Address, Json
+from consensuspr.cli.options import Address, Json, TlsCa, TokenFile
 from consensuspr.client.files import CONNECT_TIMEOUT_S
 from consensuspr.console import make_console, one_line
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
@@ -18,6 +18,8 @@ from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 def info(
     address: Address = None,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     timeout: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0.001, help="Limit for each call to the server."),
@@ -34,9 +36,9 @@ def info(
     if address is None:
         _print_facts(_installed(), as_json)
         return
-    from consensuspr.client import RewardClient
+    from consensuspr.client import Access, RewardClient
 
-    with RewardClient(address, timeout_s=timeout) as client:
+    with RewardClient(address, timeout_s=timeout, access=Access(token_file, tls_ca)) as client:
         server = client.server_info()
     if as_json:
         print(json.dumps(asdict(server)))

@@ -11,7 +11,7 @@ import typer
 from pydantic import Field
 
 from consensuspr.cli.boundary import DONE, FAILED, INTERRUPTED
-from consensuspr.cli.options import HowToScore, Json, with_settings
+from consensuspr.cli.options import HowToScore, Json, TlsCa, TokenFile, with_settings
 from consensuspr.console import make_console, one_line
 from consensuspr.errors import InputError
 from consensuspr.loadtest.settings import LoadSettings
@@ -46,6 +46,8 @@ def loadtest(
             help="Server to load; nothing is sent anywhere else.",
         ),
     ],
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     dataset: Annotated[
         Path,
         typer.Option(
@@ -118,6 +120,7 @@ def loadtest(
     130  ended by Ctrl-C, and passed until then
     ```
     """
+    from consensuspr.client import Access
     from consensuspr.client.files import connect
     from consensuspr.loadtest.load import Target, pool_from_dataset, pool_from_file
     from consensuspr.loadtest.report import check_outputs, write_output
@@ -136,9 +139,10 @@ def loadtest(
     else:
         assert rollouts is not None
         pool = pool_from_file(rollouts)
-    with connect(str(dataset), address, settings.timeout) as connection:
+    access = Access(token_file, tls_ca)
+    with connect(str(dataset), address, settings.timeout, access) as connection:
         options = replace(options, dataset=connection.dataset)
-        target = Target(address, connection.client.server_info(), str(dataset), options)
+        target = Target(address, connection.client.server_info(), str(dataset), options, access)
     with watching(hidden=settings.no_progress) as (show, say):
         test = perform(target, settings, pool, show, say)
     for file in files:

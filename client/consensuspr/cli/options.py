@@ -15,16 +15,30 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum, StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import typer
 from pydantic import BeforeValidator, ByteSize, Field
 
 from consensuspr.console import ColorMode
+from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided, ScoreOptions
 from consensuspr.settings import Setting, Settings, all_settings, load_settings, settings_template
+
+if TYPE_CHECKING:
+    from consensuspr.client import Access
 
 
 class OnErrorChoice(StrEnum):
@@ -49,6 +63,23 @@ Address: TypeAlias = Annotated[
         help="Use the server at this address, or those at several, with commas between.",
     ),
 ]
+# Rarer means of access (a client's certificate, public authorities) are variables alone.
+TokenFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default=f"${TOKEN_FILE_VARIABLE}",
+        help="File whose first token the server is shown.",
+    ),
+]
+TlsCa: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default="$CONSENSUSPR_TLS_CA",
+        help="Certificates (PEM) that sign the server's; turns TLS on.",
+    ),
+]
 DatasetChoice: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -66,6 +97,19 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instea
 Color: TypeAlias = Annotated[
     ColorMode, typer.Option(help="When to colour; auto: on a terminal only.")
 ]
+
+
+def access_of(address: str | None, token_file: Path | None, tls_ca: Path | None) -> Access | None:
+    """Return the access to a server; None where none is asked.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    if address is None:
+        return None
+    from consensuspr.client import Access
+
+    return Access(token_file, tls_ca)
 
 
 class HowToScore(Settings):

@@ -29,12 +29,16 @@ from consensuspr.cli.options import (
     Json,
     OnErrorChoice,
     RolloutsPath,
+    TlsCa,
+    TokenFile,
+    access_of,
     with_settings,
 )
 from consensuspr.console import count_of, count_progress, load_core, make_console, one_line
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
+    from consensuspr.client import Access
     from consensuspr.client.files import FileScores, Mean, ScoreCounts, Summary
     from consensuspr.data import ReadReport, RowWriter
     from consensuspr.ray.data import ScoredPart
@@ -81,6 +85,8 @@ def score(
     ],
     dataset: DatasetChoice = None,
     address: Address = None,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     settings: ScoreSettings,
     as_json: Json = False,
 ) -> None:
@@ -107,7 +113,10 @@ def score(
     if settings.engine is Engine.RAY:
         scores, elapsed_s = _score_on_ray(rollouts, dataset, settings, output, read)
     else:
-        scores, elapsed_s = _score_by_client(rollouts, dataset, address, settings, output, read)
+        access = access_of(address, token_file, tls_ca)
+        scores, elapsed_s = _score_by_client(
+            rollouts, dataset, address, access, settings, output, read
+        )
     if as_json:
         print(json.dumps(_as_json(scores, read, elapsed_s, output)))
     else:
@@ -134,6 +143,7 @@ def _score_by_client(
     rollouts: Path,
     dataset: str | None,
     address: str | None,
+    access: Access | None,
     settings: ScoreSettings,
     output: Path,
     read: ReadReport,
@@ -147,7 +157,7 @@ def _score_by_client(
     # counted on the way: reading twice would report each bad one twice.
     total = scan_rollouts(rollouts).rows if settings.on_error is OnErrorChoice.STOP else None
     with (
-        connect(dataset, address, settings.timeout) as connection,
+        connect(dataset, address, settings.timeout, access) as connection,
         _writing(output, total, settings) as (out, advance_to),
     ):
         start = time.monotonic()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from consensuspr.client.local import LocalClient
     from consensuspr.client.retries import RetryPolicy
     from consensuspr.client.sync import RewardClient
+    from consensuspr.client.transport import Access
     from consensuspr.scoring.guard import GuardBudget
     from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
     from consensuspr.scoring.types import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
 __all__ = [
+    "Access",
     "AnswerRule",
     "AsyncRewardClient",
     "DatasetInfo",
@@ -66,6 +68,7 @@ __getattr__, __dir__ = lazy_names(
         ".local": "LocalClient",
         ".retries": "RetryPolicy",
         ".sync": "RewardClient",
+        ".transport": "Access",
         "consensuspr.scoring.guard": "GuardBudget",
         "consensuspr.scoring.rewards": "NcrKind RewardKind RewardSpec",
         "consensuspr.scoring.types": "AnswerRule Identity InlineNode OnUndecided"

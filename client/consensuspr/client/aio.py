@@ -32,7 +32,7 @@ from consensuspr.client.interface import (
     ScoredBatch,
 )
 from consensuspr.client.retries import RetryPolicy, RpcFailure
-from consensuspr.client.transport import channel_options, keep_freed_memory
+from consensuspr.client.transport import Access, Connector, keep_freed_memory
 from consensuspr.errors import RewardServiceError, Unavailable
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
@@ -75,9 +75,11 @@ class AsyncRewardClient(
         retry: RetryPolicy | None = None,
         run: str | None = None,
         expect_digest: str | None = None,
+        access: Access | None = None,
         on_identity: Callable[[Identity], None] | None = None,
     ) -> None:
         own = OwnOptions(run, expect_digest)
+        self._connector = Connector(access)
         self._calls = Calls(
             address, timeout_s, retry or RetryPolicy(), max_in_flight, on_identity, own
         )
@@ -146,8 +148,7 @@ class AsyncRewardClient(
         if not self._channels:
             keep_freed_memory()
             self._channels = [
-                grpc.aio.insecure_channel(address, channel_options())
-                for address in self._calls.balancer.addresses
+                self._connector.open_aio(address) for address in self._calls.balancer.addresses
             ]
             self._loop = loop
         elif self._loop is not loop:
@@ -176,7 +177,7 @@ class AsyncRewardClient(
             while True:
                 for attempt in pipeline.due():
                     call = calls[attempt.server]
-                    in_flight[asyncio.create_task(_send(call, attempt))] = attempt
+                    in_flight[asyncio.create_task(self._send(call, attempt))] = attempt
                 if pipeline.done:
                     return
                 if not in_flight:
@@ -191,10 +192,13 @@ class AsyncRewardClient(
             for task in in_flight:
                 task.cancel()
 
-
-async def _send(call: Any, attempt: Attempt[R]) -> R:
-    reply: R = await call(attempt.pending.request, timeout=attempt.timeout_s)
-    return reply
+    async def _send(self, call: Any, attempt: Attempt[R]) -> R:
+        reply: R = await call(
+            attempt.pending.request,
+            timeout=attempt.timeout_s,
+            metadata=self._connector.metadata(),
+        )
+        return reply
 
 
 def _pass_on(pipeline: Pipeline[R], attempt: Attempt[R], task: asyncio.Task[R]) -> None:

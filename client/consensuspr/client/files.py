@@ -29,6 +29,7 @@ from consensuspr.wire.codec import cut
 if TYPE_CHECKING:
     from consensuspr.client import DatasetInfo
     from consensuspr.client.interface import BlockingClient
+    from consensuspr.client.transport import Access
 
 # Long enough for a server that is just starting, short enough for a wrong address.
 CONNECT_TIMEOUT_S = 10.0
@@ -66,7 +67,10 @@ class Connection:
 
 @contextmanager
 def connect(
-    dataset: str | None, address: str | None, timeout_s: float | None
+    dataset: str | None,
+    address: str | None,
+    timeout_s: float | None,
+    access: Access | None = None,
 ) -> Iterator[Connection]:
     """Connect to what scores, and close it after the block.
 
@@ -74,6 +78,7 @@ def connect(
         dataset: path of a dataset, or with an address also a name.
         address: of a server; None to score in this process.
         timeout_s: limit of one call; None for none here and the usual one with a server.
+        access: token and TLS of the server; None: what the environment says.
 
     Raises:
         InputError: no dataset was given, or the server has none of that content.
@@ -91,7 +96,7 @@ def connect(
         return
     from consensuspr.client import RewardClient
 
-    with RewardClient(address, timeout_s=timeout_s or REMOTE_TIMEOUT_S) as remote:
+    with RewardClient(address, timeout_s=timeout_s or REMOTE_TIMEOUT_S, access=access) as remote:
         # At once, so that a wrong address does not look like a slow server.
         limit_s = min(timeout_s or CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_S)
         served = remote.server_info(timeout_s=limit_s).datasets

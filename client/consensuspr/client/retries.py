@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from consensuspr.errors import (
+    AccessDenied,
     DatasetMismatch,
     DeadlineExceeded,
     IncompatibleServer,
@@ -40,8 +41,8 @@ ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
     Code.DEADLINE_EXCEEDED: DeadlineExceeded,
     Code.NOT_FOUND: UnknownDataset,
     Code.ALREADY_EXISTS: ServerFault,
-    Code.PERMISSION_DENIED: InvalidRequest,
-    Code.UNAUTHENTICATED: InvalidRequest,
+    Code.PERMISSION_DENIED: AccessDenied,
+    Code.UNAUTHENTICATED: AccessDenied,
     Code.RESOURCE_EXHAUSTED: Overloaded,
     Code.FAILED_PRECONDITION: IncompatibleServer,  # with a digest, DatasetMismatch
     Code.ABORTED: ServerFault,
@@ -52,11 +53,43 @@ ERRORS: dict[grpc.StatusCode, type[RewardServiceError]] = {
     Code.DATA_LOSS: ServerFault,
 }
 
+_TLS_OPTIONS = "(--tls-ca, tls_ca or CONSENSUSPR_TLS_CA)"
+# What gRPC says of a handshake that failed, and what a person has to know of it: no pause helps.
+_NO_TRUST = (
+    (
+        "WRONG_VERSION_NUMBER",
+        f"what listens there speaks no TLS; leave it out here {_TLS_OPTIONS}",
+    ),
+    (
+        "has expired|not yet valid",
+        "the server's certificate is not valid now; renew it, or set the clock right",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED.*(issuer|self.signed)",
+        f"the server's certificate is signed by nobody who is trusted here {_TLS_OPTIONS}",
+    ),
+    (
+        "[Hh]ostname [Vv]erification|[Pp]eer name .* is not in peer certificate",
+        "the server's certificate is for another name than this address has",
+    ),
+    ("CERTIFICATE_VERIFY_FAILED", "the server's certificate cannot be verified"),
+    (
+        "CERTIFICATE_REQUIRED|UNKNOWN_CA|BAD_CERTIFICATE|HANDSHAKE_FAILURE",
+        "the server does not take this client's certificate (tls_cert or CONSENSUSPR_TLS_CERT)",
+    ),
+)
+
 # What gRPC says of a connection that cannot be made, and what a person has to know of it.
 _NO_CONNECTION = (
     ("Connection refused", "no server listens there"),
     ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
     ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
+    (
+        "(failed to connect|backends failing).*(Socket closed|Connection reset|recvmsg)",
+        "what listens there hangs up at once; if it wants TLS, give tls_ca (--tls-ca or"
+        " CONSENSUSPR_TLS_CA), if it wants a certificate of yours, tls_cert and tls_key"
+        " (CONSENSUSPR_TLS_CERT, CONSENSUSPR_TLS_KEY)",
+    ),
     ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),
 )
 
@@ -79,6 +112,10 @@ class RpcFailure:
     def of(cls, error: Any) -> RpcFailure:
         """Read the failure of a call, of either kind of channel."""
         code, details = error.code(), error.details() or ""
+        if code is Code.UNAVAILABLE:
+            told = next((words for said, words in _NO_TRUST if re.search(said, details)), None)
+            if told is not None:
+                return cls(Code.UNAUTHENTICATED, told)
         if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
             plain = (words for said, words in _NO_CONNECTION if re.search(said, details))
             details = next(plain, details)

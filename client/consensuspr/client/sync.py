@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from consensuspr.client.calls import Attempt, Calls, Course, Pipeline, ServerClient, open_method
 from consensuspr.client.interface import BlockingClient, Explained, OwnOptions, ScoredBatch
 from consensuspr.client.retries import RetryPolicy, RpcFailure
-from consensuspr.client.transport import channel_options, keep_freed_memory
+from consensuspr.client.transport import Access, Connector, keep_freed_memory
 from consensuspr.errors import RewardServiceError
 from consensuspr.wire.server_info import ServerInfo
 
@@ -42,9 +42,11 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         run: name of the training run that asks, for its fair share and for metrics.
         expect_digest: of the dataset; where the server has another, calls end with
             :class:`~consensuspr.errors.DatasetMismatch`.
+        access: token and TLS; None: what the environment says.
 
     Raises:
-        InputError: a setting is out of range.  Nothing is connected before the first call.
+        InputError: a setting is out of range, or a file that the environment names cannot be
+            used.  Nothing is connected before the first call.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         retry: RetryPolicy | None = None,
         run: str | None = None,
         expect_digest: str | None = None,
+        access: Access | None = None,
     ) -> None:
         own = OwnOptions(run, expect_digest)
+        self._connector = Connector(access)
         self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight, own=own)
         self._lock = threading.Lock()
         self._channels: list[grpc.Channel] = []
@@ -78,8 +82,7 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
             if not self._channels:
                 keep_freed_memory()
                 self._channels = [
-                    grpc.insecure_channel(address, channel_options())
-                    for address in self._calls.balancer.addresses
+                    self._connector.open(address) for address in self._calls.balancer.addresses
                 ]
                 self._pid = os.getpid()
             elif self._pid != os.getpid():
@@ -120,7 +123,11 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
                     continue
                 for attempt in due:
                     call = calls[attempt.server]
-                    future = call.future(attempt.pending.request, timeout=attempt.timeout_s)
+                    future = call.future(
+                        attempt.pending.request,
+                        timeout=attempt.timeout_s,
+                        metadata=self._connector.metadata(),
+                    )
                     in_flight.add(future)
                     future.add_done_callback(
                         lambda future, attempt=attempt: ended.put((attempt, future))
@@ -143,7 +150,11 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
     def _wait_for(self, attempt: Attempt[R], call: Any, method: str, pipeline: Pipeline[R]) -> None:
         """Carry out one attempt in this thread; no other thread has to be woken for its reply."""
         try:
-            reply = call(attempt.pending.request, timeout=attempt.timeout_s)
+            reply = call(
+                attempt.pending.request,
+                timeout=attempt.timeout_s,
+                metadata=self._connector.metadata(),
+            )
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)
         else:

@@ -1,10 +1,34 @@
-"""One connection of a client: its target, the options of its channel, its memory."""
+"""One connection of a client: its target, who is at either end of it, its channel, its memory."""
 
 from __future__ import annotations
 
+import os
+import ssl
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
+from consensuspr.credentials import (
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    Stamp,
+    check_token,
+    file_stamp,
+    read_tokens,
+)
 from consensuspr.errors import InputError
+
+if TYPE_CHECKING:
+    import grpc
+    import grpc.aio
+
+Metadata: TypeAlias = "tuple[tuple[str, str], ...] | None"
+
+TLS_VARIABLE = "CONSENSUSPR_TLS"
+TLS_CA_VARIABLE = "CONSENSUSPR_TLS_CA"
+TLS_CERT_VARIABLE = "CONSENSUSPR_TLS_CERT"
+TLS_KEY_VARIABLE = "CONSENSUSPR_TLS_KEY"
 
 # A trainer's client may be silent for the minutes of a policy update; a firewall that drops
 # such a connection would otherwise be noticed only by the next call's timeout.
@@ -15,6 +39,151 @@ MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
 # More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
+
+
+def _variable(name: str) -> str | None:
+    return os.environ.get(name) or None
+
+
+def _file(given: str | os.PathLike[str] | None, variable: str) -> Path | None:
+    path = given if given is not None else _variable(variable)
+    return None if path is None else Path(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client knows its server, and how it shows who it is.
+
+    What is not given is what the environment says (``CONSENSUSPR_TOKEN_FILE``,
+    ``CONSENSUSPR_TOKEN``, ``CONSENSUSPR_TLS_CA``, ``CONSENSUSPR_TLS_CERT``,
+    ``CONSENSUSPR_TLS_KEY``, ``CONSENSUSPR_TLS``), so that a trainer needs no code for it.
+
+    Attributes:
+        token_file: file whose first token each call shows; read again when it changes.
+        tls_ca: certificates (PEM) that sign the server's.
+        tls_cert: the client's own certificate (PEM), for a server that demands one.
+        tls_key: its private key (PEM), not encrypted.
+        tls: encrypt, and make sure of the server; where not given, if there is a ``tls_ca`` or
+            ``tls_cert``.  Without ``tls_ca`` the public authorities sign.
+        token: the token itself, in place of a file.
+
+    Raises:
+        InputError: a file cannot be used, or both a token and a file of one are given.
+    """
+
+    token_file: str | os.PathLike[str] | None = None
+    tls_ca: str | os.PathLike[str] | None = None
+    tls_cert: str | os.PathLike[str] | None = None
+    tls_key: str | os.PathLike[str] | None = None
+    tls: bool | None = None
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.token_file is not None:
+            raise InputError("give token or token_file, not both")
+        if self.token is None:
+            object.__setattr__(self, "token_file", _file(self.token_file, TOKEN_FILE_VARIABLE))
+            if self.token_file is None:
+                object.__setattr__(self, "token", _variable(TOKEN_VARIABLE))
+        if self.token is not None:
+            check_token(self.token, "token")
+        elif self.token_file is not None:
+            read_tokens(Path(self.token_file))
+        for name, variable in (
+            ("tls_ca", TLS_CA_VARIABLE),
+            ("tls_cert", TLS_CERT_VARIABLE),
+            ("tls_key", TLS_KEY_VARIABLE),
+        ):
+            object.__setattr__(self, name, _file(getattr(self, name), variable))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InputError("tls_cert and tls_key go together, and one of them is not given")
+        if self.tls is None:
+            wanted = (_variable(TLS_VARIABLE) or "0").lower()
+            if wanted not in ("0", "1", "false", "true"):
+                raise InputError(f"{TLS_VARIABLE} must be 1 or 0, got {wanted!r}")
+            given = self.tls_ca is not None or self.tls_cert is not None
+            object.__setattr__(self, "tls", given or wanted in ("1", "true"))
+        if self.tls:
+            self._check_files()
+
+    def _check_files(self) -> None:
+        """Find out now what gRPC would only say of a connection that fails."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        names = "tls_ca"
+        try:
+            if self.tls_ca is not None:
+                context.load_verify_locations(self.tls_ca)
+            names = "tls_cert and tls_key"
+            if self.tls_cert is not None:
+                context.load_cert_chain(self.tls_cert, self.tls_key, password=_no_password)
+        except ssl.SSLError as error:
+            reason = (error.reason or "no PEM files").replace("_", " ").lower()
+            raise InputError(f"{names}: {reason}") from None
+        except OSError as error:
+            raise InputError(f"{names}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _no_password() -> str:
+    raise InputError("tls_key is encrypted; give one that is not, in a file for its owner alone")
+
+
+class Connector:
+    """Makes a client's channels, and says what each of its calls shows.  Thread-safe."""
+
+    def __init__(self, access: Access | None = None) -> None:
+        self._access = Access() if access is None else access
+        self._stamp: Stamp | None = None
+        self._metadata: Metadata = None
+        if self._access.token is not None:
+            self._metadata = _shown(self._access.token)
+        elif self._access.token_file is not None:
+            self._stamp = file_stamp(Path(self._access.token_file))
+            self._metadata = _shown(_first_token(Path(self._access.token_file)))
+
+    def metadata(self) -> Metadata:
+        """Return what a call shows that begins now; None: nothing."""
+        if self._access.token_file is not None:
+            path = Path(self._access.token_file)
+            stamp = file_stamp(path)
+            # One that is gone or being written: the token from before may well be good still.
+            if stamp not in (None, self._stamp):
+                try:
+                    self._metadata = _shown(_first_token(path))
+                except InputError:
+                    return self._metadata
+                self._stamp = stamp
+        return self._metadata
+
+    def open(self, address: str) -> grpc.Channel:
+        """Return a new channel to an address; nothing is connected before its first call."""
+        import grpc
+
+        if not self._access.tls:
+            return grpc.insecure_channel(address, channel_options())
+        return grpc.secure_channel(address, self._credentials(), channel_options())
+
+    def open_aio(self, address: str) -> grpc.aio.Channel:
+        """Return a new channel for the running event loop, likewise."""
+        import grpc.aio
+
+        if not self._access.tls:
+            return grpc.aio.insecure_channel(address, channel_options())
+        return grpc.aio.secure_channel(address, self._credentials(), channel_options())
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        import grpc
+
+        files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
+        read = [None if file is None else Path(file).read_bytes() for file in files]
+        return grpc.ssl_channel_credentials(*read)
+
+
+def _first_token(path: Path) -> str:
+    return read_tokens(path)[0].text
+
+
+def _shown(token: str) -> Metadata:
+    return (("authorization", f"Bearer {token}"),)
 
 
 def channel_options() -> list[tuple[str, int | str]]:

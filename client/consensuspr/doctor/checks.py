@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from consensuspr.client.servers import is_local, split_addresses
 from consensuspr.client.sync import RewardClient
 from consensuspr.client.training import EpochClock, RewardSettings, ScoredSample
+from consensuspr.client.transport import Access
 from consensuspr.client.verl.config import (
     INSTALL_VERL,
     ManagerConfig,
@@ -50,6 +51,7 @@ from consensuspr.doctor.verl_config import (
     describe,
 )
 from consensuspr.errors import (
+    AccessDenied,
     DataError,
     DeadlineExceeded,
     InputError,
@@ -132,6 +134,17 @@ class Case:
     dataset: DatasetInfo | None = None
     train_rows: int | None = None
     _digests: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def access(self) -> Access:
+        """Token and TLS of the server that is asked; what is given here wins.
+
+        Raises:
+            InputError: a file cannot be used.
+        """
+        given, own = self.setup, self.settings
+        ca = given.tls_ca or own.tls_ca
+        return Access(given.token_file or own.token_file, ca, own.tls_cert, own.tls_key)
 
     @property
     def address(self) -> str:
@@ -471,7 +484,12 @@ def check_server(case: Case) -> Iterator[Said]:
     """Ask the server what it is."""
     address = case.address
     try:
-        client = RewardClient(address, case.setup.timeout_s)
+        access = case.access
+    except InputError as error:
+        yield FAIL, str(error), "give files that can be read here, and on each node"
+        return
+    try:
+        client = RewardClient(address, case.setup.timeout_s, access=access)
     except InputError as error:
         yield FAIL, str(error), "give its address as HOST:PORT"
         return
@@ -480,7 +498,9 @@ def check_server(case: Case) -> Iterator[Said]:
     except RewardServiceError as error:
         client.close()
         advice = "install the same version of consensuspr on both sides"
-        if isinstance(error, Unavailable | DeadlineExceeded):
+        if isinstance(error, AccessDenied):
+            advice = "give --token-file and --tls-ca here, token_file and tls_ca to the run"
+        elif isinstance(error, Unavailable | DeadlineExceeded):
             advice = f"start it: consensuspr serve --dataset PATH --address {address}"
         yield FAIL, f"{address}: {error}", advice
         return

@@ -24,6 +24,8 @@ class TrainingSetup:
 
     Attributes:
         address: of the server; None for the run's own, else the default.
+        token_file: whose first token the server is shown; None for the run's own.
+        tls_ca: certificates that sign the server's; None for the run's own.
         dataset: name at the server; None for the run's own.
         dataset_file: whose content the server's dataset must have.
         train_files: Parquet files; empty for the run's own.
@@ -34,6 +36,8 @@ class TrainingSetup:
     """
 
     address: str | None = None
+    token_file: Path | None = None
+    tls_ca: Path | None = None
     dataset: str | None = None
     dataset_file: Path | None = None
     train_files: tuple[str, ...] = ()

@@ -13,9 +13,10 @@ import math
 import os
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
+from consensuspr.client.transport import Access
 from consensuspr.console import count_of
 from consensuspr.data import Problem, read_problems, read_rollouts
 from consensuspr.errors import InputError
@@ -56,13 +57,15 @@ class Target:
     """The server that is loaded; nothing is sent anywhere else.
 
     ``info`` is what it said about itself, ``dataset`` the path of the dataset with the content
-    that is to score, ``options`` how, with the dataset's name there.
+    that is to score, ``options`` how, with the dataset's name there; ``access`` is the token and
+    TLS of those who load it.
     """
 
     address: str
     info: ServerInfo
     dataset: str
     options: ScoreOptions
+    access: Access = field(default_factory=Access)
 
     @property
     def digest(self) -> str:

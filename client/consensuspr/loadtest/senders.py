@@ -23,7 +23,7 @@ import grpc.aio
 from consensuspr.client import AsyncRewardClient, RetryPolicy
 from consensuspr.client.retries import ERRORS, RpcFailure
 from consensuspr.client.servers import split_addresses
-from consensuspr.client.transport import channel_options
+from consensuspr.client.transport import Connector
 from consensuspr.errors import DeadlineExceeded, InputError, Overloaded, RewardServiceError
 from consensuspr.loadtest.load import Target, response_bytes
 from consensuspr.loadtest.settings import LoadSettings, Profile
@@ -92,13 +92,14 @@ class BatchSender:
         rollouts: Sequence[Rollout],
         connections: int,
     ) -> None:
-        self._address, self._timeout_s = target.address, settings.timeout
+        self._target, self._timeout_s = target, settings.timeout
+        self._connector = Connector(target.access)
         self._policy = RetryPolicy(max_attempts=max_attempts(settings))
         self._bodies = _bodies(target, settings.batch, rollouts)
         # Of several servers each has its share of the connections, and at least one.
         servers = split_addresses(target.address)
         self._channels = [
-            grpc.aio.insecure_channel(servers[place % len(servers)], channel_options())
+            self._connector.open_aio(servers[place % len(servers)])
             for place in range(max(connections, len(servers)))
         ]
         self._calls: list[Callable[..., Any]] = [
@@ -113,7 +114,9 @@ class BatchSender:
         return sum(len(body.encoded) for body in self._bodies) / len(self._bodies)
 
     async def open(self) -> None:
-        async with AsyncRewardClient(self._address, self._timeout_s) as client:
+        async with AsyncRewardClient(
+            self._target.address, self._timeout_s, access=self._target.access
+        ) as client:
             await client.server_info()
         await asyncio.gather(*(channel.channel_ready() for channel in self._channels))
 
@@ -126,7 +129,11 @@ class BatchSender:
             # What one server cannot do, the next one may.
             call = self._calls[(number + attempt - 1) % len(self._calls)]
             try:
-                reply = await call(body.encoded, timeout=give_up_at - clock())
+                reply = await call(
+                    body.encoded,
+                    timeout=give_up_at - clock(),
+                    metadata=self._connector.metadata(),
+                )
             except grpc.aio.AioRpcError as error:
                 failure = RpcFailure.of(error)
             else:
@@ -241,6 +248,7 @@ class SampleSender:
                 target.address,
                 settings.timeout,
                 retry=self._policy,
+                access=target.access,
                 on_identity=partial(self._see, place),
             )
             for place in range(connections)

@@ -21,6 +21,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
+from consensuspr.client.transport import Access
+from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import AnswerRule, OnUndecided
@@ -121,6 +123,16 @@ class RewardSettings(Settings):
     score_log: Path | None = Field(
         None, description="folder for one JSON line per sample, one file per process"
     )
+    token_file: Path | None = Field(
+        None, description=f"file whose first token is shown (default: ${TOKEN_FILE_VARIABLE})"
+    )
+    tls_ca: Path | None = Field(
+        None, description="certificates that sign the server's; turns TLS on"
+    )
+    tls_cert: Path | None = Field(
+        None, description="own certificate, for a server that demands one; turns TLS on"
+    )
+    tls_key: Path | None = Field(None, description="its private key, not encrypted")
 
     @field_validator("address")
     @classmethod
@@ -164,6 +176,15 @@ class RewardSettings(Settings):
             first = error.errors(include_url=False)[0]
             name = first["loc"][0] if first["loc"] else "settings"
             raise InputError(f"{source}.{name}: {what_is_wrong(first)}") from None
+
+    @property
+    def access(self) -> Access:
+        """How the server is known, and what it is shown.
+
+        Raises:
+            InputError: a file cannot be used.
+        """
+        return Access(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
     def spec(self) -> RewardSpec:

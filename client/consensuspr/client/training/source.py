@@ -231,6 +231,7 @@ class RewardSource:
         self._client = AsyncRewardClient(
             settings.address,
             settings.timeout_s,
+            access=settings.access,
             # Of each batch: a server that restarts may come back with other data, unnoticed.
             on_identity=lambda identity: self._see_digest(identity.dataset_digest),
         )
