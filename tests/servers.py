@@ -146,7 +146,10 @@ class InProcessServer:
             self.built = service.build_service(config, datasets, self.metrics)
         [self.scorer] = scorers
         self._server = GrpcServer(
-            self.built.service, int(config.max_message_bytes), self.built.security
+            self.built.service,
+            int(config.max_message_bytes),
+            config.max_connections,
+            self.built.security,
         )
         self.address = f"127.0.0.1:{await self._server.start(ANY_PORT)}"
 

@@ -89,17 +89,25 @@ class Reply:
     body: Any
 
 
-def post(address: str, path: str, body: object, method: str = "POST") -> Reply:
-    """Send one request on a connection of its own; bytes go as they are."""
+def request(
+    address: str,
+    path: str,
+    body: object,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """Send one request on a connection of its own; bytes go as they are, headers win over ours."""
     host, port = address.rsplit(":", 1)
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
     try:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, raw, {"Content-Type": "application/json"})
+        connection.request(
+            method, path, raw, {"Content-Type": "application/json", **(headers or {})}
+        )
         response = connection.getresponse()
         text = response.read()
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return Reply(response.status, headers, json.loads(text) if text else None)
+        received = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, received, json.loads(text) if text else None)
     finally:
         connection.close()
 
@@ -136,7 +144,7 @@ class InProcessServer(servers.InProcessServer):
 
     def post(self, path: str, body: object, method: str = "POST") -> Reply:
         """Send one request."""
-        return post(self.http_address, path, body, method)
+        return request(self.http_address, path, body, method)
 
     def sizes(self) -> list[int]:
         """Return the number of rollouts of each piece that was scored."""
@@ -188,7 +196,7 @@ class ServeProcess(servers.ServeProcess):
 
     def post(self, path: str, body: object, method: str = "POST") -> Reply:
         """Send one request."""
-        return post(self.http_address, path, body, method)
+        return request(self.http_address, path, body, method)
 
 
 ServeReal = Callable[..., ServeProcess]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 HALF = "16 - 3 - 4 = 9 eggs are left. Answer: 18"
 
+HEAD = b"POST /slime HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+JSON = {"Content-Type": "application/json"}
 REQUEST = {"prompt": DUCKS, "response": HALF, "label": "18"}
 
 
@@ -100,10 +102,10 @@ def test_a_body_that_is_too_large(serve: Serve, chunked: bool) -> None:
         connection = http.client.HTTPConnection(host, int(port), timeout=20)
         if chunked:
             connection.request(
-                "POST", "/slime", iter([body[:200], body[200:]]), encode_chunked=True
+                "POST", "/slime", iter([body[:200], body[200:]]), JSON, encode_chunked=True
             )
         else:
-            connection.request("POST", "/slime", body)
+            connection.request("POST", "/slime", body, JSON)
         response = connection.getresponse()
         code, said = response.status, json.loads(response.read())
         connection.close()
@@ -124,7 +126,7 @@ def test_bodies_under_way_are_bounded_together(serve: Serve) -> None:
         queue_limit_bytes=50_000,
     )
     host, port = server.http_address.split(":")
-    head = b"POST /slime HTTP/1.1\r\nHost: x\r\nContent-Length: 45000\r\n\r\n"
+    head = HEAD + b"Content-Length: 45000\r\n\r\n"
     with socket.create_connection((host, int(port))) as slow:
         slow.sendall(head + b"x" * 44_000)  # the rest never comes
 
@@ -142,7 +144,7 @@ def test_who_leaves_is_not_worked_for(server: InProcessServer) -> None:
     body = {"query": [DUCKS + HALF] * rollouts, "prompts": [DUCKS] * rollouts}
     host, port = server.http_address.split(":")
     connection = http.client.HTTPConnection(host, int(port))
-    connection.request("POST", "/openrlhf", json.dumps(body).encode())
+    connection.request("POST", "/openrlhf", json.dumps(body).encode(), JSON)
     assert gate.entered.acquire(timeout=20)
     connection.close()
     wait_for(lambda: server.metric("requests_total", method="openrlhf", code="CANCELLED") == 1)
@@ -208,7 +210,7 @@ def test_a_drain_that_takes_too_long_drops_what_is_left(serve: Serve) -> None:
 def test_a_body_that_never_comes_does_not_keep_the_server(server: InProcessServer) -> None:
     host, port = server.http_address.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as slow:
-        slow.sendall(b"POST /slime HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
+        slow.sendall(HEAD + b"Content-Length: 99\r\n\r\n{")
         time.sleep(0.2)
         assert server.start_draining(Draining(0, 1)).result(20) == 0
         assert slow.recv(4096).startswith(b"HTTP/1.1 503 ")
@@ -246,7 +248,7 @@ def test_many_clients_at_once(server: InProcessServer) -> None:
         connection = http.client.HTTPConnection(host, int(port), timeout=60)
         rewards = []
         for _ in range(20):
-            connection.request("POST", "/slime?reply=number", json.dumps(REQUEST))
+            connection.request("POST", "/slime?reply=number", json.dumps(REQUEST), JSON)
             rewards.append(json.loads(connection.getresponse().read()))
         connection.close()
         return rewards

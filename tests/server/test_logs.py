@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from consensuspr.server import logs
+from tests.processes import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,54 @@ def test_text_lines_name_the_process() -> None:
     logging.getLogger(logs.LOGGER_NAME).info("not shown")
     logging.getLogger("asyncio").info("not shown either")
     assert re.fullmatch(r"\S+Z WARNING \[supervisor \d+\] worker 0 died\n", stream.getvalue())
+
+
+def repeat(times: int, message: str = "line %d\nand more") -> None:
+    log = logging.getLogger(logs.LOGGER_NAME)
+    for number in range(times):
+        log.warning(message, number, exc_info=ValueError("why"))
+
+
+def test_what_repeats_itself_is_counted() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", "worker 3", stream)
+    repeat(1000)
+    logging.getLogger(logs.LOGGER_NAME).warning("something else")
+    for number in range(100):
+        logging.getLogger(logs.LOGGER_NAME).info("dataset %d", number)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert len(lines) == logs.MAX_LINES + 1 + 100, "others, and what is no warning, are written"
+    assert lines[logs.MAX_LINES]["message"] == "something else"
+    assert "ValueError: why" in lines[0]["traceback"]
+
+
+def test_the_count_is_written_when_the_period_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "PERIOD_S", 0.2)
+    stream = io.StringIO()
+    logs.configure("json", "info", "worker 3", stream)
+
+    def told() -> list[str]:
+        return [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+
+    def rest() -> str:
+        return f"{1000 - logs.MAX_LINES} more like this within 0.2 s: line 999"
+
+    repeat(1000)
+    # By itself, for who logs a lot may log nothing any more.
+    wait_for(lambda: told()[-1] == rest())
+    repeat(logs.MAX_LINES)
+    assert told()[-1] == f"line {logs.MAX_LINES - 1}\nand more", "a period begins anew"
+    assert sum("more like this" in line for line in told()) == 1
+
+
+def test_every_incident_is_found() -> None:
+    stream = io.StringIO()
+    logs.configure("text", "info", "worker 3", stream)
+    log = logging.getLogger(logs.LOGGER_NAME)
+    for number in range(50):
+        log.error(
+            "incident %d", number, exc_info=ValueError("why"), extra={"incident": str(number)}
+        )
+    text = stream.getvalue()
+    assert all(f"incident {number}\n" in text for number in range(50))
+    assert text.count("ValueError: why") == logs.MAX_LINES

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -524,3 +525,37 @@ def test_work_goes_on_until_the_deadline_and_while_somebody_waits() -> None:
         with pytest.raises(Abort) as caught:
             stopped.check()
         assert caught.value.code is code
+
+
+def ended(connection: socket.socket) -> bool:
+    """Read what the server has to say; return whether it has ended the connection."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+def test_connections_have_a_limit(serve: Serve) -> None:
+    server = serve(max_connections=3)
+    server.stub.Score(request_of(RIGHT))  # one
+    host, port = server.address.split(":")
+    with ExitStack() as closing:
+        others = [
+            closing.enter_context(socket.create_connection((host, int(port)))) for _ in range(10)
+        ]
+        wait_for(lambda: sum(map(ended, others)) == 8)
+        server.stub.Score(request_of(RIGHT))
+
+
+def test_a_connection_on_which_nobody_speaks_is_closed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "HANDSHAKE_S", 1)
+    host, port = serve().address.split(":")
+    with socket.create_connection((host, int(port))) as silent:
+        wait_for(lambda: ended(silent))

@@ -8,9 +8,11 @@ body, label or URL setting is wrong          400 ``{"error"}``
 no token, or an unknown one                  401 ``{"error"}``
 a token without scope ``score``              403 ``{"error"}``
 no such dataset, or path                     404 ``{"error"}``
+for another host, or from a web page         421, 403 ``{"error"}``
 another method than POST                     405 ``{"error"}``
 the dataset is not the expected one          412 ``{"error"}``
 body is larger than allowed                  413 ``{"error"}``
+body is not sent as JSON                     415 ``{"error"}``
 a rollout has no reward                      422 ``{"error", "unscorable": [{index, status, …}]}``
 a defect of the server                       500 ``{"error"}`` with an id that is in its log
 queue full, or shutting down                 503 ``{"error"}`` with ``Retry-After``
@@ -19,25 +21,32 @@ body came too slowly                         504 ``{"error"}``
 
 No code but 200 carries a reward, so that no failure can be trained on as one.  The workers
 share one port, as they do for gRPC.
+
+A web browser may stand on the same machine as the server, and what it shows comes from anywhere.
+So no page of another origin is answered: not one that asks by a name of its own that it made
+point here (``Host``), not one that says where it comes from (``Origin``), and not one that may send
+what a form can without asking first (``Content-Type``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
-import logging
 import math
-import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import grpc
 import uvicorn
+from starlette import types as asgi
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -51,13 +60,13 @@ from consensuspr.errors import (
     UnknownDataset,
 )
 from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
+from consensuspr.http.connections import MAX_HEADER_BYTES, Connections, listen
 from consensuspr.http.json_body import BodyTooLarge, Receiver
 from consensuspr.http.problems import open_texts, texts_folder
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server.config import Address
-from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.security import Security, Tls
+from consensuspr.server.security import Security
 from consensuspr.server.service import (
     SHUTTING_DOWN,
     Abort,
@@ -89,16 +98,29 @@ _SHUTDOWN_RETRY_S = 1.0
 KEEP_ALIVE_S = 75
 # For replies that are under way when everything else has ended.
 CLOSE_S = 1
-BACKLOG = 2048
+# The one type of a body.  A page of another origin may send others without being asked back.
+CONTENT_TYPE = "application/json"
 
-_log = logging.getLogger(LOGGER_NAME)
+
+class _WrongType(Exception):
+    """A body that is not sent as JSON; the text is the sentence for the sender."""
 
 
 class HttpFront:
     """Listens beside gRPC on the running event loop, and answers from the same scorer.
 
-    The address is HOST:PORT with a numeric host, claimed by the supervisor; ``port`` is where it
-    listens, once it does.
+    Args:
+        service: whose admission and threads requests share.
+        batches: scores them.
+        receiver: receives their bodies.
+        metrics: counts them.
+        security: who may call it, and its certificates.
+        address: HOST:PORT with a numeric host, claimed by the supervisor.
+        max_connections: open at a time.
+        allowed_hosts: names that requests may be for, beside the loopback ones and the address.
+
+    Attributes:
+        port: where it listens, once it does.
     """
 
     def __init__(
@@ -109,6 +131,8 @@ class HttpFront:
         metrics: Metrics,
         security: Security,
         address: str,
+        max_connections: int,
+        allowed_hosts: Collection[str] = (),
     ) -> None:
         self.batches = batches
         self._service = service
@@ -116,8 +140,12 @@ class HttpFront:
         self._metrics = metrics
         self._address = Address.parse(address)
         self._gate = security.gate
-        self._server = _Server(_uvicorn_settings(self._application(), security.tls))
+        self._tls = security.tls
+        self._max_connections = max_connections
+        self._hosts = _Hosts(self._address, allowed_hosts)
+        self._server = _Server(_uvicorn_settings(self._application()))
         self._serving: asyncio.Task[None] | None = None
+        self._connections: Connections | None = None
         self._leaving = False
         self._closing = asyncio.Event()
         self.port = 0
@@ -132,14 +160,16 @@ class HttpFront:
         Raises:
             ConsensusPRError: it cannot listen there.
         """
-        listening = _listen(self._address)
+        listening = listen(self._address)
         self.port = listening.getsockname()[1]
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=[]))
         while not self._server.started:
             if self._serving.done():
                 self._serving.result()
                 raise ConsensusPRError(f"the HTTP endpoint on {self._address} did not start")
             await asyncio.sleep(0.01)
+        tls = None if self._tls is None else self._tls.context()
+        self._connections = Connections(listening, self._server, self._max_connections, tls)
 
     def announce_shutdown(self) -> None:
         """Tell load balancers to look elsewhere: answer ``/health`` with 503, and serve on."""
@@ -148,6 +178,8 @@ class HttpFront:
     async def stop(self) -> None:
         """Tell who still waits that the server ends, let replies under way leave, and stop."""
         self._closing.set()
+        if self._connections is not None:
+            self._connections.close()
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
@@ -155,7 +187,11 @@ class HttpFront:
     def _application(self) -> Starlette:
         routes = [Route(f"/{shape}", self._handler(shape), methods=["POST"]) for shape in DIALECTS]
         routes.append(Route("/health", self._health, methods=["GET"]))
-        application = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        application = Starlette(
+            routes=routes,
+            middleware=[Middleware(_Checked, check=self._hosts.refusal)],
+            exception_handlers={HTTPException: _no_route},
+        )
         # A client that follows a redirect turns its POST into a GET.
         application.router.redirect_slashes = False
         return application
@@ -184,6 +220,8 @@ class HttpFront:
             return "OK", _json(200, reply)
         except Unscorable as error:
             return "UNSCORABLE", _json(422, {"error": str(error), "unscorable": error.told})
+        except _WrongType as error:
+            return "INVALID_ARGUMENT", _json(415, {"error": str(error)})
         except BodyTooLarge as error:
             return "RESOURCE_EXHAUSTED", _json(413, {"error": str(error)})
         except UnknownDataset as error:
@@ -204,6 +242,7 @@ class HttpFront:
         if refused is not None:
             raise Abort(code_of(refused), refused.sentence)
         dialect = DIALECTS[shape]
+        _check_type(request)
         settings = read_settings(request.query_params.multi_items(), dialect.choices)
         self.batches.dataset(settings.options)
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
@@ -268,6 +307,77 @@ def _json(code: int, content: object, headers: Mapping[str, str] | None = None) 
     return Response(text, code, headers, "application/json")
 
 
+def _check_type(request: Request) -> None:
+    sent = request.headers.get("content-type", "")
+    if sent.partition(";")[0].strip().lower() != CONTENT_TYPE:
+        got = f"this one with {sent[:80]!r}" if sent else "this one has none"
+        raise _WrongType(f"a body is sent with Content-Type: {CONTENT_TYPE}, {got}")
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise _WrongType(
+            f"a body is sent as it is, this one with Content-Encoding: {encoding[:80]}"
+        )
+
+
+class _Hosts:
+    """Whom requests may be for: against pages that made a name of their own point here.
+
+    On a loopback address nobody means anything but a loopback name or one that is configured.
+    On another, a server has more names than it can know of; there the configured ones are
+    checked where there are any.
+    """
+
+    def __init__(self, address: Address, configured: Collection[str]) -> None:
+        self._configured = {name.lower() for name in configured} - {""}
+        self._own = {"localhost", address.host.lower()}
+        self._any = not (configured or _is_loopback(address.host))
+
+    def refusal(self, request: Request) -> Response | None:
+        """Return what a request for another host, or from a page of one, is told."""
+        host = request.headers.get("host", "")
+        if host and not (self._any or self._knows(_host_of("//" + host))):
+            return _json(421, {"error": f"{host[:80]!r} is not served here; {self._known()}"})
+        origin = request.headers.get("origin")
+        if origin is not None and _host_of(origin) not in self._configured:
+            sentence = f"web pages are not answered, this request comes from {origin[:80]!r}"
+            return _json(403, {"error": sentence})
+        return None
+
+    def _knows(self, host: str) -> bool:
+        return host in self._own or host in self._configured or _is_loopback(host)
+
+    def _known(self) -> str:
+        names = ", ".join(sorted(self._configured | self._own))
+        return f"requests are for {names}, and others by http_allowed_hosts"
+
+
+def _host_of(url: str) -> str:
+    """Return the host of a URL, as a name or number without brackets; "" where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Checked:
+    """Answers a request that a check refuses, and hands on all others."""
+
+    def __init__(self, app: asgi.ASGIApp, check: Callable[[Request], Response | None]) -> None:
+        self._app = app
+        self._check = check
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        refusal = self._check(Request(scope))
+        await (self._app if refusal is None else refusal)(scope, receive, send)
+
+
 class _Server(uvicorn.Server):
     """A server that leaves signals to the worker, which drains first."""
 
@@ -277,9 +387,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _uvicorn_settings(application: Starlette, tls: Tls | None) -> uvicorn.Config:
-    settings = uvicorn.Config(
+def _uvicorn_settings(application: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(
         application,
+        # Not httptools where that is installed: it has no limit on headers.
+        http="h11",
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         lifespan="off",
         ws="none",
         log_config=None,
@@ -289,24 +402,3 @@ def _uvicorn_settings(application: Starlette, tls: Tls | None) -> uvicorn.Config
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CLOSE_S,
     )
-    if tls is not None:
-        # Not by its own settings, which would read the files once and for all.
-        settings.load()
-        settings.ssl = tls.context()
-    return settings
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # Connections of an earlier worker in TIME_WAIT do not count; other workers may listen.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((address.host, address.port))
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
-    except OSError as error:
-        listening.close()
-        raise ConsensusPRError(f"cannot listen on {address}: {error.strerror}") from None
-    return listening

@@ -63,7 +63,16 @@ def build_front(config: ServerConfig, built: BuiltService, address: str) -> Http
 
     batches = Batches(built.scorer, config.http_max_items)
     receiver = Receiver(int(config.http_max_body_bytes), int(config.queue_limit_bytes))
-    return HttpFront(built.service, batches, receiver, built.metrics, built.security, address)
+    return HttpFront(
+        built.service,
+        batches,
+        receiver,
+        built.metrics,
+        built.security,
+        address,
+        max_connections=config.max_connections,
+        allowed_hosts=config.http_allowed_hosts,
+    )
 
 
 if __name__ == "__main__":

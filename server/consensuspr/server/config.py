@@ -159,6 +159,14 @@ class ServerConfig(Settings):
         ByteSize(256 * MIB), description="One HTTP request; larger is code 413."
     )
     http_max_items: Count = Field(65536, description="Rollouts in one HTTP request; more is 400.")
+    http_allowed_hosts: tuple[str, ...] = Field(
+        default_factory=tuple,
+        description="Names that HTTP requests may be for (Host), beside localhost and the address;"
+        " where none is given, a server beyond loopback takes any.",
+    )
+    max_connections: Count = Field(
+        1024, description="Open connections of a worker, of gRPC and of HTTP each."
+    )
     token_file: Path | None = Field(
         None,
         description="Tokens that callers must show, one a line; `consensuspr token FILE` adds one.",

@@ -1,4 +1,9 @@
-"""Logs on standard error: lines for people, or one JSON object a line for machines."""
+"""Logs on standard error: lines for people, or one JSON object a line for machines.
+
+What goes wrong may do so a thousand times a second, and who makes it do so may be hostile.  So of
+the warnings and errors from one place in the code a few are written in each period, and then one
+line that counts the others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from typing import Any, Literal
 
@@ -13,6 +19,10 @@ LOGGER_NAME = "consensuspr.server"
 
 # Everything that a LogRecord has by itself; what else it has was given as ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+# Of one place in the code; a line with a traceback has a kilobyte.
+PERIOD_S = 10.0
+MAX_LINES = 5
 
 
 class _JsonFormatter(logging.Formatter):
@@ -36,6 +46,64 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(fields, default=str, ensure_ascii=False)
 
 
+class _Handler(logging.StreamHandler[Any]):
+    """Writes what it is given, but not for ever the same; logging holds its lock around it."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._since = time.monotonic()
+        # How often each place has logged in this period, and the last that was left out.
+        self._counts: dict[tuple[str, int], int] = {}
+        self._left_out: dict[tuple[str, int], logging.LogRecord] = {}
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or count it."""
+        if record.levelno < logging.WARNING:
+            super().emit(record)
+            return
+        if time.monotonic() - self._since > PERIOD_S:
+            self._begin_period()
+        place = (record.pathname, record.lineno)
+        count = self._counts[place] = self._counts.get(place, 0) + 1
+        if count <= MAX_LINES:
+            super().emit(record)
+        elif hasattr(record, "incident"):
+            # Somebody was told that the log has it; that it does, and what the first ones were.
+            super().emit(_without_traceback(record, record.getMessage()))
+        else:
+            self._left_out[place] = record
+            if self._timer is None:
+                self._timer = threading.Timer(PERIOD_S, self._end_period)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _end_period(self) -> None:
+        self.acquire()
+        try:
+            self._begin_period()
+        finally:
+            self.release()
+
+    def _begin_period(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for place, record in self._left_out.items():
+            more = self._counts[place] - MAX_LINES
+            first_line = record.getMessage().partition("\n")[0]
+            told = f"{more} more like this within {PERIOD_S:g} s: {first_line}"
+            super().emit(_without_traceback(record, told))
+        self._counts.clear()
+        self._left_out.clear()
+        self._since = time.monotonic()
+
+
+def _without_traceback(record: logging.LogRecord, message: str) -> logging.LogRecord:
+    fields = {**vars(record), "msg": message, "args": None, "exc_info": None, "exc_text": None}
+    return logging.makeLogRecord(fields)
+
+
 def configure(
     log_format: Literal["text", "json"], level: str, role: str, stream: Any = None
 ) -> None:
@@ -43,7 +111,7 @@ def configure(
 
     ``role`` says which process this is, for example ``worker 0``.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Handler(stream or sys.stderr)
     if log_format == "json":
         handler.setFormatter(_JsonFormatter(role))
     else:

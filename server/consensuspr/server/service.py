@@ -108,6 +108,8 @@ NO_LIMIT = 2**31 - 1
 # Then a connection is ended in order, after its requests, and the client makes another: to a worker
 # or a server that was not there when it made the first (a replaced one, or one more behind a name).
 MAX_CONNECTION_AGE_S = 300
+# Within it the first words of HTTP/2 have to come.
+HANDSHAKE_S = 20
 # After the last reply: for calls that only watch, and for connections to end in order.
 CLOSE_S = 1.0
 # Before connections are ended: requests that gRPC has received are refused one by one, until for so
@@ -649,6 +651,7 @@ class GrpcServer:
     Args:
         service: what it serves.
         max_message_bytes: of one request.
+        max_connections: open at a time.
         security: who may call it, and its certificates.
         admin: the admin service; None: there is none.
     """
@@ -657,6 +660,7 @@ class GrpcServer:
         self,
         service: ScoringService,
         max_message_bytes: int,
+        max_connections: int,
         security: Security = OPEN,
         admin: grpc.GenericRpcHandler[bytes, bytes] | None = None,
     ) -> None:
@@ -668,6 +672,8 @@ class GrpcServer:
                 ("grpc.so_reuseport", 1),
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_allowed_incoming_connections", max_connections),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
                 ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
                 # Else gRPC resets requests at random when many end at a time, which is what
                 # refusing does; what is let in is the admission's business alone.

@@ -149,7 +149,11 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     tasks: list[asyncio.Task[None]] = []
     admin = AdminService(config, datasets, supervisor.ask, built.security.gate, built.metrics)
     server = GrpcServer(
-        built.service, int(config.max_message_bytes), built.security, admin.rpc_handler()
+        built.service,
+        int(config.max_message_bytes),
+        config.max_connections,
+        built.security,
+        admin.rpc_handler(),
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
     datasets.attach(built.scorer, None if front is None else front.add)
