@@ -211,8 +211,9 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.made = True
-        # So that writing is paused for as long as anything is not taken.
-        transport.set_write_buffer_limits(0)
+        # So that writing is paused for as long as anything is not taken.  (Not 0: asyncio's TLS
+        # pauses at its limit, which nothing at all would reach.)
+        transport.set_write_buffer_limits(1, 0)
         self._watch_header()
 
     def data_received(self, data: bytes) -> None:
