@@ -1,0 +1,646 @@
+"""Faults, one after the other, while clients score what they know the score of.
+
+Each fault has a server of its own with two workers and four clients that go on scoring before,
+during and after it.  What is demanded: no rollout lost, none scored wrong, the server alive at the
+end, its workers small, its log short.
+
+    python -m reliability.chaos [NAME ...] [--write docs/reliability.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from rich.console import Console
+
+from benchmarks.harness.markdown import publish, table
+from consensuspr.v1 import PROTOCOL_VERSION
+from consensuspr.v1 import scoring_pb2 as pb
+from reliability.load import SAMPLE, Load, Outcome, Server, machine, resident_mb, serving
+
+# Scored before a fault, and after it has ended.
+AROUND = 600
+# Of a worker above its size before the fault, at its peak.
+MAX_GROWTH_MB = 300
+MAX_LOG_BYTES = 256 << 10
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SCORE = b"/consensuspr.v1.ScoringService/Score"
+
+
+class Skipped(Exception):
+    """A fault cannot be made here; the text says why."""
+
+
+Fault = Callable[[Server, Load], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A fault and the server that it is for.
+
+    Attributes:
+        name: for the command line.
+        fault: makes it, and returns when it is over.
+        settings: of the server.
+        within: a command that runs the server.
+        prepare: gives more of either, in a folder; it may raise Skipped.
+    """
+
+    name: str
+    fault: Fault
+    settings: Mapping[str, str | int | float]
+    within: Sequence[str]
+    prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None
+
+    @property
+    def what(self) -> str:
+        """One line on what happens."""
+        return " ".join((self.fault.__doc__ or "").partition("\n\n")[0].split()).rstrip(".")
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(
+    *within: str,
+    prepare: Callable[[Path, ExitStack], Mapping[str, str]] | None = None,
+    **settings: str | int | float,
+) -> Callable[[Fault], Fault]:
+    """Register a fault; see :class:`Scenario`."""
+
+    def register(fault: Fault) -> Fault:
+        name = fault.__name__.replace("_", "-")
+        SCENARIOS[name] = Scenario(name, fault, settings, within, prepare)
+        return fault
+
+    return register
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+@scenario()
+def kill_a_worker(server: Server, load: Load) -> None:
+    """SIGKILL one of the workers, six times."""
+    for _ in range(6):
+        os.kill(random.choice(server.workers()), signal.SIGKILL)
+        load.wait_for_rollouts(300)
+        _wait(lambda: len(server.workers()) == 2)
+
+
+@scenario()
+def kill_all_workers(server: Server, load: Load) -> None:
+    """SIGKILL both workers at once, twice."""
+    for _ in range(2):
+        for worker in server.workers():
+            os.kill(worker, signal.SIGKILL)
+        _wait(lambda: len(server.workers()) == 2)
+        load.wait_for_rollouts(300)
+
+
+@scenario()
+def stop_a_worker(server: Server, load: Load) -> None:
+    """SIGSTOP a worker, which the kernel goes on giving connections to."""
+    stopped = server.workers()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        _wait(lambda: stopped not in server.workers(), most_s=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGKILL)
+
+
+@scenario()
+def stop_the_server(server: Server, load: Load) -> None:
+    """SIGSTOP all processes of the server for 20 s, as a suspended machine does."""
+    everybody = [server.pid, *server.workers()]
+    for pid in everybody:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(20)
+    for pid in everybody:
+        os.kill(pid, signal.SIGCONT)
+
+
+@scenario()
+def kill_answer_processes(server: Server, load: Load) -> None:
+    """SIGKILL the processes of computer algebra while they are asked, thirty times."""
+    request = _request(rb"\boxed{\frac{7!}{\sqrt{16}} - 1149}", truth=r"111")
+    with grpc.insecure_channel(server.address) as channel:
+        call = channel.unary_unary(SCORE.decode(), None, pb.ScoreResponse.FromString)
+        replies = []
+        for at in range(30):
+            request = _request(rb"\boxed{\int_0^{%d} 2x dx}" % (at + 2), truth=str((at + 2) ** 2))
+            replies.append(call.future(request, timeout=60))
+            time.sleep(0.1)
+            for process in server.below_workers():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        wrong = [reply for reply in replies if list(reply.result().accs) != [1.0]]
+    if wrong:
+        load.outcome.wrong += len(wrong)
+        load.outcome.examples.append(f"right answers of which {len(wrong)} counted as wrong")
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+def _small_disk(folder: Path, stack: ExitStack) -> Mapping[str, str]:
+    disk = folder / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk], capture_output=True, check=False
+    )
+    if made.returncode:
+        raise Skipped("a small disk needs the right to mount one")
+    stack.callback(lambda: subprocess.run(["umount", "--lazy", disk], check=False))
+    return {"TMPDIR": str(disk)}
+
+
+@scenario(prepare=_small_disk)
+def full_disk(server: Server, load: Load) -> None:
+    """Fill the disk of the server's temporary files, kill a worker meanwhile, and free it again."""
+    filler = server.scratch / "disk/filler"
+    with filler.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    load.wait_for_rollouts(300)
+    os.kill(server.workers()[0], signal.SIGKILL)
+    load.wait_for_rollouts(300)
+    filler.unlink()
+    _wait(lambda: len(server.workers()) == 2, most_s=90)
+
+
+@scenario("prlimit", "--nofile=160:160")
+def few_descriptors(server: Server, load: Load) -> None:
+    """Open 600 connections to a server that may have 160 descriptors in each process."""
+    with _many_connections(server.port, 600):
+        time.sleep(5)
+
+
+@scenario("prlimit", f"--as={3 << 30}")
+def little_memory(server: Server, load: Load) -> None:
+    """Send the largest requests to a server that may have 3 GiB of address space a process."""
+    _send_raw(server, [_request(b"1+1=2 " * 2_500_000) for _ in range(8)])
+
+
+def _fake_clock(folder: Path, stack: ExitStack) -> Mapping[str, str]:
+    found = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
+    if not found:
+        raise Skipped("clock jumps need libfaketime (Debian's package libfaketime)")
+    (folder / "clock").write_text("+0")
+    return {
+        "LD_PRELOAD": str(found[0]),
+        "FAKETIME_TIMESTAMP_FILE": str(folder / "clock"),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+@scenario(prepare=_fake_clock)
+def clock_jumps(server: Server, load: Load) -> None:
+    """Put the wall clock a year ahead, ten years back, and right again."""
+    for offset in ("+365d", "-3650d", "+0"):
+        (server.scratch / "clock").write_text(offset)
+        load.wait_for_rollouts(400)
+
+
+@scenario()
+def busy_machine(server: Server, load: Load) -> None:
+    """Let four times as many other processes want the cores, for 15 s."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(4 * len(os.sched_getaffinity(0)))]
+    try:
+        time.sleep(15)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+@scenario()
+def vanished_clients(server: Server, load: Load) -> None:
+    """Reset 500 connections in the middle of a request."""
+    for _ in range(500):
+        with _connection(server.port) as sock:
+            sock.sendall(_begun_request(1 << 20) + b"x" * 10_000)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@scenario(http_address="127.0.0.1:0")
+def stalled_clients(server: Server, load: Load) -> None:
+    """Begin 400 requests and never go on, on gRPC and HTTP, for 15 s."""
+    with ExitStack() as stack:
+        for _ in range(400):
+            sock = stack.enter_context(_connection(server.port))
+            sock.sendall(_begun_request(1 << 20))
+        http = _http_port(server)
+        for _ in range(100):
+            sock = stack.enter_context(_connection(http))
+            sock.sendall(b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        time.sleep(15)
+
+
+@scenario()
+def half_closed_streams(server: Server, load: Load) -> None:
+    """Send whole requests on 200 connections and shut the own side down before the reply."""
+    request = _request(b"1+1=2 " * 1000)
+    with ExitStack() as stack:
+        for _ in range(200):
+            sock = stack.enter_context(_connection(server.port))
+            sock.sendall(_begun_request(len(request)) + _data(1, request, end=True))
+            sock.shutdown(socket.SHUT_WR)
+        time.sleep(3)
+
+
+@scenario()
+def clients_that_never_read(server: Server, load: Load) -> None:
+    """Ask 40 connections for large replies and read nothing, for 15 s."""
+    request = _request(*[b"x"] * 2000)
+    with ExitStack() as stack:
+        for _ in range(40):
+            sock = stack.enter_context(_connection(server.port))
+            sock.settimeout(1)
+            with contextlib.suppress(TimeoutError):
+                for stream in range(1, 41, 2):
+                    sock.sendall(_request_on(stream, request))
+        time.sleep(15)
+
+
+@scenario()
+def flooding_clients(server: Server, load: Load) -> None:
+    """Let six connections send requests of 160 KB without waiting for replies, for 15 s."""
+    request = _request(*[b"so 14*118 = 1652 and " * 500] * 16)
+    until = time.monotonic() + 15
+
+    def flood() -> None:
+        with grpc.insecure_channel(
+            server.address, [("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
+            call = channel.unary_unary(SCORE.decode(), None, None)
+            under_way: list[Any] = []
+            while time.monotonic() < until:
+                under_way = [one for one in under_way if not one.done()]
+                while len(under_way) < 100:
+                    under_way.append(call.future(request, timeout=30))
+                time.sleep(0.01)
+            for one in under_way:
+                one.cancel()
+
+    threads = [threading.Thread(target=flood) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@scenario()
+def ten_thousand_connections(server: Server, load: Load) -> None:
+    """Hold 10,000 connections open that say nothing."""
+    with _many_connections(server.port, 10_000):
+        load.wait_for_rollouts(300)
+
+
+@scenario()
+def hand_made_frames(server: Server, load: Load) -> None:
+    """Send HTTP/2 frames that no client sends: floods, resets, nonsense; 300 connections."""
+    dice = random.Random(7)
+    for _ in range(60):
+        for attack in (_nonsense, _ping_flood, _settings_flood, _rapid_reset, _endless_header):
+            with _connection(server.port) as sock:
+                sock.settimeout(2)
+                with contextlib.suppress(OSError):
+                    sock.sendall(PREFACE + _frame(4, 0, 0, b"") + attack(dice))
+                    sock.recv(4096)
+
+
+@scenario()
+def memory_bombs(server: Server, load: Load) -> None:
+    """Send requests that are small on the wire and large in memory, compressed and plain."""
+    empty = PROTOCOL + b"\x42\x00" * (16 << 20)
+    nodes = PROTOCOL + _field(8, _field(1, b"p") + b"\x32\x00" * (4 << 20))
+    _send_raw(server, [empty, nodes])
+    _send_raw(server, [empty, nodes], grpc.Compression.Gzip)
+
+
+# --- datasets and ends ----------------------------------------------------------------------------
+
+
+@scenario()
+def replaced_and_truncated_dataset(server: Server, load: Load) -> None:
+    """Cut the dataset's file off, have it read again, put it back, and have it read again."""
+    file = server.scratch / "dataset.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2 + 7])
+    os.kill(server.pid, signal.SIGHUP)
+    load.wait_for_rollouts(400)
+    file.write_bytes(whole)
+    os.kill(server.pid, signal.SIGHUP)
+    load.wait_for_rollouts(400)
+
+
+@scenario()
+def two_prepare_at_once(server: Server, load: Load) -> None:
+    """Prepare one dataset twice at the same time to the same file, and serve from it."""
+    prepared = server.scratch / "prepared.index"
+    command = [sys.executable, "-m", "consensuspr.cli", "derive", str(SAMPLE / "dataset.jsonl")]
+    command += ["--output", str(prepared)]
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+    codes = [one.wait() for one in both]
+    if 0 not in codes:
+        raise RuntimeError(f"neither prepared it: exit codes {codes}")
+    folder = server.scratch / "second"
+    folder.mkdir()
+    with (
+        serving(folder, dataset=prepared) as second,
+        Load(second.address, clients=1) as more,
+    ):
+        more.wait_for_rollouts(AROUND)
+    load.outcome.wrong += more.outcome.wrong
+    load.outcome.lost += more.outcome.lost
+
+
+# --- what they are made of ------------------------------------------------------------------------
+
+
+def _wait(condition: Callable[[], bool], most_s: float = 60.0) -> None:
+    until = time.monotonic() + most_s
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError("what has to follow the fault did not")
+        time.sleep(0.05)
+
+
+def _varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+PROTOCOL = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION).SerializeToString()
+
+
+def _request(*responses: bytes, truth: str = "") -> bytes:
+    rollouts = [
+        pb.Rollout(problem_id="sample-arith-001", response=response, ground_truth=truth)
+        for response in responses
+    ]
+    request = pb.ScoreRequest(protocol_version=PROTOCOL_VERSION, rollouts=rollouts)
+    return request.SerializeToString()
+
+
+def _send_raw(
+    server: Server, requests: Sequence[bytes], compression: grpc.Compression | None = None
+) -> None:
+    """Send requests at the same time, and wait for whatever comes back."""
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(server.address, options, compression) as channel:
+        call = channel.unary_unary(SCORE.decode(), None, None)
+        replies = [call.future(request, timeout=60) for request in requests]
+        for reply in replies:
+            with contextlib.suppress(grpc.RpcError):
+                reply.result()
+
+
+@contextlib.contextmanager
+def _connection(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        yield sock
+
+
+@contextlib.contextmanager
+def _many_connections(port: int, number: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < number + 1000:
+        raise Skipped(f"{number} connections need as many descriptors; the limit is {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    socks = []
+    try:
+        for _ in range(number):
+            sock = socket.socket()
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", port))
+            socks.append(sock)
+            if len(socks) % 100 == 0:
+                time.sleep(0.02)
+        yield
+    finally:
+        for sock in socks:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _http_port(server: Server) -> int:
+    mark = "HTTP endpoint on http://127.0.0.1:"
+    _wait(lambda: mark in server.log())
+    return int(server.log().partition(mark)[2].split()[0])
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _text(value: bytes) -> bytes:
+    return bytes([len(value)]) + value  # below 127 bytes
+
+
+def _headers(stream: int) -> bytes:
+    """Return the header of a gRPC request, without Huffman coding or a table."""
+    fields = {
+        b":method": b"POST", b":scheme": b"http", b":path": SCORE, b":authority": b"a",
+        b"content-type": b"application/grpc", b"te": b"trailers",
+    }  # fmt: skip
+    block = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
+    return _frame(1, 4, stream, block)
+
+
+def _data(stream: int, content: bytes, *, end: bool) -> bytes:
+    frames = b""
+    for at in range(0, len(content), 16_384):
+        last = end and at + 16_384 >= len(content)
+        frames += _frame(0, int(last), stream, content[at : at + 16_384])
+    return frames
+
+
+def _begun_request(size: int) -> bytes:
+    """Return the beginning of a connection and of a request of so many bytes."""
+    prefix = _frame(0, 0, 1, b"\x00" + struct.pack(">I", size))
+    return PREFACE + _frame(4, 0, 0, b"") + _headers(1) + prefix
+
+
+def _request_on(stream: int, request: bytes) -> bytes:
+    begin = PREFACE + _frame(4, 0, 0, struct.pack(">HI", 4, 0)) if stream == 1 else b""
+    whole = b"\x00" + struct.pack(">I", len(request)) + request
+    return begin + _headers(stream) + _data(stream, whole, end=True)
+
+
+def _nonsense(dice: random.Random) -> bytes:
+    return b"".join(
+        _frame(dice.randrange(16), dice.randrange(256), dice.randrange(8), dice.randbytes(60))
+        for _ in range(50)
+    )
+
+
+def _ping_flood(dice: random.Random) -> bytes:
+    return _frame(6, 0, 0, dice.randbytes(8)) * 5000
+
+
+def _settings_flood(dice: random.Random) -> bytes:
+    return _frame(4, 0, 0, struct.pack(">HI", 4, dice.randrange(1 << 16))) * 3000
+
+
+def _rapid_reset(dice: random.Random) -> bytes:
+    return b"".join(
+        _headers(stream) + _frame(3, 0, stream, struct.pack(">I", 8))
+        for stream in range(1, 4001, 2)
+    )
+
+
+def _endless_header(dice: random.Random) -> bytes:
+    begin = _frame(1, 0, 1, b"\x00" + _text(b"a") + _text(b"b"))
+    more = _frame(9, 0, 1, (b"\x00" + _text(b"a") + _text(b"b" * 100)) * 100)
+    return begin + more * 40
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a fault came to."""
+
+    scenario: Scenario
+    outcome: Outcome
+    pause_s: float
+    growth_mb: float
+    log_bytes: int
+    faults: list[str]
+
+    def cells(self) -> list[str]:
+        """Return it as a row of the page's table."""
+        outcome = self.outcome
+        return [
+            f"`{self.scenario.name}`", self.scenario.what, f"{outcome.right:,}",
+            str(sum(outcome.lost.values())), str(outcome.wrong), f"{self.pause_s:.1f} s",
+            f"{outcome.longest_s:.1f} s", f"{self.growth_mb:.0f} MB",
+        ]  # fmt: skip
+
+
+HEADER = [
+    "fault", "what happens", "scored", "lost", "wrong", "longest pause", "longest call",
+    "a worker grew by",
+]  # fmt: skip
+
+
+def run(chosen: Scenario) -> Row:
+    """Make one fault, and say what became of the rollouts.
+
+    Raises:
+        Skipped: it cannot be made here.
+    """
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+        environment: dict[str, str] = {}
+        if chosen.prepare is not None:
+            environment.update(chosen.prepare(scratch, stack))
+        dataset = scratch / "dataset.jsonl"
+        shutil.copy(SAMPLE / "dataset.jsonl", dataset)
+        server = stack.enter_context(
+            serving(
+                scratch,
+                dataset=dataset,
+                settings=chosen.settings,
+                within=chosen.within,
+                environment=environment,
+            )
+        )
+        faults = []
+        with Load(server.address) as load:
+            load.wait_for_rollouts(AROUND)
+            base = max(map(resident_mb, server.workers()))
+            begun = time.monotonic()
+            try:
+                chosen.fault(server, load)
+                load.wait_for_rollouts(AROUND)
+            except (TimeoutError, RuntimeError) as error:
+                faults.append(str(error))
+        workers = server.workers()
+        growth = max([resident_mb(pid, "VmHWM") - base for pid in workers], default=0.0)
+        outcome, log = load.outcome, server.log()
+        if not server.alive() or not workers:
+            faults.append("the server did not survive: " + log[-400:])
+        if outcome.lost or outcome.wrong:
+            faults.append(f"lost {dict(outcome.lost)}, wrong {outcome.wrong}: {outcome.examples}")
+        if growth > MAX_GROWTH_MB:
+            faults.append(f"a worker grew by {growth:.0f} MB; the limit is {MAX_GROWTH_MB}")
+        if len(log) > MAX_LOG_BYTES:
+            faults.append(f"the log has {len(log)} bytes; the limit is {MAX_LOG_BYTES}")
+        return Row(chosen, outcome, outcome.pause_s(begun), growth, len(log), faults)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the faults that were asked for; return 1 where one did harm."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reliability.chaos", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of faults (default: all): {', '.join(SCENARIOS)}"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its table up to date")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.names if name not in SCENARIOS]
+    if unknown:
+        parser.error(f"there is no fault {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
+    console = Console(stderr=True)
+    rows, skipped, failed = [], [], 0
+    for name in chosen.names or SCENARIOS:
+        try:
+            row = run(SCENARIOS[name])
+        except Skipped as reason:
+            console.print(f"[yellow]skipped[/] {name}: {reason}")
+            skipped.append(f"`{name}` was skipped: {reason}.")
+            continue
+        rows.append(row)
+        failed += bool(row.faults)
+        verdict = "[red]harm[/]" if row.faults else "[green]none[/]"
+        console.print(
+            f"{verdict} {name}: {row.outcome.right} scored, longest pause {row.pause_s:.1f} s,"
+            f" a worker grew by {row.growth_mb:.0f} MB, log of {row.log_bytes} bytes"
+        )
+        for fault in row.faults:
+            console.print(f"  {fault}", markup=False)
+    text = table(HEADER, [row.cells() for row in rows], words=2)
+    text = "\n\n".join([f"On {machine()}.", text, *skipped])
+    publish({"faults": text}, chosen.write)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
