@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from consensuspr.scoring.types import Rollout, Score, ScoreColumns, Status
+from consensuspr.server.endpoint import WorkerMetrics
 from consensuspr.server.metrics import MAX_VALUES, Metrics
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
@@ -117,6 +119,54 @@ def test_totals_of_others_are_counted_once() -> None:
     assert value(metrics, "answer_processes_started_total") == 3
 
 
+def totals(workers: WorkerMetrics) -> dict[str, float]:
+    """Return all samples that are not 0, by name and labels."""
+    return {
+        f"{sample.name}{list(sample.labels.values())}": sample.value
+        for metric in workers.collect()
+        for sample in metric.samples
+        if sample.value
+    }
+
+
+def test_workers_add_up_and_what_rises_outlives_them() -> None:
+    both, workers = [Metrics(), Metrics()], WorkerMetrics()
+
+    def tell() -> None:
+        for pid, metrics in enumerate(both):
+            # As they come through the channel.
+            workers.told(pid, json.loads(json.dumps(metrics.changes())))
+
+    for metrics in both:
+        metrics.request("Score", "OK", 0.02)
+        metrics.queue(1000, 1)
+    tell()
+    tell()  # nothing has changed
+    both[1].request("Score", "OK", 7.0)
+    tell()
+    now = totals(workers)
+    assert now["consensuspr_requests_total['Score', 'OK']"] == 3
+    assert now["consensuspr_request_seconds_sum['Score']"] == pytest.approx(7.04)
+    assert now["consensuspr_request_seconds_bucket['Score', '0.02']"] == 2
+    assert now["consensuspr_queue_bytes[]"] == 2000
+    [info] = [name for name in now if name.startswith("consensuspr_build_info")]
+    assert now[info] == 1
+    workers.died(1)
+    now = totals(workers)
+    assert now["consensuspr_requests_total['Score', 'OK']"] == 3
+    assert now["consensuspr_queue_bytes[]"] == 1000
+
+
+def test_only_what_has_changed_is_told_until_it_was_lost() -> None:
+    metrics = Metrics()
+    everything = metrics.changes()
+    assert metrics.changes() == {}
+    metrics.request("Explain", "OK", 0.1)
+    assert set(metrics.changes()) == {"consensuspr_requests", "consensuspr_request_seconds"}
+    metrics.tell_all_again()
+    assert set(metrics.changes()) >= set(everything)
+
+
 def test_every_metric_is_documented(repository: Path) -> None:
     text = (repository / "docs/serve.md").read_text()
     table = text.partition("## Metrics")[2].partition("what to watch")[0]
@@ -124,7 +174,8 @@ def test_every_metric_is_documented(repository: Path) -> None:
     counted = {family.name.removeprefix("consensuspr_") for family in Metrics().registry.collect()}
     for value in ("acc", "reward"):  # documented as being like those of NCR
         counted -= {f"{value}_sum", f"{value}_rollouts"}
-    assert documented == counted | {"worker_restarts", "workers", "workers_serving"}
+    of_supervisor = {"worker_restarts", "workers", "workers_serving", "dataset_changes"}
+    assert documented == counted | of_supervisor
 
 
 def test_a_look_at_the_server_is_no_part_of_its_metrics(serve: Serve) -> None:

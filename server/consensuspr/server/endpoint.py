@@ -12,11 +12,14 @@ import errno
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from consensuspr.credentials import Scope
 from consensuspr.errors import ConsensusPRError, InputError
@@ -30,18 +33,72 @@ MAX_CONNECTIONS = 32
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
+# Name, names of labels, their values.
+_Series: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
+
+
+class WorkerMetrics(Collector):
+    """The metrics of all workers together, as each has told them last.
+
+    Of a worker that died, what only rises stays, so that a sum never falls; its gauges go.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._about: dict[str, tuple[str, str, str]] = {}  # text, kind, how workers become one
+        self._of: dict[int, dict[str, dict[_Series, float]]] = {}  # by process, by metric
+        self._of_dead: dict[str, dict[_Series, float]] = {}
+
+    def told(self, pid: int, changes: Mapping[str, Any]) -> None:
+        """Take what a worker's :meth:`Metrics.changes` returned."""
+        with self._lock:
+            metrics = self._of.setdefault(pid, {})
+            for metric, (text, kind, merged, samples) in changes.items():
+                self._about[metric] = text, kind, merged
+                known = metrics.setdefault(metric, {})
+                for name, labels, values, value in samples:
+                    known[name, tuple(labels), tuple(values)] = value
+
+    def died(self, pid: int) -> None:
+        """Keep what a dead worker has counted."""
+        with self._lock:
+            for metric, samples in self._of.pop(pid, {}).items():
+                if self._about[metric][1] != "gauge":
+                    _merge(self._of_dead.setdefault(metric, {}), samples, "sum")
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all metrics, each summed over the workers."""
+        with self._lock:
+            collected = []
+            for name, (text, kind, merged) in self._about.items():
+                total = dict(self._of_dead.get(name, {}))
+                for metrics in self._of.values():
+                    _merge(total, metrics.get(name, {}), merged)
+                metric = Metric(name, text, kind)
+                for (sample, labels, values), value in total.items():
+                    metric.add_sample(sample, dict(zip(labels, values, strict=True)), value)
+                collected.append(metric)
+            return collected
+
+
+def _merge(total: dict[_Series, float], more: Mapping[_Series, float], how: str) -> None:
+    for series, value in more.items():
+        before = total.get(series, 0.0)
+        total[series] = max(before, value) if how == "max" else before + value
+
+
 class MetricsEndpoint:
     """Serves from a thread of its own until it is closed.
 
     Args:
         address: where; port 0 takes any free one.
-        folder: where the workers keep their numbers.
         security: who may read metrics, and the certificates.
         workers: how many there should be.
         serving: says how many of them take requests now; called from any thread.
 
     Attributes:
         address: where it listens, with the real port.
+        workers: the metrics of all workers.
         worker_restarts: a counter for whoever replaces workers.
         dataset_changes: a counter for whoever changes datasets, by ``done`` or ``failed``.
 
@@ -53,17 +110,14 @@ class MetricsEndpoint:
     def __init__(
         self,
         address: Address,
-        folder: Path,
         security: Security,
         *,
         workers: int,
         serving: Callable[[], int],
     ) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app, multiprocess
-
         registry = CollectorRegistry()
-        multiprocess.MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
-        self._folder = folder
+        self.workers = WorkerMetrics()
+        registry.register(self.workers)
         self.worker_restarts = Counter(
             "consensuspr_worker_restarts", "Workers that died and were replaced.", registry=registry
         )
@@ -79,7 +133,6 @@ class MetricsEndpoint:
         )
         for result in ("done", "failed"):
             self.dataset_changes.labels(result)  # from the start: an alert needs to see it rise
-        self._mark_dead: Callable[..., None] = multiprocess.mark_process_dead
         self._metrics: Any = make_wsgi_app(registry)
         self._gate = security.gate
         self._serving = serving
@@ -99,10 +152,6 @@ class MetricsEndpoint:
             target=self._server.serve_forever, name="metrics", daemon=True
         )
         self._thread.start()
-
-    def worker_died(self, pid: int) -> None:
-        """Take a dead worker out of what counts only while it lives (its queue)."""
-        self._mark_dead(pid, path=str(self._folder))
 
     def close(self) -> None:
         """Stop serving."""

@@ -1,9 +1,10 @@
 """What a worker counts, as Prometheus metrics, and the scorer that counts it.
 
 Always counted, shown only where ``metrics_address`` is set: a second, silent way through
-the code would be the one without tests.  The supervisor sets ``PROMETHEUS_MULTIPROC_DIR``
-for its workers, which makes prometheus-client keep the numbers in files that the supervisor's
-endpoint adds up over all workers, those that died included.
+the code would be the one without tests.  A worker tells the supervisor with each heartbeat what
+has changed (:meth:`Metrics.changes`), and the supervisor's endpoint adds it up over all workers,
+those that died included.  prometheus-client's own way for several processes keeps the numbers in
+mapped files, of which a full disk makes SIGBUS.
 
 Means are quotients of two counters, for example
 ``rate(consensuspr_ncr_sum_total[5m]) / rate(consensuspr_ncr_rollouts_total[5m])``.
@@ -18,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -89,6 +90,8 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
+        self._merged: dict[str, str] = {}
+        self._told: dict[tuple[str, tuple[str, ...]], float] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
         self._totals_lock = threading.Lock()
@@ -159,21 +162,48 @@ class Metrics:
             ),
         }
         self._totals = dict.fromkeys(self._counted_by_others, 0)
-        info = self._gauge("build_info", "1 for the versions that serve.", "livemax", *_VERSIONS)
+        info = self._gauge("build_info", "1 for the versions that serve.", "max", *_VERSIONS)
         info.labels(**_VERSIONS).set(1)
         self._dataset_info = self._gauge(
             "dataset_info", "1 for the digest that a dataset has, 0 for those that it had.",
-            "livemax", "dataset", "digest",
+            "max", "dataset", "digest",
         )  # fmt: skip
         self._dataset_problems = self._gauge(
-            "dataset_problems", "Problems of a dataset.", "livemax", "dataset"
+            "dataset_problems", "Problems of a dataset.", "max", "dataset"
         )
         self._served: dict[str, str] = {}
         self._queue_seconds = self._histogram(
             "queue_seconds", "Time from a request's admission to the begin of its work.", _SECONDS
         )
-        self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.", "livesum")
-        self._queue_requests = self._gauge("queue_requests", "Unfinished requests.", "livesum")
+        self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.", "sum")
+        self._queue_requests = self._gauge("queue_requests", "Unfinished requests.", "sum")
+
+    def changes(self) -> dict[str, Any]:
+        """Return what has changed since the last call, for whoever adds workers up.
+
+        To be called by one thread.
+
+        Returns:
+            By metric: its text, its kind, how its values of several workers become one (``sum``
+            or ``max``), and the samples that have changed, each ``[name, labels, their values,
+            value]``.
+        """
+        changed: dict[str, Any] = {}
+        for metric in self.registry.collect():
+            samples = []
+            for name, labels, value, *_ in metric.samples:
+                values = tuple(labels.values())
+                if not name.endswith("_created") and self._told.get((name, values)) != value:
+                    self._told[name, values] = value
+                    samples.append([name, list(labels), list(values), value])
+            if samples:
+                merged = self._merged.get(metric.name, "sum")
+                changed[metric.name] = [metric.documentation, metric.type, merged, samples]
+        return changed
+
+    def tell_all_again(self) -> None:
+        """Have the next :meth:`changes` return everything: the last were lost."""
+        self._told.clear()
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""
@@ -313,14 +343,9 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"consensuspr_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, over_workers: Any, *labels: str) -> Gauge:
-        return Gauge(
-            f"consensuspr_{name}",
-            text,
-            labels,
-            registry=self.registry,
-            multiprocess_mode=over_workers,
-        )
+    def _gauge(self, name: str, text: str, merged: Literal["sum", "max"], *labels: str) -> Gauge:
+        self._merged[f"consensuspr_{name}"] = merged
+        return Gauge(f"consensuspr_{name}", text, labels, registry=self.registry)
 
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str

@@ -72,8 +72,6 @@ MAX_LOOK_S = 2 * TICK_S
 STOP_MARGIN_S = 5.0
 
 
-# Where prometheus-client keeps the numbers of several processes.
-MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 # What is run for both roles of a process, prepare and worker.
 WORKER_MODULE = "consensuspr.server.worker"
 
@@ -178,7 +176,6 @@ class _Supervisor:
         if config.metrics_address is not None:
             self._endpoint = MetricsEndpoint(
                 Address.parse(config.metrics_address),
-                self._folder,
                 secured,
                 workers=config.workers,
                 serving=self._serving,
@@ -257,6 +254,10 @@ class _Supervisor:
 
     def _take_messages(self, slot: _Slot, child: Child) -> None:
         for message in child.take():
+            if "metrics" in message:
+                if self._endpoint is not None:
+                    self._endpoint.workers.told(child.pid, message["metrics"])
+                continue
             if "ask" in message:
                 self._do(message, functools.partial(self._reply, child, message["id"]))
                 continue
@@ -296,8 +297,7 @@ class _Supervisor:
         }
         ours = ALLOCATOR | QUIET_GRPC
         chosen = {name: os.environ.get(name, value) for name, value in ours.items()}
-        environment = {**chosen, MULTIPROCESS_VARIABLE: os.fspath(self._folder)}
-        slot.child = Child(self._worker_module, payload, environment)
+        slot.child = Child(self._worker_module, payload, chosen)
         slot.started = time.monotonic()
         slot.ready = False
         _log.debug("worker %d started as process %d", slot.number, slot.child.pid)
@@ -363,6 +363,7 @@ class _Supervisor:
     def _bury(self, slot: _Slot, child: Child, how: str) -> None:
         """Clear up after a worker that died or is of no use, and plan its replacement."""
         lived_s = time.monotonic() - slot.started
+        self._take_messages(slot, child)
         report = child.report()
         if report is not None and report.reason:
             how += f" ({report.reason})"
@@ -372,7 +373,7 @@ class _Supervisor:
         slot.ready = False
         if self._endpoint is not None:
             self._endpoint.worker_restarts.inc()
-            self._endpoint.worker_died(child.pid)
+            self._endpoint.workers.died(child.pid)
         if all(slot.failed_starts >= MAX_FAILED_STARTS for slot in self._slots):
             raise _CannotGoOnError(
                 f"no worker serves, and worker {slot.number} failed to start"

@@ -28,6 +28,7 @@ from consensuspr.server.processes import Message, Parent
 
 if TYPE_CHECKING:
     from consensuspr.scoring import DatasetIndex
+    from consensuspr.server.metrics import Metrics
     from consensuspr.server.service import BuiltService
 
 # Between two heartbeats.
@@ -146,6 +147,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     cache = MatcherCache(max_bytes=int(config.matcher_cache_bytes))
     datasets = WorkerDatasets(parent.payload["datasets"], cache)
     built = build_service(config, datasets.indexes(), Metrics())
+    shown = None if config.metrics_address is None else built.metrics
     tasks: list[asyncio.Task[None]] = []
     admin = AdminService(config, datasets, supervisor.ask, built.security.gate, built.metrics)
     server = GrpcServer(
@@ -163,7 +165,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
             await front.start()
         parent.report_ready()
         tasks = [
-            asyncio.create_task(supervisor.beat()),
+            asyncio.create_task(supervisor.beat(shown)),
             asyncio.create_task(supervisor.obey(order_handlers(datasets))),
         ]
         await stop.wait()
@@ -209,11 +211,19 @@ class Supervisor:
 
         parent.listen(when_gone, on_message)
 
-    async def beat(self) -> None:
-        """Say for ever that the event loop turns."""
+    async def beat(self, metrics: Metrics | None) -> None:
+        """Say for ever that the event loop turns, and what has changed in metrics."""
         while True:
             self._parent.send({"alive": True})
+            if metrics is not None:
+                self.tell(metrics)
             await asyncio.sleep(HEARTBEAT_S)
+
+    def tell(self, metrics: Metrics) -> None:
+        """Say what has changed in metrics."""
+        changes = metrics.changes()
+        if changes and not self._parent.send({"metrics": changes}):
+            metrics.tell_all_again()
 
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
         """Carry out orders for ever, one after the other, and answer each."""
