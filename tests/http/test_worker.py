@@ -117,7 +117,7 @@ def test_the_plain_server_does_not_leave_out_the_endpoint_in_silence(dataset_fil
 
 
 def test_a_queue_that_is_smaller_than_a_body(dataset_file: Path) -> None:
-    small = {"queue_limit_bytes": "64MiB", "datasets": {"default": dataset_file}}
+    small = {"queue_limit_bytes": "32MiB", "datasets": {"default": dataset_file}}
     load_config(overrides=small)  # of no matter where HTTP is off
-    with pytest.raises(InputError, match=r"queue_limit_bytes \(67108864\) must be at least"):
+    with pytest.raises(InputError, match=r"queue_limit_bytes \(33554432\) must be at least"):
         load_config(overrides={**small, "http_address": "127.0.0.1:0"})

@@ -1,5 +1,7 @@
 """The normal form and the matcher: bytes and patterns, no problems and no rewards.
 
+And a count of the fields of a message, which looks at every byte that matters too.
+
 Two engines with one behaviour: the compiled core, and the pure-Python twin where it could
 not be built or where ``CONSENSUSPR_PURE_PYTHON=1`` asks for it.  ``BACKEND`` tells which one
 is in use.
@@ -22,6 +24,7 @@ __all__ = [
     "BatchResult",
     "Hit",
     "Matcher",
+    "count_fields",
     "derive_forms",
     "expression_keys",
     "match_batch",
@@ -31,8 +34,15 @@ __all__ = [
 BACKEND: str
 
 if TYPE_CHECKING:  # one engine stands for both: they have the same interface
-    from consensuspr.core.native import Matcher, expression_keys, match_batch, normalize
+    from consensuspr.core.native import (
+        Matcher,
+        count_fields,
+        expression_keys,
+        match_batch,
+        normalize,
+    )
 elif os.environ.get("CONSENSUSPR_PURE_PYTHON") == "1":
+    from consensuspr.core.pure.fields import count_fields
     from consensuspr.core.pure.matcher import Matcher, match_batch
     from consensuspr.core.pure.normal_form import normalize
     from consensuspr.core.pure.statements import expression_keys
@@ -40,7 +50,13 @@ elif os.environ.get("CONSENSUSPR_PURE_PYTHON") == "1":
     BACKEND = "python"
 else:
     try:
-        from consensuspr.core.native import Matcher, expression_keys, match_batch, normalize
+        from consensuspr.core.native import (
+            Matcher,
+            count_fields,
+            expression_keys,
+            match_batch,
+            normalize,
+        )
 
         BACKEND = "native"
     except ImportError:
@@ -51,6 +67,7 @@ else:
             RuntimeWarning,
             stacklevel=2,
         )
+        from consensuspr.core.pure.fields import count_fields
         from consensuspr.core.pure.matcher import Matcher, match_batch
         from consensuspr.core.pure.normal_form import normalize
         from consensuspr.core.pure.statements import expression_keys

@@ -39,7 +39,6 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import grpc
@@ -157,8 +156,9 @@ class RewardReplica:
         self._max_message_bytes = int(settings.max_message_bytes)
         self._generation = generation
         # What the service would do on a server of its own.
-        handler: Any = self._built.service.rpc_handler()
-        self._behaviours = {name: handler.service(_named(name)).unary_unary for name in METHODS}
+        self._behaviours: dict[str, Any] = {
+            name: self._built.service.behaviour(name) for name in METHODS
+        }
 
     async def Score(self, request: bytes, grpc_context: Any) -> _Reply:
         return await self._serve("Score", request, grpc_context)
@@ -199,11 +199,6 @@ class RewardReplica:
         # Serve calls this when a replica ends; one that could not start has nothing to close.
         if hasattr(self, "_built"):
             self._built.close()
-
-
-def _named(method: str) -> SimpleNamespace:
-    """Return what names a method to a gRPC handler."""
-    return SimpleNamespace(method=f"/{SERVICE_NAME}/{method}", invocation_metadata=())
 
 
 class _Aborted(Exception):

@@ -130,7 +130,7 @@ REPLY_S = 1.0
 
 PORTION_BYTES = 1 << 20  # of text, for each thread
 MAX_THREADS_COUNTED = 16
-MATCHER_BYTES = 64 << 20
+MATCHER_BYTES = 16 << 20
 # A defect that hits every rollout of a batch of thousands says the same thousands of times.
 MAX_TRACEBACKS = 5
 

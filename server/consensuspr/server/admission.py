@@ -46,8 +46,6 @@ INITIAL_BYTES_PER_S = 20e6
 # that it follows a change of load within a second and a single odd request moves it little.
 RATE_WINDOW_S = 0.5
 MIN_RETRY_S = 0.02
-# What a request costs beside its bytes, so that a flood of empty ones is bounded too.
-REQUEST_OVERHEAD_BYTES = 4096
 # So many requests of one sender wait only where it does not wait for replies: four times what a
 # client of default settings has under way.
 FLOOD_REQUESTS = 32

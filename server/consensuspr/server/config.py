@@ -156,7 +156,7 @@ class ServerConfig(Settings):
         " requests; off where not set.",
     )
     http_max_body_bytes: Bytes = Field(
-        ByteSize(256 * MIB), description="One HTTP request; larger is code 413."
+        ByteSize(64 * MIB), description="One HTTP request; larger is code 413."
     )
     http_max_items: Count = Field(65536, description="Rollouts in one HTTP request; more is 400.")
     http_allowed_hosts: tuple[str, ...] = Field(
@@ -192,18 +192,24 @@ class ServerConfig(Settings):
         16, description="Requests in work at a time in a worker; more wait in its queue."
     )
     queue_limit_bytes: Bytes = Field(
-        ByteSize(256 * MIB),
-        description="Admitted, unfinished requests of a worker; more is RESOURCE_EXHAUSTED.",
+        ByteSize(96 * MIB),
+        description="Memory of a worker's admitted, unfinished requests, received and unpacked;"
+        " more is RESOURCE_EXHAUSTED.",
     )
     queue_burst_s: Seconds = Field(
         0.25,
         description="Flooded by one connection for longer, a worker refuses: RESOURCE_EXHAUSTED.",
     )
     max_message_bytes: Bytes = Field(
-        ByteSize(64 * MIB), description="One request; larger is RESOURCE_EXHAUSTED."
+        ByteSize(17 * MIB), description="One request; larger is RESOURCE_EXHAUSTED."
     )
     max_rollouts: Count = Field(
         4096, description="Rollouts in one request; more is INVALID_ARGUMENT."
+    )
+    max_fields: Count = Field(
+        262_144,
+        description="Fields in one request, those of its rollouts, nodes and expressions counted;"
+        " more is INVALID_ARGUMENT.",
     )
     max_response_bytes: Bytes = Field(
         ByteSize(16 * MIB), description="One response; a larger one gets status OVERSIZE."
@@ -217,7 +223,7 @@ class ServerConfig(Settings):
         ByteSize(16 * KIB), description="All inline expressions of one rollout together."
     )
     matcher_cache_bytes: Bytes = Field(
-        ByteSize(256 * MIB), description="Compiled matchers kept in a worker, all datasets."
+        ByteSize(48 * MIB), description="Compiled matchers kept in a worker, all datasets."
     )
     derive: Literal["missing", "stored", "off"] = Field(
         "missing",

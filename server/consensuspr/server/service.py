@@ -28,7 +28,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -49,7 +49,6 @@ from consensuspr.scoring import DatasetIndex, Limits, Scorer
 from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import ScoreColumns, ScoreOptions
 from consensuspr.server.admission import (
-    REQUEST_OVERHEAD_BYTES,
     Admission,
     R,
     Refusal,
@@ -59,6 +58,16 @@ from consensuspr.server.admission import (
 )
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
+from consensuspr.server.memory import (
+    GZIP_MAGIC,
+    TURN_S,
+    Arrival,
+    Reception,
+    Trimmer,
+    charge,
+    field_table,
+    unpacked,
+)
 from consensuspr.server.metrics import MeteredScorer, Metrics, TimedVerifier
 from consensuspr.server.second_look import SecondLook
 from consensuspr.server.security import (
@@ -104,6 +113,8 @@ MAX_CONCURRENT_STREAMS = 128
 # A client that is silent for a policy update pings meanwhile; gRPC's default (one ping in
 # five minutes) would cut it off.
 MIN_PING_INTERVAL_S = 10
+# Of gRPC's encodings; what deflate makes of a message cannot be told from one that is not packed.
+IDENTITY_AND_GZIP = 1 << 0 | 1 << 2
 NO_LIMIT = 2**31 - 1
 # Then a connection is ended in order, after its requests, and the client makes another: to a worker
 # or a server that was not there when it made the first (a replaced one, or one more behind a name).
@@ -116,6 +127,11 @@ CLOSE_S = 1.0
 # long there was none, or for so long in all.
 QUIET_S = 0.05
 SETTLE_S = 0.5
+
+# Of a sentence in a status; nine bytes each, as a header may say a character, fit into one.
+MAX_SENTENCE_CHARS = 600
+# When to come again where too many requests arrive at a time.
+ARRIVAL_RETRY_S = 0.5
 
 M = TypeVar("M", bound=Message)
 
@@ -139,10 +155,29 @@ class Abort(Exception):
         digest: str | None = None,
     ) -> None:
         self.code = code
-        self.message = message
+        self.message = shortened(message)
         self.retry_after_s = retry_after_s
         self.digest = digest
-        super().__init__(message)
+        super().__init__(self.message)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return what is sent beside the sentence."""
+        metadata: tuple[tuple[str, str], ...] = ()
+        if self.retry_after_s is not None:
+            metadata = ((RETRY_AFTER_KEY, str(max(1, round(self.retry_after_s * 1000)))),)
+        if self.digest is not None:
+            metadata += ((DATASET_DIGEST_KEY, self.digest),)
+        return metadata
+
+
+def shortened(sentence: str) -> str:
+    """Return what a client is told, cut where text of its own makes it long.
+
+    gRPC sends it in a header of a few kilobytes, and fails with another code where it is longer.
+    """
+    if len(sentence) <= MAX_SENTENCE_CHARS:
+        return sentence
+    return f"{sentence[:MAX_SENTENCE_CHARS]}... ({len(sentence)} characters)"
 
 
 class RunningCall:
@@ -282,8 +317,14 @@ def parse_message(message: type[M], raw: bytes) -> M:
 class ScoringService:
     """The RPCs of one worker on its event loop.
 
-    Attributes:
-        metrics: where they are counted.
+    Args:
+        handlers: do the work.
+        admission: lets requests in.
+        threads: in which the work is done.
+        metrics: where requests are counted.
+        max_message_bytes: of one request, once it is unpacked.
+        max_fields: of one request.
+        tracing: traces them; None: nothing does.
     """
 
     def __init__(
@@ -292,10 +333,21 @@ class ScoringService:
         admission: Admission,
         threads: WorkingThreads,
         metrics: Metrics,
+        max_message_bytes: int,
+        max_fields: int,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
         self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
+        self._tables = {
+            "Score": field_table(pb.ScoreRequest.DESCRIPTOR),
+            "Explain": field_table(pb.ExplainRequest.DESCRIPTOR),
+        }
+        self._max_message_bytes = max_message_bytes
+        self._max_fields = max_fields
+        self._reception = Reception()
+        self._unpacking = asyncio.Semaphore(1)
+        self._trimmer = Trimmer(lambda: not admission.unfinished_requests)
         self._server_info = handlers.server_info
         self._admission = admission
         self.metrics = metrics
@@ -311,8 +363,10 @@ class ScoringService:
         return _Front(self, [*self._work, "ServerInfo"])
 
     def guards(self, method: str) -> bool:
-        """Whether some requests of a method end now without their bytes being received."""
-        return method in self._work and (self._draining or self._admission.refusing)
+        """Whether some requests of a method end or wait now without their bytes being received."""
+        return self._reception.busy or (
+            method in self._work and (self._draining or self._admission.refusing)
+        )
 
     @property
     def draining(self) -> bool:
@@ -345,28 +399,42 @@ class ScoringService:
         """Drop what is queued; what runs stops at its next piece."""
         self._threads.close()
 
+    def arrival(self, behaviour: Callable[[bytes, Context], Awaitable[bytes]]) -> Arrival:
+        """Return the handler of one call, whose body arrives without a turn."""
+        return Arrival(self._reception, behaviour)
+
     def behaviour(self, method: str) -> Callable[[bytes, Context], Awaitable[bytes]]:
         """Return what carries out a method."""
 
         async def behaviour(raw: bytes, context: Context) -> bytes:
-            return await counted(self.metrics, method, self._serve(method, raw, context), context)
+            work = self._serve(method, raw, context)
+            del raw  # as in counted()
+            return await counted(self.metrics, method, work, context)
 
         return behaviour
 
     def guarded(self, method: str) -> Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]:
         """Return what carries out a method, and receives only what will not be refused."""
 
-        async def serve(messages: AsyncIterator[bytes], context: Context) -> bytes:
+        async def serve(context: Context) -> bytes:
             self._check_open()
             refusal = self._admission.closed(context.peer())
             if refusal is not None:
                 raise _refused(refusal)
-            async for raw in messages:
-                return await self._serve(method, raw, context)
-            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
+            try:
+                raw = await self._reception.receive(context)
+            except TimeoutError:
+                raise Abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    f"the request did not arrive within {TURN_S:g} s while others wait to",
+                    ARRIVAL_RETRY_S,
+                ) from None
+            if raw is None:
+                raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request")
+            return await self._serve(method, raw, context)
 
         async def behaviour(messages: AsyncIterator[bytes], context: Context) -> bytes:
-            return await counted(self.metrics, method, serve(messages, context), context)
+            return await counted(self.metrics, method, serve(context), context)
 
         return behaviour
 
@@ -377,18 +445,39 @@ class ScoringService:
             return self._server_info(raw, RunningCall())
         remaining_s = context.time_remaining()
         deadline = None if remaining_s is None else time.monotonic() + remaining_s
+        try:
+            if raw.startswith(GZIP_MAGIC):
+                # One at a time: what it becomes is let in before the next one becomes anything.
+                async with self._unpacking:
+                    raw = await asyncio.to_thread(self._unpacked, raw)
+            num_bytes = charge(raw, self._tables[method], self._max_fields)
+        except InvalidRequest as error:
+            raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         trace = self.begin_trace(method, context.invocation_metadata() or ())
         with trace or contextlib.nullcontext():
-            return await self.submit(self._work[method], raw, deadline, context.peer(), trace)
+            return await self.submit(
+                self._work[method], raw, num_bytes, deadline, context.peer(), trace
+            )
 
     def begin_trace(self, method: str, headers: Iterable[tuple[str, Any]]) -> Trace | None:
         """Begin the trace of a request, which is to be entered; None where it is not traced."""
         return None if self._tracing is None else self._tracing.begin(method, headers)
 
+    def _unpacked(self, raw: bytes) -> bytes:
+        data = unpacked(raw, self._max_message_bytes)
+        if data is None:
+            raise Abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the {len(raw)} compressed bytes of the request become more than"
+                f" {self._max_message_bytes}, the limit",
+            )
+        return data
+
     async def submit(
         self,
         work: Work[R],
         raw: bytes,
+        num_bytes: int,
         deadline: float | None,
         sender: str = "",
         trace: Trace | None = None,
@@ -397,7 +486,8 @@ class ScoringService:
 
         Args:
             work: what to do with the request's bytes.
-            raw: the request; its size is what the admission counts.
+            raw: the request.
+            num_bytes: that it takes of the memory, which is what the admission counts.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
             sender: names the connection that the request came by, for the admission.
             trace: is told of the stages.
@@ -409,7 +499,6 @@ class ScoringService:
             Abort: it was refused, or ended otherwise than with a reply.
         """
         self._check_open()
-        num_bytes = len(raw) + REQUEST_OVERHEAD_BYTES
         refusal = self._admission.admit(num_bytes, sender)
         if refusal is not None:
             raise _refused(refusal)
@@ -445,6 +534,7 @@ class ScoringService:
             self._show_queue()
 
         future.add_done_callback(finish)
+        self._trimmer.plan()
         self._under_way += 1
         try:
             return await asyncio.wrap_future(future)
@@ -490,9 +580,7 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def __init__(self, service: ScoringService, methods: list[str]) -> None:
         self._service = service
         self._methods = {f"/{SERVICE_NAME}/{name}": name for name in methods}
-        self._handlers = {
-            name: grpc.unary_unary_rpc_method_handler(service.behaviour(name)) for name in methods
-        }
+        self._behaviours = {name: service.behaviour(name) for name in methods}
         self._guarded = {
             name: grpc.stream_unary_rpc_method_handler(service.guarded(name)) for name in methods
         }
@@ -501,7 +589,9 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         name = self._methods.get(handler_call_details.method)
         if name is None:
             return None
-        return (self._guarded if self._service.guards(name) else self._handlers)[name]
+        if self._service.guards(name):
+            return self._guarded[name]
+        return self._service.arrival(self._behaviours[name])
 
 
 class _FirstHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -597,29 +687,22 @@ async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context
         code = grpc.StatusCode.OK
         return reply
     except Abort as abort:
-        code = abort.code
-        await _end(context, abort)
+        code, end = abort.code, (abort.message, abort.metadata())
     except asyncio.CancelledError:
         raise
     except Exception:
-        code = grpc.StatusCode.INTERNAL
-        await _end(context, internal(method))
+        defect = internal(method)
+        code, end = defect.code, (defect.message, defect.metadata())
     finally:
         metrics.request(method, code.name, time.monotonic() - start)
+    # Past the handlers, and without the exception: what gRPC raises here hangs together with the
+    # call, and what that knew, the request above all, would stay until the garbage collector runs.
+    await context.abort(code, *end)
+    raise AssertionError("abort does not return")
 
 
 def _refused(refusal: Refusal) -> Abort:
     return Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
-
-
-async def _end(context: Context, abort: Abort) -> NoReturn:
-    metadata: tuple[tuple[str, str], ...] = ()
-    if abort.retry_after_s is not None:
-        metadata = ((RETRY_AFTER_KEY, str(max(1, round(abort.retry_after_s * 1000)))),)
-    if abort.digest is not None:
-        metadata += ((DATASET_DIGEST_KEY, abort.digest),)
-    await context.abort(abort.code, abort.message, metadata)
-    raise AssertionError("abort does not return")
 
 
 def internal(method: str) -> Abort:
@@ -674,6 +757,12 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_allowed_incoming_connections", max_connections),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
+                # gRPC unpacks whatever a message becomes; here that is bounded.
+                ("grpc.per_message_decompression", 0),
+                ("grpc.compression_enabled_algorithms_bitset", IDENTITY_AND_GZIP),
+                # What waits for its turn to be received has 64 KiB at the server, and not as much
+                # as the connection could carry.
+                ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
                 # Else gRPC resets requests at random when many end at a time, which is what
                 # refusing does; what is let in is the admission's business alone.
@@ -811,6 +900,8 @@ def build_service(
         Admission(int(config.queue_limit_bytes), config.queue_burst_s),
         WorkingThreads(config.max_concurrent_requests, slots),
         metrics,
+        int(config.max_message_bytes),
+        config.max_fields,
         tracing,
     )
     return BuiltService(service, verifier, metered, metrics, security, second_look, tracing)

@@ -54,10 +54,13 @@ LONG_LIFE_S = 60.0
 MAX_FAILED_STARTS = 5
 # Of glibc's allocator in workers.  By its own choice it hands the memory of every large message
 # back to the system and has it zeroed anew for the next one, which takes longer than receiving.
+# What is larger than clients send goes back; and few arenas, since what one has freed is of no
+# use to another.
 ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_TOP_PAD_": str(1 << 20),
+    "MALLOC_ARENA_MAX": "2",
 }
 # gRPC writes a line for every handshake that fails: whoever likes could fill the log.
 QUIET_GRPC = {"GRPC_VERBOSITY": "ERROR"}

@@ -110,7 +110,7 @@ _EXTRACTORS = {"auto": extract_auto, "boxed": extract_boxed, "gsm8k": extract_gs
 _RULES = (*_EXTRACTORS, "dapo")
 # Where no mark announces the answer, math-verify looks for it once more.
 _UNCERTAIN = (AnswerSource.BARE, AnswerSource.PROSE)
-_CACHE_BYTES = 64 << 20
+_CACHE_BYTES = 16 << 20
 # How long the open answers of one batch are waited for, in budgets of one answer: what the
 # slow lane lets a comparison wait, and a slice of the fast lane for each.  Honest comparisons
 # take a tenth of a slice.
@@ -185,7 +185,7 @@ class AnswerVerifier:
             undecided.
         memory_limit_bytes: address space of a worker, beyond which an answer is undecided;
             enforced on Linux.
-        cache_size: results of slow comparisons kept (0: none), within 64 MiB.
+        cache_size: results of slow comparisons kept (0: none), within 16 MiB.
         while_waiting: makes a context that is entered for as long as a worker is waited for.
 
     Raises:
@@ -554,7 +554,8 @@ def normalize_answer(text: str) -> str:
     return (digits if digits.isdigit() else text).strip()
 
 
-@lru_cache(maxsize=4096)
+# Of up to _MAX_TRUTH_CHARS each: a megabyte, or four.
+@lru_cache(maxsize=512)
 def _short_dapo_truth(ground_truth: str) -> str:
     """Normalise once for the group of rollouts that shares a ground truth."""
     return normalize_answer(ground_truth)

@@ -1,0 +1,221 @@
+"""The memory of a worker: what a request takes of it, how many arrive at a time, what goes back.
+
+Whatever is sent, a worker's memory is bounded by its settings.  Three things would break that.
+
+**Bytes that become more.**  Two bytes on the wire may be a rollout without a field, which takes a
+hundred once it is parsed, and a hundred more as a Python object.  So the fields of a request are
+counted before it is parsed (:func:`charge`), there is a limit on them, and the admission counts
+what a request becomes and not what it was.  A compressed request is unpacked here and not by gRPC,
+which would unpack a megabyte to a gigabyte (:func:`unpacked`).
+
+**Requests on their way.**  gRPC takes a message in before Python sees it, as many at a time as
+there are open calls.  :class:`Reception` bounds them: while few arrive, each is received at
+once, and beyond that calls wait with next to nothing of their body received.
+
+**What allocators keep.**  Freed memory stays with the process, for good where it lies between what
+lives.  :class:`Trimmer` hands it back when there is much of it.
+
+Not covered: connections that send nothing, some ten kilobytes each; the messages that Ray Serve's
+proxies hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc.aio
+from google.protobuf.descriptor import Descriptor
+
+from consensuspr.core import count_fields
+from consensuspr.errors import InvalidRequest
+
+# As received, and as unpacked; then a piece of what was unpacked, by when the first is gone.
+COPIES = 2
+# Of a field as it is parsed and as Python sees it: 237 were measured of an inline node.
+FIELD_BYTES = 256
+# What a request costs beside its bytes, so that a flood of empty ones is bounded too.
+REQUEST_OVERHEAD_BYTES = 4096
+
+# No message of the protocol begins so: 0x1f would be a field of a wire type that there is not.
+GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS
+
+# Bodies that arrive at a time without further ado, and of those beyond, which take their turns.
+# Ordinary ones arrive in about a millisecond; a turn costs a message of a megabyte 0.3 ms.
+RECEIVED_AT_ONCE = 2
+RECEIVED_IN_TURN = 1
+# While others wait for their turn; 17 MiB arrive so over 100 Mbit/s.
+TURN_S = 2.0
+
+# So much more than after the last time is handed back: where nothing is to be done, and under load,
+# where the allocator keeps some on purpose (ALLOCATOR of the supervisor).
+TRIM_IDLE_BYTES = 16 << 20
+TRIM_BUSY_BYTES = 96 << 20
+# From the end of a request to a look at how much there is.
+TRIM_DELAY_S = 1.0
+
+_KIND_FIELDS = 32
+
+
+def field_table(message: Descriptor) -> bytes:
+    """Return the table of :func:`consensuspr.core.count_fields` of a kind of message."""
+    kinds, rows = [message], bytearray()
+    for kind in kinds:
+        row = bytearray(_KIND_FIELDS)
+        for field in kind.fields:
+            if field.message_type is not None:
+                if field.message_type not in kinds:
+                    kinds.append(field.message_type)
+                row[field.number] = kinds.index(field.message_type)
+        rows += row
+    return bytes(rows)
+
+
+def charge(request: bytes, table: bytes, max_fields: int) -> int:
+    """Return how many bytes of memory a request takes until it is answered, from above.
+
+    Raises:
+        InvalidRequest: it has more fields than there may be.
+    """
+    fields = count_fields(request, table, max_fields)
+    if fields > max_fields:
+        raise InvalidRequest(
+            f"a request holds at most {max_fields} fields, all those of its rollouts and nodes"
+            f" counted; this one of {len(request)} bytes holds more"
+        )
+    return COPIES * len(request) + FIELD_BYTES * fields + REQUEST_OVERHEAD_BYTES
+
+
+def unpacked(request: bytes, max_bytes: int) -> bytes | None:
+    """Return what a gzip-compressed request becomes, None where that is more than ``max_bytes``.
+
+    Raises:
+        InvalidRequest: it is no gzip, or ends before its end.
+    """
+    unpacking = zlib.decompressobj(_GZIP_FORMAT)
+    try:
+        data = unpacking.decompress(request, max_bytes + 1)
+    except zlib.error as error:
+        raise InvalidRequest(
+            f"the {len(request)} bytes of the request are no gzip: {error}"
+        ) from None
+    if len(data) > max_bytes:
+        return None
+    if not unpacking.eof or unpacking.unused_data:
+        raise InvalidRequest(f"the {len(request)} bytes of the request are no one whole gzip")
+    return data
+
+
+class Reception:
+    """How many requests arrive at a time; of one event loop.
+
+    Attributes:
+        arriving: bodies that arrive without a turn.
+    """
+
+    def __init__(self) -> None:
+        self.arriving = 0
+        self._turns = asyncio.Semaphore(RECEIVED_IN_TURN)
+
+    @property
+    def busy(self) -> bool:
+        """Whether whatever comes next has to wait for its turn."""
+        return self.arriving >= RECEIVED_AT_ONCE
+
+    async def receive(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes | None:
+        """Return the one message of a call when it has had its turn; None where it brought none.
+
+        Raises:
+            TimeoutError: it did not arrive in time.
+        """
+        async with self._turns, asyncio.timeout(TURN_S):
+            # Not by the iterator of messages, which would keep the last one as long as it lives.
+            message = await context.read()
+        return message if isinstance(message, bytes) else None
+
+
+class Arrival:
+    """The handler of a call whose body arrives without a turn, which it counts.
+
+    gRPC has it for as long as the call lasts, and drops it unused where the caller leaves before.
+    """
+
+    request_streaming = response_streaming = False
+    request_deserializer = response_serializer = None
+    unary_stream = stream_unary = stream_stream = None
+
+    def __init__(
+        self, reception: Reception, behaviour: Callable[[bytes, Any], Awaitable[bytes]]
+    ) -> None:
+        self._reception: Reception | None = reception
+        self._behaviour = behaviour
+        reception.arriving += 1
+
+    async def unary_unary(self, request: bytes, context: Any) -> bytes:
+        """Carry out the call."""
+        self._arrived()
+        work = self._behaviour(request, context)
+        del request  # gRPC may keep this frame
+        return await work
+
+    def _arrived(self) -> None:
+        if self._reception is not None:
+            self._reception.arriving -= 1
+            self._reception = None
+
+    def __del__(self) -> None:
+        self._arrived()
+
+
+class Trimmer:
+    """Hands freed memory back to the system some time after it was in use; of one event loop.
+
+    Where the C library has no ``malloc_trim`` (it is glibc's) or the system no ``/proc``, nothing.
+
+    Args:
+        idle: whether there is no request at the moment.
+    """
+
+    def __init__(self, idle: Callable[[], bool]) -> None:
+        self._idle = idle
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._floor = _resident_bytes()
+        self._planned: asyncio.TimerHandle | None = None
+
+    def plan(self) -> None:
+        """Look in a while whether there is much to hand back, unless that is planned already."""
+        if self._planned is None and self._trim is not None and self._floor:
+            self._planned = asyncio.get_running_loop().call_later(TRIM_DELAY_S, self._look)
+
+    def _look(self) -> None:
+        self._planned = None
+        idle = self._idle()
+        if not idle:
+            self.plan()
+        limit = TRIM_IDLE_BYTES if idle else TRIM_BUSY_BYTES
+        resident = _resident_bytes()
+        if resident - self._floor > limit:
+            asyncio.get_running_loop().run_in_executor(None, self._hand_back)
+        elif resident < self._floor:
+            self._floor = resident
+
+    def _hand_back(self) -> None:
+        assert self._trim is not None
+        self._trim(0)
+        if self._idle():
+            # What is left is alive, caches that have filled for instance.
+            self._floor = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    """Return what this process has in memory, 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
