@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from consensuspr.cli import (
     curves,
+    datasets,
     derive,
     doctor,
     explain,
@@ -34,6 +35,7 @@ app = make_app(
         "doctor": doctor.doctor,
         "curves": curves.curves,
         "info": info.info,
+        "datasets": datasets.datasets,
         "health": health.health,
         "token": token.token,
         "loadtest": loadtest.loadtest,

@@ -1,0 +1,153 @@
+"""``consensuspr datasets``: list, add, replace and remove what a server serves, while it serves."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from consensuspr.cli.options import Json
+from consensuspr.console import make_console, one_line
+from consensuspr.errors import InputError, InvalidRequest
+
+if TYPE_CHECKING:
+    from consensuspr.client.admin import AdminClient, ServedDataset
+
+
+class Action(StrEnum):
+    """What is to be done."""
+
+    LIST = "list"
+    ADD = "add"
+    REPLACE = "replace"
+    REMOVE = "remove"
+
+
+def datasets(
+    action: Annotated[
+        Action, typer.Argument(metavar="list|add|replace|remove", help="What to do.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", show_default=False, help="What requests call the dataset."),
+    ] = None,
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PATH",
+            show_default=False,
+            help="Its file on the server's machine; to replace, by default the one it came from.",
+        ),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Server to ask.")
+    ] = "127.0.0.1:50051",
+    expect_digest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sha256:…",
+            show_default=False,
+            help="Refuse the file where its content has another digest.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.001, help="How long to wait for the change."),
+    ] = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Show or change the datasets of a server without stopping it.
+
+    ```text
+    consensuspr datasets list
+    consensuspr datasets add gsm8k /data/gsm8k.parquet
+    consensuspr datasets replace math /data/math-v2.parquet --address 127.0.0.1:50051
+    consensuspr datasets replace math
+    consensuspr datasets remove gsm8k
+    ```
+
+    The file is read and checked beside what is served; then all workers change to it at once, and
+    requests under way finish on what they began with. A bad file changes nothing. The server
+    reads files in and below the folders of its datasets, and its `dataset_folder`.
+    """
+    from consensuspr.client.admin import AdminClient
+
+    _check(action, name, path, expect_digest)
+    with AdminClient(address, timeout) as client:
+        try:
+            done = _do(client, action, name or "", path, expect_digest)
+        except InvalidRequest as error:
+            raise InputError(str(error)) from None
+    if as_json:
+        print(json.dumps(done))
+    elif action is Action.LIST:
+        make_console().print(_table(done))
+    elif action is Action.REMOVE:
+        typer.echo(f"{name}: removed, {done['digest']}")
+    else:
+        before = done["previous_digest"]
+        what = "added" if before is None else f"replaced {before}"
+        if before == done["digest"]:
+            what = "loaded anew, of the same content"
+        typer.echo(f"{name}: {what}, {done['num_problems']:,} problems, {done['digest']}")
+
+
+def _check(action: Action, name: str | None, path: str | None, expect_digest: str | None) -> None:
+    """Raise InputError where the arguments do not fit what is to be done."""
+    needs_name = action is not Action.LIST
+    if needs_name != (name is not None):
+        need = "needs the NAME of a dataset" if needs_name else f"takes no NAME, got {name!r}"
+        raise InputError(f"datasets {action} {need}")
+    if action is Action.ADD and path is None:
+        raise InputError("datasets add needs the PATH of a file on the server's machine")
+    puts = action in (Action.ADD, Action.REPLACE)
+    for given, value in (("PATH", path), ("--expect-digest", expect_digest)):
+        if value is not None and not puts:
+            raise InputError(f"datasets {action} takes no {given}, got {value!r}")
+
+
+def _do(
+    client: AdminClient, action: Action, name: str, path: str | None, expect_digest: str | None
+) -> Any:
+    """Do it; return what is printed as JSON."""
+    if action is Action.LIST:
+        return [_row(one) for one in client.list()]
+    if action is Action.REMOVE:
+        return {"name": name, "digest": client.remove(name)}
+    # The server takes none but absolute ones; most often both are the same machine.
+    found = "" if path is None else os.path.abspath(path)
+    put = client.put(name, found, "add" if action is Action.ADD else "replace", expect_digest)
+    return _row(put.dataset) | {"previous_digest": put.previous_digest}
+
+
+def _row(dataset: ServedDataset) -> dict[str, Any]:
+    row = asdict(dataset)
+    info: dict[str, Any] = row.pop("info")
+    return info | row
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Dataset")
+    for heading in ("Problems", "Nodes"):
+        table.add_column(heading, justify="right")
+    for heading in ("Served since", "Digest", "File"):
+        table.add_column(heading, no_wrap=heading != "File")
+    for row in rows:
+        since = datetime.fromtimestamp(row["loaded_unix_s"], UTC)
+        table.add_row(
+            Text(one_line(row["name"])),
+            f"{row['num_problems']:,}",
+            f"{row['num_nodes']:,}",
+            f"{since:%Y-%m-%d %H:%M:%SZ}",
+            row["digest"][:19],
+            Text(one_line(row["path"])),
+        )
+    return table

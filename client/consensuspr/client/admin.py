@@ -1,0 +1,143 @@
+"""The client of a server's admin service: datasets listed, put and removed while it serves.
+
+A change is a single request to a single server, and is never repeated: whoever asked sees in the
+list what became of one whose reply was lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import grpc
+from google.protobuf.message import Message
+
+from consensuspr.client.retries import RpcFailure
+from consensuspr.client.transport import channel_options, check_target
+from consensuspr.errors import InputError, InvalidRequest
+from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.wire.server_info import DatasetInfo, decode_dataset_info
+
+PutMode = Literal["any", "add", "replace"]
+
+_MODES: dict[PutMode, pb.PutMode.ValueType] = {
+    "any": pb.PUT_MODE_UNSPECIFIED,
+    "add": pb.PUT_MODE_ADD,
+    "replace": pb.PUT_MODE_REPLACE,
+}
+
+# What a server says of a change that it does not make.
+_REFUSALS = frozenset(
+    (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.FAILED_PRECONDITION,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDataset:
+    """A dataset as a server serves it.
+
+    Attributes:
+        info: name, digest and counts.
+        path: file on the server's machine that it was read from.
+        loaded_unix_s: when the server began to score with it.
+    """
+
+    info: DatasetInfo
+    path: str
+    loaded_unix_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PutDataset:
+    """What became of a dataset that was put: how it is served, and the digest of before, if any."""
+
+    dataset: ServedDataset
+    previous_digest: str | None
+
+
+class AdminClient:
+    """Changes what a server serves; a context manager that closes it.
+
+    Args:
+        address: ``HOST:PORT`` of one server.
+        timeout_s: for each call; reading a large dataset takes minutes.
+
+    Raises:
+        InputError: the address has another form.
+    """
+
+    def __init__(self, address: str, timeout_s: float = 600.0) -> None:
+        if "," in address:
+            raise InputError(f"datasets are changed at one server at a time, got {address!r}")
+        self._address = check_target(address)
+        self._timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(self._address, channel_options())
+
+    def list(self) -> list[ServedDataset]:
+        """Return the datasets that are served, sorted by name; errors as for :meth:`put`."""
+        request = pb.ListDatasetsRequest(protocol_version=PROTOCOL_VERSION)
+        reply = self._call("ListDatasets", request, pb.ListDatasetsResponse)
+        return [_decode(one) for one in reply.datasets]
+
+    def put(
+        self, name: str, path: str = "", mode: PutMode = "any", expect_digest: str | None = None
+    ) -> PutDataset:
+        """Add a dataset, or replace one; return when every worker of the server scores with it.
+
+        Args:
+            name: what requests call it.
+            path: absolute, of a file on the server's machine; empty: the one that it was read from.
+            mode: whether there must be none of that name, or one.
+            expect_digest: refused where the file turns out to have another.
+
+        Raises:
+            InvalidRequest: the server refuses, and nothing is changed: a bad file or name, or no
+                right to do this.
+            RewardServiceError: it cannot be asked.
+        """
+        request = pb.PutDatasetRequest(
+            name=name, path=path, mode=_MODES[mode], expect_digest=expect_digest or ""
+        )
+        reply = self._call("PutDataset", request, pb.PutDatasetResponse)
+        return PutDataset(_decode(reply.dataset), reply.previous_digest or None)
+
+    def remove(self, name: str) -> str:
+        """Remove a dataset; return its digest.  Errors as for :meth:`put`."""
+        request = pb.RemoveDatasetRequest(name=name)
+        reply = self._call("RemoveDataset", request, pb.RemoveDatasetResponse)
+        digest: str = reply.digest
+        return digest
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, method: str, request: Message, reply: type[Message]) -> Any:
+        call = self._channel.unary_unary(
+            f"/{ADMIN_SERVICE_NAME}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply.FromString,
+        )
+        try:
+            return call(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            failure = RpcFailure.of(error)
+            if failure.code in _REFUSALS:
+                raise InvalidRequest(f"{self._address}: {failure.details}") from None
+            raise failure.exception(f"{method} at {self._address}") from None
+
+
+def _decode(message: pb.ServedDataset) -> ServedDataset:
+    return ServedDataset(decode_dataset_info(message.info), message.path, message.loaded_unix_s)
