@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from consensuspr.cli.options import Json
+from consensuspr.cli.options import Json, TlsCa, TokenFile
 from consensuspr.console import make_console, one_line
 from consensuspr.errors import InputError, InvalidRequest
 
@@ -49,6 +49,8 @@ def datasets(
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Server to ask.")
     ] = "127.0.0.1:50051",
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
     expect_digest: Annotated[
         str | None,
         typer.Option(
@@ -77,10 +79,11 @@ def datasets(
     requests under way finish on what they began with. A bad file changes nothing. The server
     reads files in and below the folders of its datasets, and its `dataset_folder`.
     """
+    from consensuspr.client import Access
     from consensuspr.client.admin import AdminClient
 
     _check(action, name, path, expect_digest)
-    with AdminClient(address, timeout) as client:
+    with AdminClient(address, timeout, Access(token_file, tls_ca)) as client:
         try:
             done = _do(client, action, name or "", path, expect_digest)
         except InvalidRequest as error:

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from consensuspr.client.retries import RpcFailure
-from consensuspr.client.transport import channel_options, check_target
+from consensuspr.client.transport import Access, Connector, check_target
 from consensuspr.errors import InputError, InvalidRequest
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
@@ -67,17 +67,21 @@ class AdminClient:
     Args:
         address: ``HOST:PORT`` of one server.
         timeout_s: for each call; reading a large dataset takes minutes.
+        access: how the server is known, and what it is shown; None: what the environment says.
 
     Raises:
         InputError: the address has another form.
     """
 
-    def __init__(self, address: str, timeout_s: float = 600.0) -> None:
+    def __init__(
+        self, address: str, timeout_s: float = 600.0, access: Access | None = None
+    ) -> None:
         if "," in address:
             raise InputError(f"datasets are changed at one server at a time, got {address!r}")
         self._address = check_target(address)
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(self._address, channel_options())
+        self._connector = Connector(access)
+        self._channel = self._connector.open(self._address)
 
     def list(self) -> list[ServedDataset]:
         """Return the datasets that are served, sorted by name; errors as for :meth:`put`."""
@@ -131,7 +135,8 @@ class AdminClient:
             response_deserializer=reply.FromString,
         )
         try:
-            return call(request, timeout=self._timeout_s)
+            metadata = self._connector.metadata()
+            return call(request, timeout=self._timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)
             if failure.code in _REFUSALS:

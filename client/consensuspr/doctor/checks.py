@@ -58,7 +58,7 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
-from consensuspr.scoring.types import Score, Status
+from consensuspr.scoring.types import DEFAULT_DATASET, Score, Status
 from consensuspr.version import VERSION
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
 
@@ -574,9 +574,12 @@ def check_dataset(case: Case) -> Iterator[Said]:
     name = case.setup.dataset or case.settings.dataset
     names = ", ".join(repr(dataset.name) for dataset in info.datasets)
     unnamed = name is None and len(info.datasets) > 1
+    has_run = case.setup.command is not None or case.setup.config_file is not None
+    if unnamed and has_run and any(one.name == DEFAULT_DATASET for one in info.datasets):
+        # What a request means that names none.
+        name, unnamed = DEFAULT_DATASET, False
     if unnamed:
         name = _name_by_content(case, info)
-    has_run = case.setup.command is not None or case.setup.config_file is not None
     if unnamed and (name is None or has_run):
         # Training would be refused, whatever file was given here.
         yield (

@@ -32,6 +32,7 @@ from consensuspr.launch.recipes import (
     recipe,
 )
 from consensuspr.launch.request import Request, ServerKind
+from consensuspr.scoring.types import MAX_LABEL_BYTES
 from consensuspr.server.config import Address
 
 PROJECT = "consensuspr"
@@ -57,10 +58,17 @@ class Training:
     overrides: Overrides
     trainer: str
 
-    def command(self, address: str) -> list[str]:
-        """Return the command, with the address of the server."""
-        at = f"+{SOURCE}.address={hydra_text(address)}"
-        return [sys.executable, "-m", self.trainer, *self.overrides.arguments(), at]
+    def command(self, address: str, digest: str | None = None) -> list[str]:
+        """Return the command.
+
+        Args:
+            address: of the server.
+            digest: of its dataset, which is to stay the same; None: it is not known yet.
+        """
+        known = [f"+{SOURCE}.address={hydra_text(address)}"]
+        if digest is not None and f"{SOURCE}.expect_digest" not in self.overrides:
+            known.append(f"+{SOURCE}.expect_digest={hydra_text(digest)}")
+        return [sys.executable, "-m", self.trainer, *self.overrides.arguments(), *known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +197,9 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
     overrides.add(own)
     name = overrides.value("trainer.experiment_name") or PROJECT
     overrides.add_default(f"{SOURCE}.score_log", request.log_dir.absolute() / "scores" / name)
+    # As much of it as the protocol takes.
+    label = name.encode()[:MAX_LABEL_BYTES].decode(errors="ignore")
+    overrides.add_default(f"{SOURCE}.run", label)
     return Training(name, overrides, request.trainer)
 
 

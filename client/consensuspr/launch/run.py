@@ -28,9 +28,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO
 
-from consensuspr.client.verl.config import INSTALL_VERL, verl_is_installed
-from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.launch.plan import Plan, ServerPlan, worker_address
+from consensuspr.client import Access, RewardClient
+from consensuspr.client.training.source import chosen_dataset
+from consensuspr.client.verl.config import INSTALL_VERL, SOURCE, verl_is_installed
+from consensuspr.errors import ConsensusPRError, InputError, RewardServiceError
+from consensuspr.launch.plan import Plan, ServerPlan, Training, worker_address
 from consensuspr.launch.request import ServerKind
 from consensuspr.server.config import Address, load_config
 from consensuspr.server.processes import CaughtSignals, caught_signals
@@ -47,6 +49,9 @@ GRACE_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _POLL_S = 0.2
 
+# For a server that listens to say what it serves.
+ASK_TIMEOUT_S = 10.0
+_OF_ACCESS = ("token_file", "tls_ca", "tls_cert", "tls_key")
 _READY = "listening on "
 _BAD_INPUT = 2
 
@@ -82,17 +87,34 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
         caught_signals([signal.SIGINT, *ending]) as signals,
     ):
         if examine:
-            code = _run([*_DOCTOR, *plan.trainings[0].command(address)], signals, say)
+            first = plan.trainings[0]
+            code = _run([*_DOCTOR, *first.command(address, _digest(first, address))], signals, say)
             if code:
                 say("the doctor found a fault (above), so that nothing is trained")
                 return code
         for number, training in enumerate(plan.trainings, start=1):
             say(f"training {number} of {len(plan.trainings)}: {training.name}")
-            code = _run(training.command(address), signals, say)
+            code = _run(training.command(address, _digest(training, address)), signals, say)
             if code:
                 say(f"training {training.name} ended with code {code}")
                 return code
     return 0
+
+
+def _digest(training: Training, address: str) -> str | None:
+    """Return the digest of the dataset that a training begins with, and is to end with.
+
+    None where it cannot be told; the doctor and the training then say why.
+    """
+    given = training.overrides.below(SOURCE)
+    try:
+        token_file, tls_ca, tls_cert, tls_key = map(given.get, _OF_ACCESS)
+        access = Access(token_file, tls_ca, tls_cert, tls_key)
+        with RewardClient(address, ASK_TIMEOUT_S, access=access) as client:
+            info = client.server_info()
+        return chosen_dataset(info, given.get("dataset"), address).digest
+    except (InputError, RewardServiceError):
+        return None
 
 
 def _run(command: Sequence[str], signals: CaughtSignals, say: Say) -> int:

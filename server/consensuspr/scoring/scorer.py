@@ -91,6 +91,7 @@ from consensuspr.scoring.guard import Floats, GuardBudget, GuardFigures
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
+    DEFAULT_DATASET,
     DEFAULT_LIMITS,
     MAX_UINT32,
     AnswerRule,
@@ -118,8 +119,6 @@ Chosen: TypeAlias = tuple[str, DatasetIndex]
 Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 DEFAULT_OPTIONS = ScoreOptions()
-# What a request means that names no dataset, where there are several.
-DEFAULT_DATASET = "default"
 
 # How often an answer is checked again that a busy machine left open.  Each time the verifier
 # waits for several budgets of an answer, so that no pause is needed in between.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
+# What a request means that names no dataset, where there are several.
+DEFAULT_DATASET: Final = "default"
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
 MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
 

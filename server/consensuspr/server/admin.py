@@ -154,8 +154,7 @@ class AdminService:
             raise _wrong(f"path must be absolute, got {path[:200]!r}")
         found = os.path.realpath(path)
         if not any(os.path.commonpath((place, found)) == place for place in self._places):
-            raise Abort(
-                grpc.StatusCode.PERMISSION_DENIED,
+            raise _wrong(
                 f"path must be in or below {', '.join(self._places)}, where the datasets of the"
                 f" server's settings are, got {path[:200]!r}",
             )

@@ -25,7 +25,7 @@ from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
 from consensuspr.errors import InputError
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
-from consensuspr.scoring.types import AnswerRule, OnUndecided
+from consensuspr.scoring.types import AnswerRule, OnUndecided, check_digest, check_label
 from consensuspr.settings import Settings, what_is_wrong
 
 logger = logging.getLogger(__name__)
@@ -87,6 +87,18 @@ class RewardSettings(Settings):
     dataset: str | None = Field(
         None, description="name of the dataset, where the server has several"
     )
+    expect_digest: str | None = Field(
+        None,
+        description="digest that the dataset must have, so that no other content is ever rewarded",
+    )
+    on_other_digest: Literal["raise", "wait"] = Field(
+        "raise",
+        description="while the server's dataset has another digest: samples fail, or wait as for a"
+        " server that is away",
+    )
+    run: str | None = Field(
+        None, description="name of this run at the server, for its fair share and for metrics"
+    )
     answer_rule: AnswerRule | None = Field(
         None, description="how the final answer is found and compared; null: the dataset's rule"
     )
@@ -141,6 +153,16 @@ class RewardSettings(Settings):
 
         split_addresses(value)
         return value
+
+    @field_validator("expect_digest")
+    @classmethod
+    def _check_digest(cls, value: str | None) -> str | None:
+        return None if value is None else check_digest(value)
+
+    @field_validator("run")
+    @classmethod
+    def _check_run(cls, value: str | None) -> str | None:
+        return None if value is None else check_label("run", value)
 
     @field_validator("problem_id_format")
     @classmethod

@@ -30,6 +30,7 @@ from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
     ConsensusPRError,
     DataError,
+    DatasetMismatch,
     DeadlineExceeded,
     InputError,
     Overloaded,
@@ -38,6 +39,7 @@ from consensuspr.errors import (
 )
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
+    DEFAULT_DATASET,
     END_OF_THINKING,
     Rollout,
     Score,
@@ -146,16 +148,17 @@ class LocalFallback:
     Args:
         path: of the dataset.
         name: of the dataset at the server; None where it has one.
+        expected_digest: of the dataset, where it is known before any server has answered.
 
     Attributes:
-        expected_digest: of the server's dataset; None while no server has answered.
+        expected_digest: of the server's dataset; None while it is not known.
         loaded_digest: of the data that samples were last scored with here; None: none was.
 
     Raises:
         InputError: there is no such file.
     """
 
-    def __init__(self, path: Path, name: str | None) -> None:
+    def __init__(self, path: Path, name: str | None, expected_digest: str | None = None) -> None:
         if not path.exists():
             raise InputError(f"dataset_path: there is no file {path}")
         self._path = path
@@ -164,7 +167,7 @@ class LocalFallback:
         # One thread: batches form while one is in work, and matching has threads of its own.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-local")
         self._batcher = Batcher(self._score, max_in_flight=1)
-        self.expected_digest: str | None = None
+        self.expected_digest = expected_digest
         self.loaded_digest: str | None = None
 
     async def score_one(self, rollout: Rollout, options: ScoreOptions) -> Score:
@@ -236,7 +239,7 @@ class RewardSource:
             on_identity=lambda identity: self._see_digest(identity.dataset_digest),
         )
         self._fallback = (
-            LocalFallback(settings.dataset_path, settings.dataset)
+            LocalFallback(settings.dataset_path, settings.dataset, settings.expect_digest)
             if settings.dataset_path is not None
             else None
         )
@@ -245,6 +248,10 @@ class RewardSource:
         # Responses before the first that ends its thoughts; at its bound once there was one.
         self._unfinished = 0
         self._options: ScoreOptions | None = None
+        # What may pass while a sample waits.
+        self._passing: tuple[type[Exception], ...] = _AWAY
+        if settings.on_other_digest == "wait":
+            self._passing += (DatasetMismatch,)
         self._introduction: asyncio.Task[ServerInfo] | None = None
         self._digest: str | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -323,6 +330,8 @@ class RewardSource:
                 settings.dataset,
                 settings.answer_rule,
                 settings.on_undecided,
+                run=settings.run,
+                expect_digest=settings.expect_digest,
             )
         return self._options
 
@@ -370,11 +379,15 @@ class RewardSource:
                 if not introduced.done():
                     await asyncio.shield(introduced)
                 score = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
-            except _AWAY as error:
-                self._events.report("server away", f"{error}; {self._what_next()}")
+            except self._passing as error:
+                other = isinstance(error, DatasetMismatch)
+                kind = "other dataset" if other else "server away"
+                self._events.report(kind, f"{error}; {self._what_next(other)}")
+                if other:
+                    self._introduction = None  # all that wait ask together whether it is back
                 if self._fallback is not None:
                     self._watch_server()
-                elif settings.on_unavailable == "raise":
+                elif settings.on_unavailable == "raise" and not other:
                     raise
                 elif time.monotonic() + 2 * _PAUSE_S > give_up_at:
                     raise  # what is left is too short for another try
@@ -390,13 +403,13 @@ class RewardSource:
             self._fallback.close()
             self._fallback = None
 
-    def _what_next(self) -> str:
+    def _what_next(self, other_dataset: bool) -> str:
         if self._fallback is not None:
             return f"scoring in this process from {self.settings.dataset_path}"
-        return self._waiting()
+        return self._waiting(other_dataset)
 
-    def _waiting(self) -> str:
-        if self.settings.on_unavailable == "raise":
+    def _waiting(self, other_dataset: bool = False) -> str:
+        if self.settings.on_unavailable == "raise" and not other_dataset:
             return "the sample fails (on_unavailable=raise)"
         return f"waiting for it, up to {self.settings.unavailable_limit_s:g} s a sample"
 
@@ -414,7 +427,9 @@ class RewardSource:
     async def _ask_who(self) -> ServerInfo:
         """Ask the server who it is, and whether it has the dataset that is meant."""
         info = await self._client.server_info()
-        dataset = _chosen(info, self.settings.dataset, self.settings.address)
+        dataset = chosen_dataset(info, self.settings.dataset, self.settings.address)
+        if self.settings.expect_digest not in (None, dataset.digest):
+            raise DatasetMismatch.of(dataset.name, dataset.digest, self.settings.expect_digest)
         self._see_digest(dataset.digest)
         return info
 
@@ -457,7 +472,7 @@ class RewardSource:
             self._watch = None
 
 
-def _chosen(info: ServerInfo, name: str | None, address: str) -> DatasetInfo:
+def chosen_dataset(info: ServerInfo, name: str | None, address: str) -> DatasetInfo:
     """Return the dataset that requests will be scored with.
 
     Raises:
@@ -467,7 +482,9 @@ def _chosen(info: ServerInfo, name: str | None, address: str) -> DatasetInfo:
     if name is None:
         if len(info.datasets) == 1:
             return info.datasets[0]
-        raise InputError(f"dataset: the server at {address} has several ({names}); name one")
+        name = DEFAULT_DATASET
+        if all(dataset.name != name for dataset in info.datasets):
+            raise InputError(f"dataset: the server at {address} has several ({names}); name one")
     for dataset in info.datasets:
         if dataset.name == name:
             return dataset
