@@ -30,6 +30,7 @@ from consensuspr.server.admission import FLOOD_REQUESTS
 from consensuspr.server.service import Abort, Draining, RunningCall
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import Gate, InProcessServer
@@ -431,6 +432,22 @@ def test_reflection_describes_the_service(serve: Serve) -> None:
     file = database.FindFileContainingSymbol(SERVICE_NAME)
     [service] = [one for one in file.service if one.name == "ScoringService"]
     assert [method.name for method in service.method] == ["Score", "Explain", "ServerInfo"]
+
+
+def test_a_silent_client_may_ping(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "MIN_PING_INTERVAL_MS", 100)
+    options = [
+        ("grpc.keepalive_time_ms", 1000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    states: list[grpc.ChannelConnectivity] = []
+    with grpc.insecure_channel(serve().address, options) as channel:
+        ScoringServiceStub(channel).ServerInfo(pb.ServerInfoRequest())
+        channel.subscribe(states.append)
+        time.sleep(6)  # of a client that may not ping, the third or fourth ends the connection
+        assert states == [grpc.ChannelConnectivity.READY]
 
 
 def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) -> None:

@@ -30,10 +30,11 @@ TLS_CA_VARIABLE = "CONSENSUSPR_TLS_CA"
 TLS_CERT_VARIABLE = "CONSENSUSPR_TLS_CERT"
 TLS_KEY_VARIABLE = "CONSENSUSPR_TLS_KEY"
 
-# A trainer's client may be silent for the minutes of a policy update; a firewall that drops
-# such a connection would otherwise be noticed only by the next call's timeout.
-KEEPALIVE_S = 30
-KEEPALIVE_TIMEOUT_S = 10
+# A server that hangs, or a firewall that dropped the connection during a policy update, would be
+# noticed only by a call's timeout.  Sooner would also cut off a slow network: a ping waits behind
+# the requests that are being sent, some 8 MiB of them.
+KEEPALIVE_S = 10
+PING_TIMEOUT_S = 20
 # gRPC's own ceiling is two minutes: a server that came back would go unnoticed that long.
 MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
@@ -210,7 +211,9 @@ def channel_options() -> list[tuple[str, int | str]]:
         # where the only server behind it has moved.
         ("grpc.dns_min_time_between_resolutions_ms", MAX_RECONNECT_BACKOFF_S * 1000),
         ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_S * 1000),
+        # Which of the two counts depends on gRPC's version.
+        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_S * 1000),
+        ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_S * 1000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]
