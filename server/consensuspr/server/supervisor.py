@@ -41,6 +41,7 @@ from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
 from consensuspr.server.datasets import Change, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
+from consensuspr.server.limits import check_limits
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
 _log = logging.getLogger(logs.LOGGER_NAME)
@@ -126,12 +127,13 @@ def run(
         0 after draining, 1 where a worker that died could not be replaced.
 
     Raises:
-        InputError: a dataset or an address is wrong.
+        InputError: a dataset or an address is wrong, or a limit of the system is too low.
         ConsensusPRError: the port is in use, or a worker cannot start.
     """
     if config.http_address is not None and worker_module == WORKER_MODULE:
         raise InputError("http_address is set: start the server with consensuspr.http.run")
     logs.configure(config.log_format, config.log_level, "supervisor")
+    check_limits(config)
     with contextlib.ExitStack() as stack:
         return _Supervisor(config, announce, worker_module, stack).run()
 
