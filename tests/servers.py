@@ -293,3 +293,45 @@ def served(folder: Path, dataset: Path | str, *options: str) -> Iterator[str]:
     with closing(ServeProcess(folder, serve_command(dataset, *options))) as server:
         yield server.wait_until_listening().address
         assert server.stop() == 0
+
+
+class PlayedDns:
+    """A name server that knows one name, over UDP on a free port.
+
+    Args:
+        name: ``HOST:PORT``, for the target.
+
+    Attributes:
+        addresses: of the name, IPv4.
+        target: of a client that asks it for the name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.addresses = ["127.0.0.1"]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        asked_at = self._socket.getsockname()[1]
+        self.target = f"dns://127.0.0.1:{asked_at}/{name}"
+
+    def _serve(self) -> None:
+        while True:
+            query, client = self._socket.recvfrom(512)
+            if not query:
+                return
+            end = query.index(b"\0", 12) + 1
+            kind, question = query[end : end + 2], query[12 : end + 4]
+            found = self.addresses if kind == b"\0\1" else []  # type A
+            answers = b"".join(
+                # A pointer to the name asked for, type, class, seconds to live, four bytes.
+                b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(address)
+                for address in found
+            )
+            counts = b"\0\1" + len(found).to_bytes(2, "big") + b"\0\0\0\0"
+            self._socket.sendto(query[:2] + b"\x85\x80" + counts + question + answers, client)
+
+    def close(self) -> None:
+        self._socket.sendto(b"", self._socket.getsockname())
+        self._thread.join()
+        self._socket.close()

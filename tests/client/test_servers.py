@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from consensuspr.client.transport import channel_options
 from consensuspr.errors import InputError, Unavailable
 from tests.client.conftest import ScriptedServer
 from tests.processes import wait_for
-from tests.servers import ServeProcess, free_port, run_with, serve_command
+from tests.servers import PlayedDns, ServeProcess, free_port, run_with, serve_command
 
 if TYPE_CHECKING:
     from consensuspr.v1 import scoring_pb2 as pb
@@ -340,45 +339,6 @@ def test_a_server_is_killed_and_comes_back_under_load(dataset: Path, tmp_path: P
         assert sum(done.result(60) for done in training) > 0
 
 
-class PlayedDns:
-    """A name server that knows one name, over UDP on a free port.
-
-    Attributes:
-        addresses: of the name, IPv4.
-        target: of a client that asks it for the name.
-    """
-
-    def __init__(self, port: int) -> None:
-        self.addresses = ["127.0.0.1"]
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-        asked_at = self._socket.getsockname()[1]
-        self.target = f"dns://127.0.0.1:{asked_at}/rewards.test:{port}"
-
-    def _serve(self) -> None:
-        while True:
-            query, client = self._socket.recvfrom(512)
-            if not query:
-                return
-            end = query.index(b"\0", 12) + 1
-            kind, question = query[end : end + 2], query[12 : end + 4]
-            found = self.addresses if kind == b"\0\1" else []  # type A
-            answers = b"".join(
-                # A pointer to the name asked for, type, class, seconds to live, four bytes.
-                b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(address)
-                for address in found
-            )
-            counts = b"\0\1" + len(found).to_bytes(2, "big") + b"\0\0\0\0"
-            self._socket.sendto(query[:2] + b"\x85\x80" + counts + question + answers, client)
-
-    def close(self) -> None:
-        self._socket.sendto(b"", self._socket.getsockname())
-        self._thread.join()
-        self._socket.close()
-
-
 def test_a_server_that_joins_a_name_is_found_without_a_failure(
     dataset: Path, tmp_path: Path
 ) -> None:
@@ -408,7 +368,7 @@ def test_a_server_that_joins_a_name_is_found_without_a_failure(
 
     with ExitStack() as running:
         running.enter_context(closing(start(0)))
-        name = running.enter_context(closing(PlayedDns(port)))
+        name = running.enter_context(closing(PlayedDns(f"rewards.test:{port}")))
         # One attempt: an orderly end of a connection is nothing that a caller notices.
         once = RetryPolicy(max_attempts=1)
         client = running.enter_context(RewardClient(name.target, timeout_s=20, retry=once))

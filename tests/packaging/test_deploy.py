@@ -47,7 +47,13 @@ def test_the_image_copies_nothing_that_is_missing(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["deploy/docker/Dockerfile", "deploy/systemd/consensuspr.env", "deploy/README.md"]
+    "path",
+    [
+        "deploy/docker/Dockerfile",
+        "deploy/systemd/consensuspr.env",
+        "deploy/README.md",
+        "deploy/kubernetes/deployment.yaml",
+    ],
 )
 def test_settings_are_spelled_right(path: str, repository: Path) -> None:
     text = (repository / path).read_text(encoding="utf-8")

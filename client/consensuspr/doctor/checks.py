@@ -505,7 +505,7 @@ def check_server(case: Case) -> Iterator[Said]:
         yield FAIL, f"{address}: {error}", advice
         return
     case.client, case.info = client, info
-    yield from _check_others(case, info)
+    yield from _check_others(case, info, access)
     if info.core_backend == "native":
         yield OK, f"{address} answers: version {info.server_version}, compiled core"
     else:
@@ -516,12 +516,12 @@ def check_server(case: Case) -> Iterator[Said]:
         )
 
 
-def _check_others(case: Case, info: ServerInfo) -> Iterator[Said]:
+def _check_others(case: Case, info: ServerInfo, access: Access | None) -> Iterator[Said]:
     """Ask each of several servers: scores of one call have to be of one dataset and version."""
     several = split_addresses(case.address)
     for address in several if len(several) > 1 else ():
         try:
-            with RewardClient(address, case.setup.timeout_s) as client:
+            with RewardClient(address, case.setup.timeout_s, access=access) as client:
                 other = client.server_info(min(case.setup.timeout_s, _CONNECT_TIMEOUT_S))
         except RewardServiceError as error:
             yield WARN, f"{address}: {error}", "the others do its work, unless they fail too"
