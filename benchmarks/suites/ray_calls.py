@@ -145,7 +145,7 @@ def _deployed(dataset: Path) -> Iterator[str]:
                 "grpc_servicer_functions": ["consensuspr.ray.serve.add_scoring_to_server"],
             },
         )
-        serve.run(app({"datasets": {"default": str(dataset)}}), name=APPLICATION)
+        serve.run(app({"datasets": {"default": str(dataset)}, "insecure": True}), name=APPLICATION)
         yield f"127.0.0.1:{port}"
     finally:
         serve.shutdown()

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import stat
+import tempfile
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -106,13 +107,35 @@ def read_tokens(path: Path) -> list[BearerToken]:
     return tokens
 
 
+def new_token() -> str:
+    """Return a random token."""
+    return secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def write_token(path: Path, token: str) -> None:
+    """Write a file of one token, which its owner alone may read, in place of the one before.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # mkstemp opens it for the owner alone; whoever reads meanwhile finds the one before.
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(f"{token}\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"token file {path}: {(error.strerror or str(error)).lower()}") from None
+
+
 def add_token(path: Path, scope: Scope) -> None:
     """Add a new random token to a file, which is made for its owner alone where there is none.
 
     Raises:
         InputError: the file cannot be written, or what is in it is no file of tokens.
     """
-    line = f"{secrets.token_urlsafe(_RANDOM_BYTES)} {scope}\n"
+    line = f"{new_token()} {scope}\n"
     try:
         if path.exists() and path.stat().st_size:
             read_tokens(path)

@@ -200,6 +200,11 @@ def test_with_several_nodes_the_server_is_where_all_reach_it(
     plan = plan_for(overrides, environment)
     assert plan.server is not None
     assert plan.address == str(plan.server.listen) == f"{THIS_NODE}:50051"
+    # Others reach it too, so that it has a token; a list of processes shows the file alone.
+    own = str(plan.server.token_file)
+    assert settings_of(plan.trainings[0])[f"{KWARGS}.token_file"] == own
+    assert plan.server.command(plan.server.listen)[-2:] == ["--token-file", own]
+    assert f"token {own}" in plan.script()
     # Nobody knows whether the file is there on the other nodes.
     assert f"{KWARGS}.dataset_path" not in settings_of(plan.trainings[0])
     plan = plan_for(overrides, environment, server_address="0.0.0.0:7000")
@@ -224,6 +229,22 @@ def test_a_cluster_of_ones_own_is_one_machine(
 ) -> None:
     plan = plan_for(("trainer.nnodes=1",), environment)
     assert plan.address == "127.0.0.1:50051"
+    assert plan.server is not None
+    assert plan.server.token_file is None, "closed to everybody else anyway"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"), [("insecure = true", None), ("token_file = 'mine'", "mine")]
+)
+def test_settings_of_the_server_say_who_may_call_it(
+    line: str, shown: str | None, plan_for: MakePlan, tmp_path: Path
+) -> None:
+    (tmp_path / "server.toml").write_text(line)
+    plan = plan_for(("trainer.nnodes=2",), {}, server_config=tmp_path / "server.toml")
+    assert plan.server is not None
+    assert plan.server.token_file is None
+    expected = None if shown is None else str(tmp_path / shown)
+    assert settings_of(plan.trainings[0]).get(f"{KWARGS}.token_file") == expected
 
 
 def test_an_actor_listens_where_ray_puts_it(plan_for: MakePlan) -> None:

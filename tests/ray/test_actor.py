@@ -13,8 +13,8 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-verl")
 
-from consensuspr.client import LocalClient, RewardClient, Rollout  # noqa: E402
-from consensuspr.errors import ConsensusPRError, InputError, Unavailable  # noqa: E402
+from consensuspr.client import Access, LocalClient, RewardClient, Rollout  # noqa: E402
+from consensuspr.errors import AccessDenied, ConsensusPRError, InputError, Unavailable  # noqa: E402
 from consensuspr.ray import start_server  # noqa: E402
 
 if TYPE_CHECKING:
@@ -41,8 +41,12 @@ def test_serves_from_its_node_and_takes_no_gpu(
         [ip] = [n["NodeManagerAddress"] for n in ray.nodes() if n["NodeID"] == node.node_id]
         assert server.address.rpartition(":")[0] == ip, "an address that other nodes reach"
         assert server.is_serving()
+        assert server.token is not None
+        assert server.token not in repr(server)
+        with RewardClient(server.address) as client, pytest.raises(AccessDenied):
+            client.score(rollouts)
         with (
-            RewardClient(server.address) as client,
+            RewardClient(server.address, access=Access(token=server.token)) as client,
             LocalClient({"math": problems}, answer_budget_s=BUDGET_S) as local,
         ):
             assert client.score(rollouts) == local.score(rollouts)
@@ -50,7 +54,7 @@ def test_serves_from_its_node_and_takes_no_gpu(
 
         os.kill(before, signal.SIGKILL)
 
-        wait_until_served(server.address)
+        wait_until_served(server.address, Access(token=server.token))
         assert server.is_serving(60)
         assert server_pid(server.actor) != before
     assert not server.is_serving()
@@ -64,11 +68,11 @@ def server_pid(actor: Any) -> int:
     return pid
 
 
-def wait_until_served(address: str) -> None:
+def wait_until_served(address: str, access: Access) -> None:
     """Wait for the new server: the old one's processes may still answer for a moment."""
     deadline = time.monotonic() + 60
     served_again = 0
-    with RewardClient(address, timeout_s=1.0) as client:
+    with RewardClient(address, timeout_s=1.0, access=access) as client:
         while served_again < 3:
             assert time.monotonic() < deadline, "it did not come back"
             time.sleep(1.0)

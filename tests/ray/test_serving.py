@@ -13,9 +13,16 @@ import pytest
 ray = pytest.importorskip("ray", reason="Ray is not installed: run make test-verl")
 serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: run make test-verl")
 
-from consensuspr.client import LocalClient, RewardClient, Rollout, ScoredBatch  # noqa: E402
+from consensuspr.client import (  # noqa: E402
+    Access,
+    LocalClient,
+    RewardClient,
+    Rollout,
+    ScoredBatch,
+)
 from consensuspr.client.retries import RpcFailure  # noqa: E402
-from consensuspr.errors import InputError, InvalidRequest  # noqa: E402
+from consensuspr.credentials import Scope, add_token  # noqa: E402
+from consensuspr.errors import AccessDenied, InputError, InvalidRequest  # noqa: E402
 from consensuspr.ray.serve import (  # noqa: E402
     APPLICATION,
     add_scoring_to_server,
@@ -46,11 +53,12 @@ def address(cluster: Any) -> Iterator[str]:
     serve.shutdown()
 
 
-def deploy(problems: Path, **options: Any) -> None:
+def deploy(problems: Path, token_file: Path | None = None, **options: Any) -> None:
     """Run the application with a dataset, or update it to that."""
     # Time enough for answers on a machine that is busy with a whole cluster.
     arguments = {"max_message_bytes": "16MiB", "answer_budget_s": BUDGET_S}
-    built = app({"datasets": {"default": str(problems)}, **arguments})
+    who = {"insecure": True} if token_file is None else {"token_file": str(token_file)}
+    built = app({"datasets": {"default": str(problems)}, **arguments, **who})
     built = (
         serve.deployment(built._bound_deployment.func_or_class, name="RewardReplica")
         .options(max_ongoing_requests=8, ray_actor_options={"num_cpus": 1}, **options)
@@ -178,6 +186,23 @@ def test_load_is_refused_with_a_hint_that_clients_follow(
     assert [result == expected for result in results] == [True] * 4
 
 
+def test_a_replica_wants_a_token(
+    address: str, problems: Path, rollouts: list[Rollout], tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens"
+    add_token(tokens, Scope.SCORE)
+    add_token(tmp_path / "others", Scope.SCORE)
+    deploy(problems, tokens)
+    with RewardClient(address, TIMEOUT_S, access=Access(tokens)) as client:
+        assert client.score(rollouts) == local(problems, rollouts)
+    for access, said in ((None, "showed none"), (Access(tmp_path / "others"), "does not know")):
+        with (
+            RewardClient(address, TIMEOUT_S, access=access) as client,
+            pytest.raises(AccessDenied, match=said),
+        ):
+            client.score(rollouts)
+
+
 def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> None:
     yaml = pytest.importorskip("yaml")
     from ray.serve.config import gRPCOptions
@@ -203,8 +228,12 @@ def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> 
     [
         ({"datasets": {"a": "relative.jsonl"}}, "dataset a must have an absolute path"),
         ({"datasets": {}}, "datasets must be paths by name, got {}"),
+        ({"datasets": {"a": "/a.jsonl"}}, "Serve listens on all addresses of its nodes: give to"),
         ({"datasets": {"a": "/a.jsonl"}, "workers": 2}, "workers cannot be set here"),
-        ({"datasets": {"a": "/a.jsonl"}, "wrokers": 2}, "unknown setting 'wrokers'"),
+        (
+            {"datasets": {"a": "/a.jsonl"}, "insecure": True, "wrokers": 2},
+            "unknown setting 'wrokers'",
+        ),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], message: str) -> None:

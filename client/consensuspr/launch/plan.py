@@ -3,8 +3,8 @@
 Where the server listens follows from where verl runs.  verl spreads its reward workers over all
 nodes of the Ray cluster, in turns.  On one machine the loopback interface serves them all and is
 closed to everybody else.  With several nodes, or with a Ray cluster that is there already and may
-have several, the address has to be one of this node's that the others reach: the protocol has
-neither encryption nor authentication, so that network must be the cluster's own.
+have several, the address has to be one of this node's that the others reach.  A server that
+listens there has a token of its own, in a file beside the log, unless its settings say otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from consensuspr.launch.recipes import (
 )
 from consensuspr.launch.request import Request, ServerKind
 from consensuspr.scoring.types import MAX_LABEL_BYTES
-from consensuspr.server.config import Address
+from consensuspr.server.config import Address, load_config
+from consensuspr.server.security import is_loopback
 
 PROJECT = "consensuspr"
 DEFAULT_PORT = 50051
@@ -73,11 +74,16 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """The server that is started: what was asked for, what it serves and where it listens."""
+    """The server that is started: what was asked for, what it serves and where it listens.
+
+    Attributes:
+        token_file: of a token that is made for it; None: its settings say who may call it.
+    """
 
     request: Request
     dataset: Path
     listen: Address
+    token_file: Path | None
 
     @property
     def log(self) -> Path:
@@ -87,7 +93,9 @@ class ServerPlan:
     def command(self, listen: Address) -> list[str]:
         """Return the command of the server as a process, at an address."""
         words = [sys.executable, "-m", "consensuspr.cli", "serve"]
-        words += ["--dataset", f"default={self.dataset}", "--address", str(listen), "--insecure"]
+        words += ["--dataset", f"default={self.dataset}", "--address", str(listen)]
+        if self.token_file is not None:
+            words += ["--token-file", str(self.token_file)]
         if self.request.server_workers is not None:
             words += ["--workers", str(self.request.server_workers)]
         if self.request.server_config is not None:
@@ -115,6 +123,9 @@ class Plan:
         if self.server is not None and self.server.request.server is ServerKind.RAY:
             parts.append(f"# a Ray actor serves {self.server.dataset} at {self.address}")
         elif self.server is not None:
+            if self.server.token_file is not None:
+                make = [sys.executable, "-m", "consensuspr.cli", "token"]
+                parts.append(_shell([*make, str(self.server.token_file)]))
             parts.append(_shell(self.server.command(self.server.listen)) + " &")
         parts += [_shell(training.command(self.address)) for training in self.trainings]
         return "\n\n".join(parts)
@@ -163,7 +174,21 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     if request.dataset is None:
         raise InputError("give --dataset PATH for the server that is started, or --address of one")
     listen = _listen_address(request, other_nodes)
-    server = ServerPlan(request, request.dataset.absolute(), listen)
+    config = load_config(
+        file=request.server_config,
+        environment=environment,
+        overrides={"datasets": {"default": request.dataset}},
+    )
+    reachable = request.server is ServerKind.RAY or not is_loopback(listen.host)
+    token_file = None
+    if reachable and config.token_file is None and not config.insecure:
+        token_file = request.log_dir.absolute() / "server.token"
+    shown = token_file or config.token_file
+    for training in trainings:
+        if shown is not None and f"{SOURCE}.token_file" not in training.overrides:
+            # With a plus: no recipe names it.
+            training.overrides.add([f"+{SOURCE}.token_file={hydra_text(shown.absolute())}"])
+    server = ServerPlan(request, request.dataset.absolute(), listen, token_file)
     return Plan(server, worker_address(listen), trainings)
 
 

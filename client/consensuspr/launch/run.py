@@ -31,6 +31,7 @@ from typing import IO
 from consensuspr.client import Access, RewardClient
 from consensuspr.client.training.source import chosen_dataset
 from consensuspr.client.verl.config import INSTALL_VERL, SOURCE, verl_is_installed
+from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError, RewardServiceError
 from consensuspr.launch.plan import Plan, ServerPlan, Training, worker_address
 from consensuspr.launch.request import ServerKind
@@ -205,6 +206,8 @@ class _ServerProcess:
     def __enter__(self) -> _ServerProcess:
         self._plan.log.parent.mkdir(parents=True, exist_ok=True)
         self._log = self._plan.log.open("ab")
+        if self._plan.token_file is not None:
+            write_token(self._plan.token_file, new_token())
         self._say(f"starting the reward server; its log is {self._plan.log}")
         try:
             self.address = self._start()
@@ -320,6 +323,8 @@ def _ray_actor(plan: ServerPlan, say: Say) -> Iterator[str]:
     try:
         os.environ[RAY_ADDRESS] = ray.get_runtime_context().gcs_address
         with start_server(plan.dataset, port=plan.listen.port, settings=_settings(plan)) as server:
+            if plan.token_file is not None and server.token is not None:
+                write_token(plan.token_file, server.token)
             say(f"the reward server is a Ray actor, listening on {server.address}")
             yield server.address
     finally:

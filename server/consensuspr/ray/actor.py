@@ -11,11 +11,14 @@
         settings={"workers": 4},            # any of ServerConfig but datasets and address
     )
     server.address                          # "10.0.0.5:50051", for clients on any node
+    server.token                            # what they show: Access(token=server.token)
     ...
     server.stop()                           # or `with start_server(...) as server:`
 
 The actor runs the ordinary server (``consensuspr serve``: supervisor and workers) as a
-process of its own on the chosen node, bound to that node's IP alone.
+process of its own on the chosen node, bound to that node's IP alone.  That IP is reachable from
+elsewhere, so that each server has a token of its own, unless ``settings`` hold a ``token_file``
+(on the server's node) or ``insecure``.
 
 - ``start_server`` returns when all workers serve, and raises the server's own sentence where
   it cannot: a bad dataset, a port in use.
@@ -33,15 +36,18 @@ know one address; Ray Serve (``serve.py``) is the way to survive a node.
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import threading
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
+from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError
-from consensuspr.ray.node import require_ray
+from consensuspr.ray.node import require_ray, user_folder
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.config import DEFAULT_DATASET, Address, claim
 from consensuspr.server.processes import Child
@@ -71,11 +77,13 @@ class RewardServer:
         address: ``HOST:PORT`` for clients on any node.
         node_id: of the node that it runs on.
         actor: handle of the actor.
+        token: made for it; None where it has none, or those of a file.
     """
 
     address: str
     node_id: str
     actor: Any
+    token: str | None = field(default=None, repr=False)
 
     def is_serving(self, timeout_s: float = 10.0) -> bool:
         """Ask the actor whether the server's health is SERVING.
@@ -144,6 +152,7 @@ def start_server(
         pick = ray.remote(num_cpus=0)(_free_port).options(scheduling_strategy=pinned)
         port = ray.get(pick.remote(host))
     config = _config(datasets, Address(host, port), settings or {})
+    token = new_token() if config.token_file is None and not config.insecure else None
     # What is asked of a server that is being restarted waits for it.
     actor = (
         ray.remote(_ServerKeeper)
@@ -155,7 +164,7 @@ def start_server(
             max_concurrency=4,
             scheduling_strategy=pinned,
         )
-        .remote(config.model_dump(mode="json"))
+        .remote(config.model_dump(mode="json"), token)
     )
     try:
         failure = ray.get(actor.failure.remote(), timeout=ready_timeout_s)
@@ -173,7 +182,7 @@ def start_server(
         ray.kill(actor, no_restart=True)
         reason, bad_input = failure
         raise InputError(reason) if bad_input else ConsensusPRError(reason)
-    return RewardServer(config.address, node_id, actor)
+    return RewardServer(config.address, node_id, actor, token)
 
 
 def _config(
@@ -185,9 +194,7 @@ def _config(
     by_name = datasets if isinstance(datasets, Mapping) else {DEFAULT_DATASET: datasets}
     # A Ray worker has another working directory.
     absolute = {name: os.path.abspath(path) for name, path in by_name.items()}
-    return load_config(
-        overrides={"insecure": True, **settings, "datasets": absolute, "address": str(address)}
-    )
+    return load_config(overrides={**settings, "datasets": absolute, "address": str(address)})
 
 
 def _find_node(ray: Any, node: str | None) -> tuple[str, str]:
@@ -215,15 +222,23 @@ def _free_port(host: str) -> int:
 
 
 class _ServerKeeper:
-    """The actor: starts the server of a configuration (JSON), watches it, and dies with it."""
+    """The actor: starts the server of a configuration (JSON), watches it, and dies with it.
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    ``token`` is written to a file on this node, the same one for each start of the server.
+    """
+
+    def __init__(self, config: Mapping[str, Any], token: str | None) -> None:
         self._config = ServerConfig.model_validate(config)
         self._stopping = False
         self._failure: tuple[str, bool] | None = None
         self._child: Child | None = None
         try:
-            _wait_for_port(Address.parse(self._config.address))
+            address = Address.parse(self._config.address)
+            if token is not None:
+                file = user_folder() / f"server-{address.port}.token"
+                write_token(file, token)
+                self._config = self._config.model_copy(update={"token_file": file})
+            _wait_for_port(address)
             self._child = _start(self._config)
         except ConsensusPRError as error:
             if _is_restart():
@@ -241,7 +256,7 @@ class _ServerKeeper:
 
     def is_serving(self) -> bool:
         """Say whether the server's health is SERVING."""
-        return _is_serving(self._config.address)
+        return _is_serving(self._config)
 
     def stop(self) -> None:
         """End the server in order."""
@@ -263,7 +278,7 @@ class _ServerKeeper:
         while self._child.exit_code() is None and failed < MAX_FAILED_CHECKS:
             time.sleep(WATCH_S)
             if time.monotonic() - checked >= HEALTH_PERIOD_S:
-                failed = 0 if _is_serving(self._config.address) else failed + 1
+                failed = 0 if _is_serving(self._config) else failed + 1
                 checked = time.monotonic()
         if self._stopping:
             return
@@ -320,14 +335,31 @@ def _is_restart() -> bool:
         return bool(require_ray().get_runtime_context().was_current_actor_reconstructed)
 
 
-def _is_serving(address: str) -> bool:
+def _is_serving(config: ServerConfig) -> bool:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    with grpc.insecure_channel(address) as channel:
+    if config.tls_cert is not None:
+        return _shakes_hands(Address.parse(config.address))
+    with grpc.insecure_channel(config.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=HEALTH_TIMEOUT_S)
         except grpc.RpcError:
             return False
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _shakes_hands(address: Address) -> bool:
+    """Tell whether a worker takes TLS connections: no certificate at hand says who we are."""
+    context = ssl.create_default_context()
+    # It is asked whether it lives, not who it is.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((address.host, address.port), HEALTH_TIMEOUT_S) as plain,
+            context.wrap_socket(plain),
+        ):
+            return True
+    except OSError:
+        return False

@@ -73,7 +73,7 @@ def open_shared(
         make: writes the snapshot to a path; called by one process of the node at a time.
         cache: for its matchers.
     """
-    folder = _folder()
+    folder = user_folder()
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{_SUFFIX}"
     with _locked(path.with_suffix(".lock")):
         if not path.exists():
@@ -114,7 +114,12 @@ def _loader(config: ServerConfig, name: str, path: Path) -> Callable[[Path], Non
     return load
 
 
-def _folder() -> Path:
+def user_folder() -> Path:
+    """Return this user's own folder on this node, closed to others.
+
+    Raises:
+        ConsensusPRError: somebody else has made it.
+    """
     folder = Path(tempfile.gettempdir()) / f"consensuspr-ray-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

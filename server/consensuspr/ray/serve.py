@@ -49,7 +49,7 @@ from consensuspr.errors import InputError
 from consensuspr.ray.node import open_datasets, require_ray
 from consensuspr.server import ServerConfig, load_config
 from consensuspr.server.metrics import Metrics
-from consensuspr.server.service import build_service
+from consensuspr.server.service import build_service, code_of, refusal
 from consensuspr.v1 import RETRY_AFTER_KEY, SERVICE_NAME, scoring_pb2
 
 Metadata = tuple[tuple[str, str], ...]
@@ -67,7 +67,7 @@ MAX_QUEUED_REQUESTS = 256
 # Serve is told where to listen, how many processes there are and how they end.
 _SERVES_BUSINESS = (
     "address", "metrics_address", "http_address", "workers", "drain_delay_s", "grace_s",
-    "start_timeout_s", "log_format",
+    "start_timeout_s", "log_format", "tls_cert", "tls_key", "tls_client_ca",
 )  # fmt: skip
 
 # Clients name no application; where the cluster has several, ours is the one of this name.
@@ -131,6 +131,12 @@ def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     for name, path in datasets.items():
         if not os.path.isabs(str(path)):
             raise InputError(f"dataset {name} must have an absolute path, got {str(path)!r}")
+    if not arguments.get("token_file") and not arguments.get("insecure"):
+        raise InputError(
+            "Serve listens on all addresses of its nodes: give token_file, a path that every node"
+            " has (`consensuspr token FILE` makes one), or insecure: true where only friends reach"
+            " them"
+        )
     # One worker, to which all cores that Serve gives its process belong.
     return load_config(overrides={"threads": 1, **arguments, "workers": 1})
 
@@ -180,6 +186,11 @@ class RewardReplica:
 
     async def _serve(self, method: str, request: bytes, context: Any) -> _Reply:
         call = _ReplicaCall(context, self._generation)
+        shown = context.invocation_metadata()
+        refused = refusal(self._built.security.gate, SERVICE_NAME, method, shown)
+        if refused is not None:
+            call.set(code_of(refused), refused.sentence)
+            return _Reply(b"")
         if call.wants_newer:
             call.set(grpc.StatusCode.UNAVAILABLE, "a newer version of the service answers")
             return _Reply(b"")
@@ -220,6 +231,10 @@ class _ReplicaCall:
     def time_remaining(self) -> float | None:
         """Return the seconds until the caller stops waiting, None where it never does."""
         return None if self._deadline is None else self._deadline - time.monotonic()
+
+    def invocation_metadata(self) -> Any:
+        """Return what the caller sent beside the request."""
+        return self._context.invocation_metadata()
 
     def peer(self) -> str:
         """Name nobody: all callers share the connection of Serve's proxy."""

@@ -607,12 +607,10 @@ class _FirstHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         service, _, method = handler_call_details.method.strip("/").partition("/")
-        scope = _SCOPES.get((service, method)) or _SCOPES.get((service, ""), Scope.ADMIN)
         if service == health.SERVICE_NAME:
             return None
-        shown: Any = handler_call_details.invocation_metadata or ()
-        authorization = next((text for name, text in shown if name == "authorization"), None)
-        refused = self._gate.refusal(scope, authorization)
+        shown = handler_call_details.invocation_metadata
+        refused = refusal(self._gate, service, method, shown)
         if refused is None:
             return None
         code = code_of(refused)
@@ -637,6 +635,13 @@ _SCOPES = {
     (ADMIN_SERVICE_NAME, "PutDataset"): Scope.ADMIN,
     (ADMIN_SERVICE_NAME, "RemoveDataset"): Scope.ADMIN,
 }
+
+
+def refusal(gate: Gate, service: str, method: str, shown: Any) -> Refused | None:
+    """Say why a call that shows this metadata may not be made; None: it may."""
+    scope = _SCOPES.get((service, method)) or _SCOPES.get((service, ""), Scope.ADMIN)
+    authorization = next((text for name, text in shown or () if name == "authorization"), None)
+    return gate.refusal(scope, authorization)
 
 
 def code_of(refused: Refused) -> grpc.StatusCode:
