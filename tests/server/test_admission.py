@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import threading
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,11 +20,16 @@ from hypothesis import strategies as st
 from consensuspr.server.admission import (
     FLOOD_REQUESTS,
     INITIAL_BYTES_PER_S,
+    MAX_FLOWS,
+    MAX_REMEMBERED,
     MAX_RETRY_S,
     MIN_RETRY_S,
     STANDING_REQUESTS,
     STANDING_WAIT_S,
+    TIMELY_SHARE,
     Admission,
+    Caller,
+    Job,
     Refusal,
     Slots,
     WorkingThreads,
@@ -35,19 +43,31 @@ BURST_S = 0.25
 class Worker:
     """An admission whose time passes when told to.
 
-    A request has a megabyte unless told otherwise; without ``burst_s`` only bytes are bounded.
+    A request has a megabyte unless told otherwise, and comes by the connection ``sender``;
+    without ``burst_s`` only bytes are bounded.
     """
 
-    def __init__(self, limit_bytes: int = 1000 * MB, burst_s: float = math.inf) -> None:
+    def __init__(
+        self, limit_bytes: int = 1000 * MB, burst_s: float = math.inf, in_work: int = 10**6
+    ) -> None:
         self.now = 0.0
-        self.admission = Admission(limit_bytes, burst_s, lambda: self.now)
+        self.admission = Admission(limit_bytes, burst_s, in_work, lambda: self.now)
+        self._waiting: defaultdict[str, list[Job]] = defaultdict(list)
+        self.begun: list[Job] = []
 
     @property
     def unfinished(self) -> tuple[int, int]:
         return self.admission.unfinished_requests, self.admission.unfinished_bytes
 
+    def comes(self, job: Job) -> Refusal | None:
+        """Bring a request; return why it is refused."""
+        refusal = self.admission.admit(job)
+        if refusal is None:
+            self._waiting[job.caller.connection].append(job)
+        return refusal
+
     def lets_in(self, sender: str = "", num_bytes: int = MB) -> bool:
-        return self.admission.admit(num_bytes, sender) is None
+        return self.comes(job(sender, num_bytes)) is None
 
     def let_in(self, count: int, sender: str = "", num_bytes: int = MB) -> None:
         """Bring so many requests, which must all be let in."""
@@ -55,65 +75,111 @@ class Worker:
 
     def refusal(self, sender: str = "", num_bytes: int = MB) -> Refusal:
         """Bring a request that must be refused."""
-        refusal = self.admission.admit(num_bytes, sender)
+        refusal = self.comes(job(sender, num_bytes))
         assert refusal is not None
         return refusal
 
-    def begin(self, count: int, sender: str = "one") -> None:
-        for _ in range(count):
-            self.admission.begin(MB, sender)
+    def closed(self, sender: str = "") -> Refusal | None:
+        """Return why a request would be refused before its bytes are received."""
+        with self.admission.coming(Caller(sender)) as refusal:
+            return refusal
 
-    def finish(
-        self, num_bytes: int = MB, sender: str = "", *, begun: bool = False, served: bool = True
-    ) -> None:
-        self.admission.finish(num_bytes, sender, begun=begun, served=served)
+    def begin(self, count: int) -> None:
+        """Begin the work on what is next."""
+        for _ in range(count):
+            taken = self.admission.take()
+            assert taken is not None
+            self._waiting[taken.caller.connection].remove(taken)
+            self.begun.append(taken)
+
+    def work(self, seconds: float = 0.0) -> Job:
+        """Do what is next, which takes so much of a processor and as long; return it."""
+        self.begin(1)
+        done = self.begun.pop()
+        done.worked_s = seconds
+        self.now += seconds
+        self.admission.finish(done, served=True)
+        return done
+
+    def leave(self, sender: str = "", num_bytes: int = MB) -> None:
+        """Have the caller of a request leave that waits."""
+        left = next(each for each in self._waiting[sender] if each.num_bytes == num_bytes)
+        self._waiting[sender].remove(left)
+        self.admission.finish(left, served=False)
+
+    def finish(self) -> None:
+        """Finish what was begun first."""
+        self.admission.finish(self.begun.pop(0), served=True)
 
     def serve(self, num_bytes: int = MB, seconds: float = 1.0) -> None:
         """Have a request served that takes so long."""
         self.let_in(1, num_bytes=num_bytes)
-        self.now += seconds
-        self.finish(num_bytes)
+        self.work(seconds)
+
+
+def job(
+    connection: str = "", num_bytes: int = MB, run: str = "", deadline: float | None = None
+) -> Job:
+    """Return a request without work."""
+    return Job(lambda: None, num_bytes, Caller(connection, run), deadline)
 
 
 def test_requests_are_let_in_up_to_the_limit_in_bytes() -> None:
     worker = Worker(100)
-    worker.let_in(1, num_bytes=60)
-    worker.let_in(1, num_bytes=40)
-    assert worker.refusal(num_bytes=1).reason == (
+    for sender, num_bytes in (("a:1", 60), ("b:1", 40)):
+        worker.let_in(1, sender, num_bytes)
+    assert worker.refusal("c:1", 1).reason == (
         "100 bytes of requests are unfinished and 1 more would exceed the limit of 100 bytes"
         " of this worker"
     )
     assert worker.unfinished == (2, 100)
-    worker.finish(40)
-    assert worker.lets_in(num_bytes=40)
+    worker.leave("b:1", 40)
+    assert worker.lets_in("c:1", 40)
+
+
+def test_one_run_leaves_bytes_to_others() -> None:
+    worker = Worker(100)
+    worker.let_in(3, "a:1", 25)
+    assert worker.refusal("a:2", 1).reason == (
+        "75 bytes of requests of this run or host are unfinished, and 1 more would be above its"
+        " share: 3 times what is left for others of the 100 bytes of this worker"
+    )
+    assert worker.lets_in("b:1", 25), "what has nothing there yet finds room"
+    assert not worker.lets_in("b:1", 1)
+
+
+def test_names_and_connections_of_one_host_hold_no_more_together_than_one() -> None:
+    worker = Worker(100)
+    let_in = sum(worker.comes(job(f"a:{n}", 1, f"run {n}")) is None for n in range(200))
+    assert let_in == 75
+    assert worker.lets_in("b:1", 25)
 
 
 def test_a_request_above_the_limit_is_let_in_alone() -> None:
     worker = Worker(100)
     assert [worker.lets_in(num_bytes=101), worker.lets_in(num_bytes=1)] == [True, False]
-    worker.finish(101)
+    worker.leave(num_bytes=101)
     assert [worker.lets_in(num_bytes=1), worker.lets_in(num_bytes=101)] == [True, False]
 
 
 @pytest.mark.parametrize("idle_s", [0.0, 1000.0])  # which does not count as slowness
 @pytest.mark.parametrize("backlog", [1, 4])
 def test_the_hint_is_the_time_in_which_the_backlog_drains(backlog: int, idle_s: float) -> None:
-    worker = Worker(backlog * MB)
+    worker = Worker(4 * backlog * MB // 3 + 1)
     for _ in range(20):  # a megabyte a second, for long enough to be believed
         worker.serve()
         worker.now += idle_s
     worker.let_in(backlog)
-    assert worker.refusal(num_bytes=1).retry_after_s == pytest.approx(backlog, rel=0.05)
+    assert worker.refusal(num_bytes=MB // 2).retry_after_s == pytest.approx(backlog, rel=0.05)
 
 
 def test_abandoned_work_does_not_count_as_speed() -> None:
     worker = Worker(100 * MB)
     for _ in range(20):
-        worker.let_in(1)
-        worker.let_in(1, num_bytes=90 * MB)
-        worker.now += 1.0
-        worker.finish(90 * MB, served=False)
-        worker.finish()
+        worker.let_in(1, "a:1")
+        worker.let_in(1, "b:1", num_bytes=90 * MB)
+        worker.leave("b:1", 90 * MB)
+        worker.work(1.0)
     worker.let_in(3)
     assert worker.refusal(num_bytes=100 * MB).retry_after_s == pytest.approx(3.0, rel=0.05)
 
@@ -125,7 +191,7 @@ def test_the_hint_is_always_a_sensible_time(history: list[tuple[int, float]]) ->
         worker.serve(num_bytes, seconds)
     worker.let_in(1, num_bytes=10**9)
     assert MIN_RETRY_S <= worker.refusal(num_bytes=1).retry_after_s <= MAX_RETRY_S
-    worker.finish(10**9)
+    worker.leave(num_bytes=10**9)
     assert worker.unfinished == (0, 0)
 
 
@@ -138,11 +204,11 @@ def flooded(seconds: float, num_bytes: int = MB) -> Worker:
 
 
 def test_a_burst_is_queued_and_a_flood_is_not() -> None:
-    assert flooded(0.2).admission.closed("one") is None
+    assert flooded(0.2).closed("one") is None
     assert flooded(0.2).lets_in("one")
     worker = flooded(0.3)
     refusal = worker.refusal("one")
-    assert refusal == worker.admission.closed("one"), "known before the request has been received"
+    assert refusal == worker.closed("one"), "known before the request has been received"
     assert refusal.reason == (
         "more comes by this connection than is served: 32 requests of 32000000 bytes wait for"
         " their turn; no more of its requests are let in until fewer do"
@@ -155,12 +221,9 @@ def test_senders_that_wait_for_replies_are_queued_however_many_they_are() -> Non
     worker = Worker(burst_s=BURST_S)
     for number in range(40):
         worker.let_in(8, str(number))
-    for step in range(1000):
+    for _ in range(1000):
         worker.now += 0.01
-        sender = str(step % 40)
-        worker.begin(1, sender)
-        worker.finish(sender=sender, begun=True)
-        assert worker.lets_in(sender)
+        assert worker.lets_in(worker.work().caller.connection)
     assert worker.admission.unfinished_requests == 320
 
 
@@ -168,7 +231,7 @@ def test_a_flood_is_refused_to_who_floods() -> None:
     worker = flooded(0.3)
     assert not worker.lets_in("one")
     for _ in range(8):
-        assert worker.admission.closed("another") is None
+        assert worker.closed("another") is None
         assert worker.lets_in("another")
         assert worker.lets_in(), "nobody knows who sent it"
     assert not worker.lets_in("one")
@@ -176,8 +239,9 @@ def test_a_flood_is_refused_to_who_floods() -> None:
 
 def test_bursts_of_several_senders_are_no_flood_of_any() -> None:
     worker = flooded(0.2)
+    for _ in range(FLOOD_REQUESTS):
+        worker.leave("one")
     worker.let_in(FLOOD_REQUESTS, "another")
-    worker.begin(FLOOD_REQUESTS)
     worker.now += 0.1
     assert worker.lets_in("another")
     worker.now += 0.2
@@ -192,7 +256,7 @@ def test_a_sender_that_left_is_forgotten() -> None:
         worker.now += 0.3
         assert not worker.lets_in(sender)
         for _ in range(FLOOD_REQUESTS):
-            worker.finish(sender=sender, served=False)
+            worker.leave(sender)
     admission = worker.admission
     assert len(admission._refused_at) <= 2
     assert not admission._waiting_of
@@ -213,9 +277,9 @@ def test_a_flood_is_over_when_few_of_the_sender_wait() -> None:
 def test_some_may_wait_in_a_flood_so_that_the_worker_does_not_idle() -> None:
     worker = flooded(100.0)
     for _ in range(FLOOD_REQUESTS - STANDING_REQUESTS):
-        assert worker.admission.closed("one") is not None
+        assert worker.closed("one") is not None
         worker.begin(1)
-    assert worker.admission.closed("one") is not None, "so many wait still"
+    assert worker.closed("one") is not None, "so many wait still"
     assert worker.admission.refusing
     worker.begin(1)
     assert [worker.lets_in("one"), worker.lets_in("one")] == [True, False]
@@ -226,9 +290,9 @@ def test_what_is_in_work_does_not_wait() -> None:
     worker.begin(FLOOD_REQUESTS)
     worker.now += 100.0
     worker.let_in(FLOOD_REQUESTS, "one")  # the queue was empty until now
-    for begun in (True, False):
-        for _ in range(FLOOD_REQUESTS):
-            worker.finish(sender="one", begun=begun, served=begun)
+    for _ in range(FLOOD_REQUESTS):
+        worker.finish()
+        worker.leave("one")
     assert not worker.admission.refusing
     assert worker.unfinished == (0, 0)
 
@@ -246,12 +310,228 @@ def test_a_burst_is_queued_again_after_a_time_without_refusals(
     quiet_s: float, queued: bool
 ) -> None:
     worker = flooded(100.0)
-    assert worker.admission.closed("one") is not None
+    assert worker.closed("one") is not None
     worker.begin(FLOOD_REQUESTS)
     worker.now += quiet_s
     assert worker.admission.refusing is not queued
     worker.let_in(STANDING_REQUESTS, "one")
     assert worker.lets_in("one") is queued
+
+
+# -- a share for each run
+
+
+def come(worker: Worker, count: int, connection: str, run: str = "", num_bytes: int = MB) -> None:
+    """Bring so many requests, which must all be let in."""
+    for _ in range(count):
+        assert worker.comes(job(connection, num_bytes, run)) is None
+
+
+@pytest.mark.parametrize(
+    ("flooding", "modest"),
+    [
+        ([("a:1", "big")], ("a:2", "small")),  # two runs on one machine
+        ([("a:1", "big")], ("b:1", "small")),
+        ([(f"{host}:1", "big") for host in "acdefg"], ("b:1", "small")),  # a run on many machines
+        ([("a:1", f"big {n}") for n in range(300)], ("b:1", "small")),  # ... under false names
+        ([(f"a:{n}", "") for n in range(50)], ("b:1", "")),  # nobody has a name
+        ([(f"a:{n}", "") for n in range(50)], ("a:99", "small")),
+    ],
+)
+def test_a_run_gets_half_of_the_work_whatever_another_sends(
+    flooding: list[tuple[str, str]], modest: tuple[str, str]
+) -> None:
+    worker = Worker(10**6 * MB)
+    for connection, run in flooding:
+        come(worker, 600 // len(flooding), connection, run)
+    worker.begin(10)
+    come(worker, 50, *modest)
+    turns = [worker.work(0.01).caller for _ in range(100)]
+    of_modest = sum((caller.connection, caller.run) == modest for caller in turns)
+    assert 48 <= of_modest <= 50, "the first turns may go to who had none before"
+
+
+def test_connections_of_a_run_take_turns() -> None:
+    worker = Worker()
+    come(worker, 100, "a:1")
+    come(worker, 3, "a:2")
+    turns = [worker.work().caller.connection for _ in range(6)]
+    assert turns == ["a:1", "a:2"] * 3
+
+
+def test_what_is_charged_is_the_work_and_not_the_bytes() -> None:
+    """A run whose bytes cost thirty times as much gets a thirtieth of the bytes."""
+    worker = Worker()
+    come(worker, 300, "a:1", "dear")
+    come(worker, 300, "b:1", "cheap")
+    spent = Counter[str]()
+    for _ in range(300):
+        worker.begin(1)
+        done = worker.begun.pop()
+        done.worked_s = 0.3 if done.caller.run == "dear" else 0.01
+        spent[done.caller.run] += round(100 * done.worked_s)
+        worker.admission.finish(done, served=True)
+    assert spent["cheap"] == pytest.approx(290, abs=5)
+    assert spent["dear"] == pytest.approx(spent["cheap"], rel=0.2)
+
+
+def test_who_had_nothing_to_do_has_saved_nothing_up() -> None:
+    worker = Worker()
+    come(worker, 200, "a:1", "busy")
+    for _ in range(100):
+        worker.work(1.0)
+    come(worker, 50, "b:1", "late")
+    turns = [worker.work(1.0).caller.run for _ in range(40)]
+    assert turns.count("late") == pytest.approx(20, abs=1)
+
+
+def test_large_requests_one_at_a_time_get_no_more_than_a_share() -> None:
+    worker = Worker()
+    come(worker, 300, "a:1", "many")
+    spent = Counter[str]()
+    for _ in range(200):
+        if not any(each.caller.run == "large" for each in worker.admission.waiting()):
+            come(worker, 1, "b:1", "large", 50 * MB)
+        worker.begin(1)
+        done = worker.begun.pop()
+        done.worked_s = done.num_bytes / MB
+        spent[done.caller.run] += done.num_bytes
+        worker.admission.finish(done, served=True)
+    assert spent["large"] <= 1.5 * spent["many"]
+
+
+def test_a_run_with_slow_answers_leaves_threads_to_others() -> None:
+    worker = Worker(in_work=16)
+    come(worker, 100, "a:1", "slow")
+    while worker.admission.due:
+        worker.begin(1)
+    assert len(worker.begun) == 13
+    come(worker, 1, "b:1", "quick")
+    assert worker.admission.due
+    assert worker.work().caller.run == "quick"
+    worker.finish()
+    assert worker.admission.due, "one ended, one may begin"
+
+
+def test_names_are_not_remembered_for_ever() -> None:
+    worker = Worker()
+    for number in range(5000):
+        come(worker, 1, f"10.0.{number % 1500}.1:5", f"run {number}")
+        worker.work(0.01)
+    admission = worker.admission
+    assert len(admission._runs) <= MAX_REMEMBERED
+    assert len(admission._hosts) <= MAX_REMEMBERED
+    assert not admission._flows
+
+
+def test_runs_that_wait_are_bounded_and_all_are_served() -> None:
+    worker = Worker(10**6 * MB)
+    for number in range(1000):
+        come(worker, 1, f"10.0.0.{number % 250}:5", f"run {number}")
+    assert len(worker.admission._flows) <= MAX_FLOWS + 1
+    for _ in range(1000):
+        worker.work(0.01)
+    assert worker.unfinished == (0, 0)
+    assert not worker.admission.due
+
+
+@pytest.mark.parametrize(
+    ("connection", "host"),
+    [
+        ("ipv4:10.0.0.1:5", "10.0.0.1"),
+        ("10.0.0.1:5", "10.0.0.1"),
+        ("ipv6:%5B::1%5D:5", "::/64"),
+        ("::1:5", "::/64"),
+        ("ipv6:[2001:db8::1]:5", "2001:db8::/64"),
+        ("ipv6:[2001:db8::2]:9", "2001:db8::/64"),
+        ("ipv6:[::ffff:10.0.0.1]:5", "10.0.0.1"),
+        ("unix:", "unix"),
+        ("", ""),
+    ],
+)
+def test_the_host_of_a_connection(connection: str, host: str) -> None:
+    assert Caller(connection).host == host
+
+
+# -- deadlines
+
+
+def paced(pace_bytes_per_s: int = MB) -> Worker:
+    """Return a worker that has worked at a pace for long."""
+    worker = Worker(burst_s=BURST_S)
+    for _ in range(30):
+        worker.serve(pace_bytes_per_s, 1.0)
+    return worker
+
+
+def test_what_would_not_be_done_in_time_is_refused_at_once() -> None:
+    worker = paced()
+    worker.let_in(9, "a:1")
+    assert worker.comes(job("a:1", MB, deadline=worker.now + 10 / TIMELY_SHARE + 0.1)) is None
+    refusal = worker.comes(job("a:1", MB, deadline=worker.now + 10 / TIMELY_SHARE))
+    assert refusal is not None
+    assert refusal.reason == (
+        "at the pace of late it would take 11.00 s until the request is done, and the caller"
+        " waits for 40.00 s more"
+    )
+    assert refusal.retry_after_s == pytest.approx(1.0, rel=0.01), "until it would be let in"
+    assert worker.admission.refusing
+
+
+def test_a_run_is_refused_for_its_own_backlog_and_not_for_anothers() -> None:
+    worker = paced()
+    worker.let_in(100, "a:1")
+    for _ in range(5):
+        assert worker.comes(job("b:1", MB, deadline=worker.now + 12 / TIMELY_SHARE)) is None
+    assert worker.comes(job("b:1", MB, deadline=worker.now + 11 / TIMELY_SHARE)) is not None
+    assert worker.comes(job("a:2", MB, deadline=worker.now + 8 / TIMELY_SHARE)) is None
+    assert worker.comes(job("a:1", MB, deadline=worker.now + 100 / TIMELY_SHARE)) is not None
+
+
+def test_few_are_let_in_whatever_their_deadline_so_that_the_pace_is_known() -> None:
+    worker = paced()
+    for _ in range(STANDING_REQUESTS):
+        assert worker.comes(job("a:1", 10 * MB, deadline=worker.now + 0.1)) is None
+    assert worker.comes(job("a:1", 10 * MB, deadline=worker.now + 0.1)) is not None
+
+
+def test_who_was_refused_for_lateness_gets_a_short_queue_until_it_is_quiet() -> None:
+    worker = paced()
+    worker.let_in(20, "a:1")
+    assert worker.comes(job("a:1", deadline=worker.now + 10)) is not None
+    for _ in range(20 - STANDING_REQUESTS):
+        worker.work()
+        assert worker.comes(job("a:1", deadline=worker.now + 1000)) is not None
+    worker.work()
+    assert worker.comes(job("a:1", deadline=worker.now + 1000)) is None
+    worker.now += BURST_S
+    assert worker.comes(job("a:1", deadline=worker.now + 1000)) is None
+
+
+def test_work_is_not_begun_that_cannot_be_done_in_time() -> None:
+    worker = paced()
+    too_late = worker.admission.too_late
+    assert too_late(10_000, worker.now + 0.009)
+    assert not too_late(10_000, worker.now + 0.011)
+    assert not too_late(10_000, None)
+    assert too_late(1, worker.now - 0.001)
+    assert not too_late(100 * MB, worker.now + 0.1), "the pace of late may be over"
+
+
+def test_requests_whose_bytes_are_coming_count_as_if_they_waited() -> None:
+    worker = flooded(0.3)
+    assert not worker.lets_in("one")
+    worker.begin(FLOOD_REQUESTS - 1)
+    with contextlib.ExitStack() as stack:
+        for number in range(10):
+            refusal = stack.enter_context(worker.admission.coming(Caller("one")))
+            assert (refusal is None) is (number < 2)
+    assert worker.closed("one") is None, "all of them have come"
+    worker.begin(1)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(worker.admission.coming(Caller("one")))
+        assert worker.lets_in("one"), "what never comes keeps nobody out"
 
 
 class Computing:
@@ -340,10 +620,32 @@ def test_who_has_no_turn_lends_none() -> None:
     second.end()
 
 
+class Pool:
+    """Threads with a queue of their own, into which nothing is refused."""
+
+    def __init__(self, number: int, slots: Slots) -> None:
+        self.queue = Admission(10**12, math.inf, number)
+        self.threads = WorkingThreads(number, slots, self.queue)
+
+    def submit(self, work: Callable[[], Any], run: str = "") -> Future[Any]:
+        job = Job(work, 1, Caller(run=run))
+        assert self.queue.admit(job) is None
+        job.add_done_callback(partial(self.queue.finish, served=True))
+        self.threads.wake()
+        return job
+
+    @property
+    def idle(self) -> list[threading.Lock]:
+        return self.threads._idle
+
+    def close(self) -> None:
+        self.threads.close()
+
+
 @pytest.fixture
-def threads() -> Iterator[WorkingThreads]:
+def threads() -> Iterator[Pool]:
     """Four threads that share one turn."""
-    working = WorkingThreads(4, Slots(1))
+    working = Pool(4, Slots(1))
     yield working
     working.close()
 
@@ -351,7 +653,7 @@ def threads() -> Iterator[WorkingThreads]:
 class LongWork:
     """Work that has begun and lasts until it is let go."""
 
-    def __init__(self, threads: WorkingThreads) -> None:
+    def __init__(self, threads: Pool) -> None:
         begun, self.let_go = threading.Event(), threading.Event()
 
         def work() -> None:
@@ -362,7 +664,7 @@ class LongWork:
         assert begun.wait(20)
 
 
-def test_work_is_begun_in_order_of_arrival(threads: WorkingThreads) -> None:
+def test_work_is_begun_in_order_of_arrival(threads: Pool) -> None:
     first = LongWork(threads)
     begun: list[int] = []
     futures = [threads.submit(partial(begun.append, number)) for number in range(200)]
@@ -373,19 +675,19 @@ def test_work_is_begun_in_order_of_arrival(threads: WorkingThreads) -> None:
 
 
 def test_of_idle_threads_the_one_that_worked_last_works_next() -> None:
-    threads = WorkingThreads(2, Slots(2))
+    threads = Pool(2, Slots(2))
     works = [LongWork(threads), LongWork(threads)]
 
     def rest(number: int) -> bool:
-        return len(threads._idle) == number
+        return len(threads.idle) == number
 
     for number, work in enumerate(works, start=1):
         work.let_go.set()
         work.done.result(20)
         wait_for(partial(rest, number))
-    latest = threads._idle[-1]
+    latest = threads.idle[-1]
     last = LongWork(threads)
-    assert latest not in threads._idle and len(threads._idle) == 1
+    assert latest not in threads.idle and len(threads.idle) == 1
     last.let_go.set()
     threads.close()
 
@@ -396,19 +698,19 @@ def test_closing_ends_the_threads_that_rest() -> None:
     def working() -> int:
         return len(set(threading.enumerate()) - before)
 
-    threads = WorkingThreads(3, Slots(3))
+    threads = Pool(3, Slots(3))
     works = [LongWork(threads) for _ in range(3)]
     assert working() == 3
     for work in works[1:]:
         work.let_go.set()
-    wait_for(lambda: len(threads._idle) == 2)
+    wait_for(lambda: len(threads.idle) == 2)
     threads.close()
     wait_for(lambda: working() == 1)
     works[0].let_go.set()
     wait_for(lambda: working() == 0)
 
 
-def test_what_work_returns_or_raises_is_its_submitters(threads: WorkingThreads) -> None:
+def test_what_work_returns_or_raises_is_its_submitters(threads: Pool) -> None:
     def fail() -> None:
         raise ValueError("of its own")
 
@@ -418,7 +720,7 @@ def test_what_work_returns_or_raises_is_its_submitters(threads: WorkingThreads) 
         failed.result(20)
 
 
-def test_what_is_cancelled_before_its_turn_is_not_begun(threads: WorkingThreads) -> None:
+def test_what_is_cancelled_before_its_turn_is_not_begun(threads: Pool) -> None:
     first = LongWork(threads)
     begun: list[str] = []
     left, stayed = (threads.submit(partial(begun.append, name)) for name in ("left", "stayed"))
@@ -428,7 +730,7 @@ def test_what_is_cancelled_before_its_turn_is_not_begun(threads: WorkingThreads)
     assert begun == ["stayed"]
 
 
-def test_the_memory_of_work_that_failed_is_free_when_nobody_waits(threads: WorkingThreads) -> None:
+def test_the_memory_of_work_that_failed_is_free_when_nobody_waits(threads: Pool) -> None:
     class Request:
         pass
 
@@ -448,7 +750,7 @@ def test_the_memory_of_work_that_failed_is_free_when_nobody_waits(threads: Worki
         gc.enable()
 
 
-def test_closing_drops_what_has_not_begun_and_takes_nothing_more(threads: WorkingThreads) -> None:
+def test_closing_drops_what_has_not_begun_and_takes_nothing_more(threads: Pool) -> None:
     first = LongWork(threads)
     waiting = [threads.submit(lambda: None) for _ in range(10)]
     threads.close()

@@ -225,7 +225,7 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(serve: Serve) ->
     server = serve(
         max_response_bytes=MIB,
         max_message_bytes=2 * MIB,
-        queue_limit_bytes=4 * MIB,
+        queue_limit_bytes=6 * MIB,
         max_concurrent_requests=1,
     )
     gate = Gate(server)
@@ -233,7 +233,7 @@ def test_resource_exhausted_with_a_hint_while_the_queue_is_full(serve: Serve) ->
     admitted = [server.stub.Score.future(large) for _ in range(2)]
     wait_for(lambda: queued(server, "bytes") > 3_600_000)
     error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, large)
-    assert f"exceed the limit of {4 * MIB} bytes of this worker" in error.details()
+    assert f"what is left for others of the {6 * MIB} bytes" in error.details()
     hint_ms = int(dict(error.trailing_metadata())["retry-after-ms"])
     assert 20 <= hint_ms <= 5000
     assert server.stub.ServerInfo(pb.ServerInfoRequest()).protocol_version == PROTOCOL_VERSION

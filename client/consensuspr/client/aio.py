@@ -177,7 +177,8 @@ class AsyncRewardClient(
             while True:
                 for attempt in pipeline.due():
                     call = calls[attempt.server]
-                    in_flight[asyncio.create_task(self._send(call, attempt))] = attempt
+                    sent = asyncio.create_task(self._send(call, attempt, pipeline.run))
+                    in_flight[sent] = attempt
                 if pipeline.done:
                     return
                 if not in_flight:
@@ -192,11 +193,11 @@ class AsyncRewardClient(
             for task in in_flight:
                 task.cancel()
 
-    async def _send(self, call: Any, attempt: Attempt[R]) -> R:
+    async def _send(self, call: Any, attempt: Attempt[R], run: str | None) -> R:
         reply: R = await call(
             attempt.pending.request,
             timeout=attempt.timeout_s,
-            metadata=self._connector.metadata(),
+            metadata=self._connector.metadata(run),
         )
         return reply
 

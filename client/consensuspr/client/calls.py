@@ -145,6 +145,7 @@ class Pipeline(Generic[R]):
         context: which call this is, the beginning of error messages.
         max_in_flight: requests at a time to each server, those that wait to be repeated included.
         balancer: of the servers that they may go to.
+        run: the training run that asks; None: it has no name.
         uniform: draws the random part of a wait.
     """
 
@@ -157,6 +158,7 @@ class Pipeline(Generic[R]):
         policy: RetryPolicy,
         max_in_flight: int,
         balancer: Balancer,
+        run: str | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._requests = requests
@@ -165,6 +167,7 @@ class Pipeline(Generic[R]):
         self._policy = policy
         self._max_in_flight = max_in_flight * len(balancer.addresses)
         self._balancer = balancer
+        self.run = run
         # Of the attempts that have not ended.
         self._servers: list[int] = []
         self._uniform = uniform
@@ -450,7 +453,7 @@ class Calls:
         while True:
             plan = ScorePlan(rollouts, options, limits, progress, encoded)
             try:
-                yield from self._call("Score", plan.requests(), deadline)
+                yield from self._call("Score", plan.requests(), deadline, options.run)
             except ServerFault:
                 if not plan.changed or changes == MAX_CHANGES:
                     raise
@@ -470,7 +473,8 @@ class Calls:
         Raises:
             IncompatibleServer: the reply holds a value that this protocol version does not know.
         """
-        reply = yield from self._ask("Explain", encode_explain_request(rollout, options), deadline)
+        request = encode_explain_request(rollout, options)
+        reply = yield from self._ask("Explain", request, deadline, options.run)
         try:
             return decode_explain_response(reply)
         except InputError as error:
@@ -492,15 +496,21 @@ class Calls:
             )
         return decode_server_info(reply)
 
-    def _ask(self, method: str, request: Message, deadline: Deadline) -> Course[Any]:
+    def _ask(
+        self, method: str, request: Message, deadline: Deadline, run: str | None = None
+    ) -> Course[Any]:
         """Send one request and return its reply."""
         replies: list[Message] = []
         only = PendingRequest(request.SerializeToString(), replies.append)
-        yield from self._call(method, iter([only]), deadline)
+        yield from self._call(method, iter([only]), deadline, run)
         return replies[0]
 
     def _call(
-        self, method: str, requests: Iterator[PendingRequest[R]], deadline: Deadline
+        self,
+        method: str,
+        requests: Iterator[PendingRequest[R]],
+        deadline: Deadline,
+        run: str | None,
     ) -> Course[None]:
         pipeline = Pipeline(
             requests,
@@ -509,6 +519,7 @@ class Calls:
             policy=self.retry,
             max_in_flight=self.max_in_flight,
             balancer=self.balancer,
+            run=run,
         )
         try:
             yield method, pipeline

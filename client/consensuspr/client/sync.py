@@ -126,7 +126,7 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
                     future = call.future(
                         attempt.pending.request,
                         timeout=attempt.timeout_s,
-                        metadata=self._connector.metadata(),
+                        metadata=self._connector.metadata(pipeline.run),
                     )
                     in_flight.add(future)
                     future.add_done_callback(
@@ -153,7 +153,7 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
             reply = call(
                 attempt.pending.request,
                 timeout=attempt.timeout_s,
-                metadata=self._connector.metadata(),
+                metadata=self._connector.metadata(pipeline.run),
             )
         except grpc.RpcError as error:
             failure = RpcFailure.of(error)

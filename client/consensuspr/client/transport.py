@@ -18,12 +18,13 @@ from consensuspr.credentials import (
     read_tokens,
 )
 from consensuspr.errors import InputError
+from consensuspr.v1 import RUN_KEY
 
 if TYPE_CHECKING:
     import grpc
     import grpc.aio
 
-Metadata: TypeAlias = "tuple[tuple[str, str], ...] | None"
+Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...] | None"
 
 TLS_VARIABLE = "CONSENSUSPR_TLS"
 TLS_CA_VARIABLE = "CONSENSUSPR_TLS_CA"
@@ -141,8 +142,16 @@ class Connector:
             self._stamp = file_stamp(Path(self._access.token_file))
             self._metadata = _shown(_first_token(Path(self._access.token_file)))
 
-    def metadata(self) -> Metadata:
-        """Return what a call shows that begins now; None: nothing."""
+    def metadata(self, run: str | None = None) -> Metadata:
+        """Return what a call shows that begins now; None: nothing.
+
+        ``run`` is the name of the training run that asks: whose turn it is is decided before a
+        request is read.
+        """
+        shown = self._token()
+        return (*(shown or ()), (RUN_KEY, run.encode())) if run else shown
+
+    def _token(self) -> Metadata:
         if self._access.token_file is not None:
             path = Path(self._access.token_file)
             stamp = file_stamp(path)

@@ -132,7 +132,7 @@ class BatchSender:
                 reply = await call(
                     body.encoded,
                     timeout=give_up_at - clock(),
-                    metadata=self._connector.metadata(),
+                    metadata=self._connector.metadata(self._target.options.run),
                 )
             except grpc.aio.AioRpcError as error:
                 failure = RpcFailure.of(error)

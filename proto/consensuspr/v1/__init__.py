@@ -14,6 +14,10 @@ PROTOCOL_VERSION: Final = 2
 SERVICE_NAME: Final = "consensuspr.v1.ScoringService"
 ADMIN_SERVICE_NAME: Final = "consensuspr.v1.AdminService"
 
+# In the metadata of a call: the name of the training run that asks, as in the request's own field
+# ``run``, in UTF-8. A server has to know whose turn it is before it reads a request.
+RUN_KEY: Final = "consensuspr-run-bin"
+
 # In the trailing metadata of a refusal for load: when to come back, in whole milliseconds.
 RETRY_AFTER_KEY: Final = "retry-after-ms"
 

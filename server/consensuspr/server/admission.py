@@ -29,6 +29,7 @@ under more load than the worker can do, requests would pile up in front of the a
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import math
 import os
 import sys
@@ -37,7 +38,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 # Before anything was measured: what one core does with matching, RPC and answers together.
@@ -53,6 +55,27 @@ FLOOD_REQUESTS = 32
 # length, or so many requests; enough that the worker does not idle.
 STANDING_WAIT_S = 0.01
 STANDING_REQUESTS = 3
+# Of the time until its deadline, the share in which a request has to be done by the pace of late:
+# the pace varies, the reply has its way to go too, and a queue of many megabytes costs all that
+# pass through it: their bytes have left the core's cache when their turn comes.
+TIMELY_SHARE = 0.25
+# What has longer is begun, however long it would take by the pace of late: were nothing begun
+# after a slow spell, it would never be known that the spell is over.
+MAX_HOPELESS_S = 0.05
+# A run may hold so many times the bytes that it leaves free, so three quarters of the queue where
+# it is alone, and so many times the threads: what others bring then finds room.
+BYTES_TO_FREE = 3
+THREADS_TO_FREE = 3
+# Of what has not been measured yet, at most; it is corrected when the work is done.
+MAX_CHARGE_S = 1.0
+# Who is looked at for each turn, in all and of a host; what runs there are beyond counts as one.
+MAX_FLOWS = 256
+MAX_RUNS_OF_A_HOST = 64
+# Runs, and hosts, of which it is known what they have got.
+MAX_REMEMBERED = 1024
+IPV6_HOST_BITS = 64
+# Requests whose bytes are coming that count as if they waited, at most.
+MOST_COMING = 2
 # Longer, and a trainer idles after the server has long caught up.
 MAX_RETRY_S = 5.0
 
@@ -71,30 +94,155 @@ class Refusal:
     retry_after_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request, as far as that is known before it is read.
+
+    Attributes:
+        connection: ``SCHEME:HOST:PORT`` or ``HOST:PORT``; empty where the connection says nothing
+            of who sent the request, and nobody is taken to flood.
+        run: the name that the sender gives its training run; empty: none.
+    """
+
+    connection: str = ""
+    run: str = ""
+
+    @property
+    def host(self) -> str:
+        """The connection without its port; gRPC and HTTP call one host the same."""
+        return _host_of(self.connection)
+
+
+NOBODY = Caller()
+
+
+@lru_cache(4096)
+def _host_of(connection: str) -> str:
+    host = connection.rpartition(":")[0] or connection
+    host = host.removeprefix("ipv4:").removeprefix("ipv6:")
+    host = host.removeprefix("%5B").removesuffix("%5D").strip("[]")
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    # Any address of its network is a host's to take.
+    return str(ipaddress.IPv6Network((int(address), IPV6_HOST_BITS), strict=False))
+
+
+@dataclass(slots=True, eq=False)
+class _Share:
+    """What a run, or a host, has got so far and has under way.
+
+    Attributes:
+        worked_s: seconds of work spent on it, by a clock that does not stand still for who sends
+            nothing: whose is least comes next.
+        s_per_byte: that its requests have cost of late.
+        flows: that there are of it now.
+    """
+
+    worked_s: float = 0.0
+    s_per_byte: float = 1 / INITIAL_BYTES_PER_S
+    flows: int = 0
+    waiting: int = 0
+    in_work: int = 0
+    unfinished_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """What waits of one connection, in order of arrival; jobs that were ended meanwhile too."""
+
+    jobs: deque[Job]
+    waiting: int = 0
+    waiting_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    """What is unfinished of one run from one host; lines take turns, the first one is next."""
+
+    key: tuple[str, str]
+    run: _Share
+    host: _Share
+    unfinished: int = 0
+    waiting: int = 0
+    waiting_bytes: int = 0
+    lines: dict[str, _Line] = field(default_factory=dict)
+
+
+class Job(Future[Any]):
+    """One request: what is to be done, and what the books hold of it.
+
+    It ends with what ``work`` returns or raises; cancelled, nobody waits for it.
+
+    Args:
+        work: carries it out.
+        num_bytes: that it is counted with.
+        caller: who sent it.
+        deadline: on the admission's clock; None: it may take as long as it wants.
+
+    Attributes:
+        worked_s: processor time that was spent on it.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        num_bytes: int,
+        caller: Caller = NOBODY,
+        deadline: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.work = work
+        self.num_bytes = num_bytes
+        self.caller = caller
+        self.deadline = deadline
+        self.worked_s = 0.0
+        self._flow: _Flow | None = None  # while it is unfinished
+        self._begun = False
+        self._charged_s = 0.0
+
+
 class Admission:
-    """The books of one worker's unfinished requests; safe to use from any thread.
+    """The books of one worker's unfinished requests, and their queue; safe to use from any thread.
 
     Args:
         limit_bytes: refuse what would bring unfinished requests above this.  Where nothing is
             unfinished, anything is let in: it could otherwise never be served.
-        burst_s: seconds for which :data:`FLOOD_REQUESTS` of one sender may wait without a pause
-            before more of it are refused.
+        burst_s: seconds for which :data:`FLOOD_REQUESTS` of one connection may wait without a
+            pause before more of it are refused.
+        max_in_work: jobs that are in work at a time.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, limit_bytes: int, burst_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        limit_bytes: int,
+        burst_s: float,
+        max_in_work: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._burst_s = burst_s
+        self._max_in_work = max_in_work
         self._clock = clock
         self._lock = threading.Lock()
         self._bytes = 0
         self._requests = 0
+        self._in_work = 0
         self._waiting_bytes = 0
-        self._waiting = 0
+        self._flows: dict[tuple[str, str], _Flow] = {}
+        self._runs: dict[str, _Share] = {}
+        self._hosts: dict[str, _Share] = {}
+        # The least that was spent on any run, or host, of which something waited: where one
+        # begins that had nothing to do, so that it has saved nothing up.
+        self._least_run_s = 0.0
+        self._least_host_s = 0.0
+        self._coming: Counter[tuple[str, str]] = Counter()  # by flow
         self._waiting_of: Counter[str] = Counter()
-        # Of senders: since when too many wait, and when one of them was last refused for that.
+        # Of connections: since when too many wait, and when one was last refused for that.
         self._flooding_since: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}
         self._last_refused_at = -math.inf
@@ -113,62 +261,132 @@ class Admission:
         return self._requests
 
     @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the requests whose work has not begun."""
+        return self._waiting_bytes
+
+    @property
     def refusing(self) -> bool:
-        """Whether requests of a flooding sender were refused of late."""
+        """Whether requests were refused of late because more come than are served."""
         return self._clock() - self._last_refused_at < self._burst_s
 
-    def closed(self, sender: str) -> Refusal | None:
-        """Return why a request of any size would be refused now; None where it would not."""
-        with self._lock:
-            return self._flood(sender)
+    @contextlib.contextmanager
+    def coming(self, caller: Caller, deadline: float | None = None) -> Iterator[Refusal | None]:
+        """Count a request in while its bytes are received; yield why it is refused before that.
 
-    def admit(self, num_bytes: int, sender: str = "") -> Refusal | None:
-        """Count a request in, as one that waits; return why not where it is refused.
-
-        ``sender`` names the connection that it came by; empty where that says nothing of who
-        sent it, and nobody is taken to flood.
+        None: it is not refused now, and waits from now on as far as others are concerned.
         """
         with self._lock:
-            if self._requests and self._bytes + num_bytes > self._limit_bytes:
-                return Refusal(
-                    f"{self._bytes} bytes of requests are unfinished and {num_bytes} more would"
-                    f" exceed the limit of {self._limit_bytes} bytes of this worker",
-                    self._drain_s(self._bytes),
-                )
-            refusal = self._flood(sender)
+            key = self._key(caller)
+            flow = self._flows.get(key)
+            refusal = self._flood(caller, flow) or self._late(caller, flow, 0, deadline)
+            if refusal is None:
+                self._coming[key] += 1
+        try:
+            yield refusal
+        finally:
+            if refusal is None:
+                with self._lock:
+                    self._came(key)
+
+    def _came(self, key: tuple[str, str]) -> None:
+        self._coming[key] -= 1
+        if not self._coming[key]:
+            del self._coming[key]
+
+    def admit(self, job: Job) -> Refusal | None:
+        """Put a job into the queue; return why not where it is refused."""
+        with self._lock:
+            num_bytes, caller = job.num_bytes, job.caller
+            key = self._key(caller)
+            flow = self._flows.get(key)
+            refusal = (
+                self._full(num_bytes, flow)
+                or self._flood(caller, flow)
+                or self._late(caller, flow, num_bytes, job.deadline)
+            )
             if refusal is not None:
                 return refusal
             if not self._requests:
                 # Time spent idle says nothing about the pace of work.
                 self._window_start = self._clock()
                 self._window_bytes = 0
+            if flow is None:
+                flow = self._open(key)
             self._requests += 1
             self._bytes += num_bytes
-            self._waiting += 1
-            self._waiting_bytes += num_bytes
-            if sender:
-                self._waiting_of[sender] += 1
-                if self._waiting_of[sender] == FLOOD_REQUESTS:
-                    self._flooding_since[sender] = self._clock()
+            flow.unfinished += 1
+            flow.run.unfinished_bytes += num_bytes
+            flow.host.unfinished_bytes += num_bytes
+            self._enter_queue(job, flow)
             return None
 
-    def begin(self, num_bytes: int, sender: str = "") -> None:
-        """Say that work on a request has begun that :meth:`admit` let in."""
+    def take(self) -> Job | None:
+        """Take the job that is next out of the queue, to be begun now; None: nothing is due."""
         with self._lock:
-            self._leave_queue(num_bytes, sender)
+            flow = self._next()
+            if flow is None:
+                return None
+            connection, line = next(iter(flow.lines.items()))
+            job = line.jobs.popleft()
+            while job._flow is None:  # it was ended while it waited
+                job = line.jobs.popleft()
+            self._leave_queue(job, flow)
+            if line.waiting:  # the next one is another line's
+                flow.lines[connection] = flow.lines.pop(connection)
+            job._begun = True
+            job._charged_s = min(MAX_CHARGE_S, job.num_bytes * flow.run.s_per_byte)
+            self._in_work += 1
+            for share in (flow.run, flow.host):
+                share.in_work += 1
+                share.worked_s += job._charged_s
+            return job
 
-    def finish(self, num_bytes: int, sender: str = "", *, begun: bool, served: bool) -> None:
-        """Count a request out that :meth:`admit` let in, and :meth:`begin` where it is begun.
+    @property
+    def due(self) -> bool:
+        """Whether there is a job to take."""
+        with self._lock:
+            return self._next() is not None
+
+    def waiting(self) -> list[Job]:
+        """Return what is in the queue."""
+        with self._lock:
+            lines = [line for flow in self._flows.values() for line in flow.lines.values()]
+            return [job for line in lines for job in line.jobs if job._flow is not None]
+
+    def too_late(self, num_bytes: int, deadline: float | None) -> bool:
+        """Whether a request would not be done before its deadline if it were begun now."""
+        if deadline is None:
+            return False
+        takes_s = num_bytes / max(self._bytes_per_s, 1.0)
+        return self._clock() + min(takes_s, MAX_HOPELESS_S) >= deadline
+
+    def finish(self, job: Job, *, served: bool) -> None:
+        """Count a job out that :meth:`admit` let in.
 
         Not ``served`` is work that was abandoned, which says nothing of the pace.
         """
         with self._lock:
+            flow, num_bytes = job._flow, job.num_bytes
+            assert flow is not None, "a job is finished once"
+            if job._begun:
+                self._in_work -= 1
+                for share in (flow.run, flow.host):
+                    share.in_work -= 1
+                    share.worked_s += job.worked_s - job._charged_s
+            else:
+                self._leave_queue(job, flow)
+            job._flow = None
             self._requests -= 1
             self._bytes -= num_bytes
-            if not begun:
-                self._leave_queue(num_bytes, sender)
+            flow.unfinished -= 1
+            flow.run.unfinished_bytes -= num_bytes
+            flow.host.unfinished_bytes -= num_bytes
+            if not flow.unfinished:
+                self._close(flow)
             if not served:
                 return
+            flow.run.s_per_byte = (flow.run.s_per_byte + job.worked_s / num_bytes) / 2
             self._window_bytes += num_bytes
             elapsed = self._clock() - self._window_start
             if elapsed >= RATE_WINDOW_S:
@@ -176,42 +394,224 @@ class Admission:
                 self._window_start += elapsed
                 self._window_bytes = 0
 
-    def _leave_queue(self, num_bytes: int, sender: str) -> None:
-        self._waiting -= 1
-        self._waiting_bytes -= num_bytes
-        if not sender:
-            return
-        if self._waiting_of[sender] == FLOOD_REQUESTS:
-            del self._flooding_since[sender]
-        self._waiting_of[sender] -= 1
-        if not self._waiting_of[sender]:
-            del self._waiting_of[sender]
+    # -- flows
 
-    def _flood(self, sender: str) -> Refusal | None:
-        """Return why a request is refused that a flooding sender sends, else None."""
+    def _key(self, caller: Caller) -> tuple[str, str]:
+        """Return whose turn a caller's requests take, by host and run."""
+        host = caller.host
+        key = (host, caller.run)
+        if key in self._flows:
+            return key
+        if caller.run and host in self._hosts and self._hosts[host].flows >= MAX_RUNS_OF_A_HOST:
+            key = (host, "")
+        if key not in self._flows and len(self._flows) >= MAX_FLOWS:
+            key = ("", "")
+        return key
+
+    def _open(self, key: tuple[str, str]) -> _Flow:
+        host, run = key
+        # No name of a run begins with a NUL: what has none is a run of its host.
+        name = run or f"\0{host}"
+        flow = _Flow(key, self._remembered(self._runs, name), self._remembered(self._hosts, host))
+        flow.run.flows += 1
+        flow.host.flows += 1
+        self._flows[key] = flow
+        return flow
+
+    def _close(self, flow: _Flow) -> None:
+        del self._flows[flow.key]
+        flow.run.flows -= 1
+        flow.host.flows -= 1
+
+    def _remembered(self, shares: dict[str, _Share], name: str) -> _Share:
+        """Return a share by name; those are forgotten first that had nothing for longest."""
+        share = shares.pop(name, None) or _Share()
+        if len(shares) >= MAX_REMEMBERED:
+            idle = [other for other, its in shares.items() if not its.flows]
+            for other in idle[: len(shares) - MAX_REMEMBERED // 2]:
+                del shares[other]
+        shares[name] = share  # the last, which was asked for latest
+        return share
+
+    def _next(self) -> _Flow | None:
+        """Return the flow whose turn it is.
+
+        A run that holds nearly all threads, for example with answers that take long, gets no
+        more of them: who comes then finds one.
+        """
+        most = THREADS_TO_FREE * (self._max_in_work - self._in_work)
+        best: _Flow | None = None
+        best_turn = (math.inf, math.inf)
+        least_run_s = least_host_s = math.inf
+        for flow in self._flows.values():
+            if not flow.waiting:
+                continue
+            run, host = flow.run, flow.host
+            least_run_s = min(least_run_s, run.worked_s)
+            least_host_s = min(least_host_s, host.worked_s)
+            # The less, the sooner: a run has one share however many its hosts are, and so has a
+            # host however many names its requests have.
+            turn = (max(run.worked_s, host.worked_s), run.worked_s)
+            if turn < best_turn and max(run.in_work, host.in_work) <= most:
+                best, best_turn = flow, turn
+        if best is not None:
+            self._least_run_s = max(self._least_run_s, least_run_s)
+            self._least_host_s = max(self._least_host_s, least_host_s)
+        return best
+
+    def _enter_queue(self, job: Job, flow: _Flow) -> None:
+        job._flow = flow
+        connection, num_bytes = job.caller.connection, job.num_bytes
+        run, host = flow.run, flow.host
+        if not run.waiting:
+            run.worked_s = max(run.worked_s, self._least_run_s)
+        if not host.waiting:
+            host.worked_s = max(host.worked_s, self._least_host_s)
+        line = flow.lines.get(connection)
+        if line is None:
+            line = flow.lines[connection] = _Line(deque())
+        line.jobs.append(job)
+        line.waiting += 1
+        line.waiting_bytes += num_bytes
+        run.waiting += 1
+        host.waiting += 1
+        flow.waiting += 1
+        flow.waiting_bytes += num_bytes
+        self._waiting_bytes += num_bytes
+        if connection:
+            self._waiting_of[connection] += 1
+            if self._waiting_of[connection] == FLOOD_REQUESTS:
+                self._flooding_since[connection] = self._clock()
+
+    def _leave_queue(self, job: Job, flow: _Flow) -> None:
+        connection, num_bytes = job.caller.connection, job.num_bytes
+        line = flow.lines[connection]
+        line.waiting -= 1
+        line.waiting_bytes -= num_bytes
+        if not line.waiting:
+            del flow.lines[connection]
+        flow.run.waiting -= 1
+        flow.host.waiting -= 1
+        flow.waiting -= 1
+        flow.waiting_bytes -= num_bytes
+        self._waiting_bytes -= num_bytes
+        if not connection:
+            return
+        if self._waiting_of[connection] == FLOOD_REQUESTS:
+            del self._flooding_since[connection]
+        self._waiting_of[connection] -= 1
+        if not self._waiting_of[connection]:
+            del self._waiting_of[connection]
+
+    # -- refusals
+
+    def _full(self, num_bytes: int, flow: _Flow | None) -> Refusal | None:
+        """Return why a request is refused for its bytes, else None."""
+        if not self._requests:
+            return None
+        free = self._limit_bytes - self._bytes - num_bytes
+        held = max(flow.run.unfinished_bytes, flow.host.unfinished_bytes) if flow else 0
+        if free < 0:
+            return Refusal(
+                f"{self._bytes} bytes of requests are unfinished and {num_bytes} more would"
+                f" exceed the limit of {self._limit_bytes} bytes of this worker",
+                self._drain_s(self._bytes),
+            )
+        if held and held + num_bytes > BYTES_TO_FREE * free:
+            return Refusal(
+                f"{held} bytes of requests of this run or host are unfinished, and {num_bytes}"
+                f" more would be above its share: {BYTES_TO_FREE} times what is left for others of"
+                f" the {self._limit_bytes} bytes of this worker",
+                self._drain_s(held),
+            )
+        return None
+
+    def _flood(self, caller: Caller, flow: _Flow | None) -> Refusal | None:
+        """Return why a request is refused that a flooding connection sends, else None."""
         may_wait = STANDING_WAIT_S * self._bytes_per_s
-        if self._waiting < STANDING_REQUESTS or self._waiting_bytes < may_wait:
+        if flow is None:
+            return None
+        waiting, waiting_bytes = self._waiting_soon(flow)
+        if waiting < STANDING_REQUESTS or waiting_bytes < may_wait:
             return None
         now = self._clock()
-        since = self._flooding_since.get(sender)
+        connection = caller.connection
+        since = self._flooding_since.get(connection)
         if since is None or now - since <= self._burst_s:
-            refused_at = self._refused_at.get(sender)
+            refused_at = self._refused_at.get(connection)
             if refused_at is None:
                 return None
             if now - refused_at >= self._burst_s:
-                del self._refused_at[sender]
+                del self._refused_at[connection]
                 return None
-        elif sender not in self._refused_at:
-            # Those of senders that have left are not asked for again.
+        elif connection not in self._refused_at:
+            # Those of connections that have left are not asked for again.
             past = now - self._burst_s
             self._refused_at = {s: at for s, at in self._refused_at.items() if at > past}
-        self._refused_at[sender] = self._last_refused_at = now
+        self._refused_at[connection] = self._last_refused_at = now
         return Refusal(
-            f"more comes by this connection than is served: {self._waiting} requests of"
-            f" {self._waiting_bytes} bytes wait for their turn; no more of its requests are let in"
+            f"more comes by this connection than is served: {waiting} requests of"
+            f" {waiting_bytes} bytes wait for their turn; no more of its requests are let in"
             " until fewer do",
-            self._drain_s(min(self._waiting_bytes - may_wait, self._waiting_bytes / 2)),
+            self._drain_s(min(waiting_bytes - may_wait, waiting_bytes / 2)),
         )
+
+    def _late(
+        self, caller: Caller, flow: _Flow | None, num_bytes: int, deadline: float | None
+    ) -> Refusal | None:
+        """Return why a request is refused that would not be done before its deadline, else None."""
+        if deadline is None or flow is None:
+            return None
+        waiting, waiting_bytes = self._waiting_soon(flow)
+        if waiting < STANDING_REQUESTS:
+            return None
+        num_bytes = (num_bytes or waiting_bytes // waiting) + waiting_bytes - flow.waiting_bytes
+        now = self._clock()
+        in_time = TIMELY_SHARE * (deadline - now) * self._bytes_per_s
+        if self._waiting_bytes + num_bytes <= in_time:
+            return None
+        until_done = self._until_done(caller, flow, num_bytes)
+        if until_done <= in_time:
+            return None
+        self._refused_at[caller.connection] = self._last_refused_at = now
+        pace = max(self._bytes_per_s, 1.0)
+        return Refusal(
+            f"at the pace of late it would take {until_done / pace:.2f} s until the request is"
+            f" done, and the caller waits for {max(0.0, deadline - now):.2f} s more",
+            self._drain_s(until_done - in_time),
+        )
+
+    def _waiting_soon(self, flow: _Flow) -> tuple[int, int]:
+        """Return requests, and their bytes, that wait, and some of those whose bytes are coming.
+
+        Not all of those: who never sends the bytes would keep others out.
+        """
+        waiting, num_bytes = flow.waiting, flow.waiting_bytes
+        coming = min(MOST_COMING, self._coming[flow.key])
+        return waiting + coming, num_bytes + coming * (num_bytes // waiting if waiting else 0)
+
+    def _until_done(self, caller: Caller, flow: _Flow, num_bytes: int) -> int:
+        """Return how much is worked off at most until a request would be.
+
+        Whoever waits beside it gets as much as it does meanwhile, or all that it waits for: among
+        the connections of a run, the runs of a host and the hosts.
+        """
+        line = flow.lines.get(caller.connection)
+        in_line = num_bytes + (line.waiting_bytes if line is not None else 0)
+        in_flow = in_line + sum(
+            [
+                min(in_line, other.waiting_bytes)
+                for other in flow.lines.values()
+                if other is not line
+            ]
+        )
+        of_host, of_others = in_flow, Counter[str]()
+        for other in self._flows.values():
+            if other.host is not flow.host:
+                of_others[other.key[0]] += other.waiting_bytes
+            elif other is not flow:
+                of_host += min(in_flow, other.waiting_bytes)
+        return of_host + sum([min(of_host, waiting) for waiting in of_others.values()])
 
     def _drain_s(self, num_bytes: float) -> float:
         """Return in how long so many bytes are worked off."""
@@ -283,34 +683,34 @@ class Slots:
 
 
 class WorkingThreads:
-    """Carry out work in the order in which it was submitted.
+    """Carry out the jobs of a queue.
 
-    A thread that is ready waits for a turn to compute first and takes the oldest work then:
-    threads get turns in any order, so that one which had its work in hand could wait long behind
-    what came later.  Of idle threads the one that worked last is woken: the memory that it freed,
-    each has some of its own, is still in the core's cache.
+    A thread that is ready waits for a turn to compute first and takes what is next then: threads
+    get turns in any order, so that one which had its job in hand could wait long behind what came
+    later.  Of idle threads the one that worked last is woken: the memory that it freed, each has
+    some of its own, is still in the core's cache.
 
     Args:
         number: of threads, those that only wait for an answer included.
         slots: the turns.
+        queue: where jobs wait.
     """
 
-    def __init__(self, number: int, slots: Slots) -> None:
+    def __init__(self, number: int, slots: Slots, queue: Admission) -> None:
         self._slots = slots
         self._number = number
-        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._queue = queue
         self._lock = threading.Lock()
         self._started = 0
         self._idle: list[threading.Lock] = []  # what idle threads wait for, in order of their end
         self._closed = False
 
-    def submit(self, work: Callable[[], R]) -> Future[R]:
-        """Have work carried out; what is cancelled before its turn is not begun.
+    def wake(self) -> None:
+        """Have a thread look into the queue, into which a job was put.
 
         Raises:
             RuntimeError: the threads were closed, or there can be no thread.
         """
-        future: Future[R] = Future()
         with self._lock:
             if self._closed:
                 raise RuntimeError("the threads were closed")
@@ -318,9 +718,7 @@ class WorkingThreads:
                 self._idle.pop().release()
             elif self._started < self._number:
                 self._start()
-            # A thread that works looks here before it rests.
-            self._waiting.append((future, work))
-        return future
+            # A thread that works looks there before it rests.
 
     def close(self) -> None:
         """Cancel what has not begun, and wait for nothing."""
@@ -328,8 +726,8 @@ class WorkingThreads:
             self._closed = True
             while self._idle:
                 self._idle.pop().release()
-        while (entry := self._oldest()) is not None:
-            entry[0].cancel()
+        for job in self._queue.waiting():
+            job.cancel()
 
     def _start(self) -> None:
         name = f"scoring_{self._started}"
@@ -346,42 +744,43 @@ class WorkingThreads:
         woken = threading.Lock()
         woken.acquire()
         while True:
-            while self._waiting:
-                self._work_on_oldest()
+            while self._work_on_next():
+                pass
             with self._lock:
-                if self._waiting:
+                if self._queue.due:
                     continue
                 if self._closed:
                     return
                 self._idle.append(woken)
             woken.acquire()
 
-    def _work_on_oldest(self) -> None:
+    def _work_on_next(self) -> bool:
+        """Take a job and carry it out; tell whether there was one."""
+        if not self._queue.waiting_bytes:
+            return False
         with self._slots.held():
-            entry = self._oldest()
-            if entry is None or not entry[0].set_running_or_notify_cancel():
-                return  # closed or cancelled meanwhile
-            future, work = entry
+            job = self._queue.take()
+            if job is None:
+                return False
+            if not job.set_running_or_notify_cancel():
+                return True
             result: Any = None
             failure: BaseException | None = None
+            began = time.thread_time()
             try:
-                result = work()
+                result = job.work()
             except BaseException as error:  # whatever it is, it is for who waits for the result
                 failure = error
+            job.worked_s = time.thread_time() - began
         # What has to be done for who waits takes no turn.
         if failure is None:
-            future.set_result(result)
+            job.set_result(result)
         else:
-            future.set_exception(failure)
+            job.set_exception(failure)
         # A failure's frames know this one: where nobody waits any more, all that hangs together
         # here, the request above all, would stay until the garbage collector runs.
-        del entry, future, work, result, failure
-
-    def _oldest(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        try:
-            return self._waiting.popleft()
-        except IndexError:
-            return None
+        del job, result, failure
+        return True
 
 
 def give_way(niceness: int = THREAD_NICENESS) -> None:

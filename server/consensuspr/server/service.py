@@ -8,8 +8,8 @@ here and not by gRPC: their size is known before anything is unpacked, and bytes
 become INVALID_ARGUMENT instead of an internal error.
 
 **The service** has one event loop that receives and replies; the work of each request runs in a
-thread, a bounded number at a time, the rest waits in the threads' queue (in order of arrival,
-bounded in bytes by the admission).  Matching releases the GIL, so that threads are real
+thread, a bounded number at a time, the rest waits in the admission's queue (bounded in bytes, a
+share of the work for each run).  Matching releases the GIL, so that threads are real
 parallelism.  A caller that leaves, or whose deadline passes, leaves its work behind: what is queued
 is dropped, what runs stops at the next piece.  Its bytes count as unfinished until then.
 
@@ -47,9 +47,11 @@ from consensuspr.errors import (
 )
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
 from consensuspr.scoring.scorer import Chosen
-from consensuspr.scoring.types import ScoreColumns, ScoreOptions
+from consensuspr.scoring.types import MAX_LABEL_BYTES, ScoreColumns, ScoreOptions
 from consensuspr.server.admission import (
     Admission,
+    Caller,
+    Job,
     R,
     Refusal,
     Slots,
@@ -84,6 +86,7 @@ from consensuspr.v1 import (
     DATASET_DIGEST_KEY,
     PROTOCOL_VERSION,
     RETRY_AFTER_KEY,
+    RUN_KEY,
     SERVICE_NAME,
 )
 from consensuspr.v1 import scoring_pb2 as pb
@@ -418,11 +421,11 @@ class ScoringService:
 
         async def serve(context: Context) -> bytes:
             self._check_open()
-            refusal = self._admission.closed(context.peer())
-            if refusal is not None:
-                raise _refused(refusal)
             try:
-                raw = await self._reception.receive(context)
+                with self._admission.coming(_caller(context), _deadline(context)) as refusal:
+                    if refusal is not None:
+                        raise _refused(refusal)
+                    raw = await self._reception.receive(context)
             except TimeoutError:
                 raise Abort(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -443,8 +446,6 @@ class ScoringService:
         if method == "ServerInfo":
             # At once: a client that asks what the server takes must not wait behind others.
             return self._server_info(raw, RunningCall())
-        remaining_s = context.time_remaining()
-        deadline = None if remaining_s is None else time.monotonic() + remaining_s
         try:
             if raw.startswith(GZIP_MAGIC):
                 # One at a time: what it becomes is let in before the next one becomes anything.
@@ -456,7 +457,7 @@ class ScoringService:
         trace = self.begin_trace(method, context.invocation_metadata() or ())
         with trace or contextlib.nullcontext():
             return await self.submit(
-                self._work[method], raw, num_bytes, deadline, context.peer(), trace
+                self._work[method], raw, num_bytes, _deadline(context), _caller(context), trace
             )
 
     def begin_trace(self, method: str, headers: Iterable[tuple[str, Any]]) -> Trace | None:
@@ -479,7 +480,7 @@ class ScoringService:
         raw: bytes,
         num_bytes: int,
         deadline: float | None,
-        sender: str = "",
+        caller: Caller,
         trace: Trace | None = None,
     ) -> R:
         """Let a request in and have it worked on by a thread; what every front calls.
@@ -489,7 +490,7 @@ class ScoringService:
             raw: the request.
             num_bytes: that it takes of the memory, which is what the admission counts.
             deadline: ``time.monotonic()`` at which the caller stops waiting; None: never.
-            sender: names the connection that the request came by, for the admission.
+            caller: who sent the request, for the admission.
             trace: is told of the stages.
 
         Returns:
@@ -499,45 +500,49 @@ class ScoringService:
             Abort: it was refused, or ended otherwise than with a reply.
         """
         self._check_open()
-        refusal = self._admission.admit(num_bytes, sender)
-        if refusal is not None:
-            raise _refused(refusal)
         call = RunningCall(deadline, trace)
         admitted = time.monotonic()
-        # Emptied as soon as the request is done with: the threads' queue keeps what was
-        # cancelled before its turn, and must not keep its bytes.
+        # Emptied as soon as the request is done with: the books keep what was cancelled before
+        # its turn, and must not keep its bytes.
         request = [raw]
         del raw
 
         def work_on() -> R:
+            if self._admission.too_late(num_bytes, deadline):
+                raise DeadlineExceeded("the caller's deadline is too near for the work to be begun")
             if self._admission.refusing:
                 _yield_core()
-            self._admission.begin(num_bytes, sender)
             self.metrics.queued(time.monotonic() - admitted)
             if trace is not None:
                 trace.stage_ended("queue")
             return work(request.pop(), call)
 
-        try:
-            future = self._threads.submit(work_on)
-        except RuntimeError:  # the threads were shut down while the request came in
-            self._admission.finish(num_bytes, sender, begun=False, served=False)
-            raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
-        self._show_queue()
+        job = Job(work_on, num_bytes, caller, deadline)
+        refusal = self._admission.admit(job)
+        if refusal is not None:
+            raise _refused(refusal)
 
-        def finish(done: Future[R]) -> None:
+        def finish(done: Future[Any]) -> None:
             # In the working thread, also long after the caller has left.
-            begun = not request
             request.clear()
             served = not done.cancelled() and done.exception() is None
-            self._admission.finish(num_bytes, sender, begun=begun, served=served)
+            # As it is given here: one that this function held on to would hold itself.
+            assert isinstance(done, Job)
+            self._admission.finish(done, served=served)
             self._show_queue()
 
-        future.add_done_callback(finish)
+        job.add_done_callback(finish)
+        self._show_queue()
+        try:
+            self._threads.wake()
+        except RuntimeError:  # the threads were shut down while the request came in
+            job.cancel()
+            raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN) from None
         self._trimmer.plan()
         self._under_way += 1
         try:
-            return await asyncio.wrap_future(future)
+            result: R = await asyncio.wrap_future(job)
+            return result
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
@@ -708,6 +713,20 @@ async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context
 
 def _refused(refusal: Refusal) -> Abort:
     return Abort(grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.reason, refusal.retry_after_s)
+
+
+def _deadline(context: Context) -> float | None:
+    """Return when the caller stops waiting, on the monotonic clock; None: never."""
+    remaining_s = context.time_remaining()
+    return None if remaining_s is None else time.monotonic() + remaining_s
+
+
+def _caller(context: Context) -> Caller:
+    """Return who calls, as far as the head of the request says it."""
+    for key, value in context.invocation_metadata() or ():
+        if key == RUN_KEY and isinstance(value, bytes):
+            return Caller(context.peer(), value[:MAX_LABEL_BYTES].decode("utf-8", "replace"))
+    return Caller(context.peer())
 
 
 def internal(method: str) -> Abort:
@@ -899,11 +918,14 @@ def build_service(
     tracing = None
     if config.trace_endpoint is not None:
         tracing = Tracing(config.trace_endpoint, config.trace_share)
+    admission = Admission(
+        int(config.queue_limit_bytes), config.queue_burst_s, config.max_concurrent_requests
+    )
     metrics.serving(datasets)
     service = ScoringService(
         Handlers(metered, info),
-        Admission(int(config.queue_limit_bytes), config.queue_burst_s),
-        WorkingThreads(config.max_concurrent_requests, slots),
+        admission,
+        WorkingThreads(config.max_concurrent_requests, slots, admission),
         metrics,
         int(config.max_message_bytes),
         config.max_fields,
