@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -365,6 +366,37 @@ def test_a_second_server_does_not_share_the_port_in_silence(serve_real: ServeRea
     port = first.address
     assert first.stop() == 0
     assert serve_real(address=port).wait_until_listening().address == port
+
+
+def test_a_second_server_takes_the_port_over_without_a_gap(serve_real: ServeReal) -> None:
+    first = serve_real(workers=2).wait_until_listening()
+    stop = threading.Event()
+    scored: list[float | None] = []
+
+    def train() -> None:
+        # Some clients stay with their connection, some make a new one for each call.
+        with RewardClient(first.address, timeout_s=60) as client:
+            while not stop.is_set():
+                scored.append(client.score([Rollout("ducks", RIGHT)] * 4)[3].reward)
+                scored.append(score_one(first.address))
+
+    with ThreadPoolExecutor(6) as threads:
+        trainers = [threads.submit(train) for _ in range(6)]
+        try:
+            wait_for(lambda: len(scored) > 50)
+            second = serve_real(address=first.address, workers=2, reuse_port=True)
+            second.wait_until_listening()
+            before = len(scored)
+            assert first.stop() == 0
+            drained = len(scored)
+            wait_for(lambda: len(scored) > drained + 50)
+        finally:
+            stop.set()
+    for trainer in trainers:
+        trainer.result()
+    assert drained > before, "calls were answered while the first one ended"
+    assert set(scored) == {1.0}
+    assert score_one(second.address) == 1.0
 
 
 @pytest.mark.parametrize(

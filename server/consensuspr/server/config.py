@@ -147,6 +147,10 @@ class ServerConfig(Settings):
     address: str = Field(
         "127.0.0.1:50051", description="HOST:PORT to listen on; port 0 takes any free one."
     )
+    reuse_port: bool = Field(
+        False,
+        description="Listen also where another server of this user does: to take its port over.",
+    )
     metrics_address: str | None = Field(
         None, description="HOST:PORT of the Prometheus endpoint; off where not set."
     )
@@ -416,7 +420,7 @@ class Claim:
         self.socket.close()
 
 
-def claim(address: Address) -> Claim:
+def claim(address: Address, reuse_port: bool = False) -> Claim:
     """Resolve ``address`` and claim it for the workers of this server alone.
 
     Workers share one port with SO_REUSEPORT, which would let a second server join in
@@ -424,6 +428,7 @@ def claim(address: Address) -> Claim:
     binds exclusively, which fails where anybody else has the port, and only then opens the
     socket to sharing.  The claim never listens (the kernel hands it no connection) and is
     held for as long as the server lives, so that the port stays ours while a worker restarts.
+    With ``reuse_port`` it succeeds also where a server of the same user has the port.
 
     Raises:
         InputError: the host cannot be resolved or is not one of this machine's, or the
@@ -438,6 +443,8 @@ def claim(address: Address) -> Claim:
         raise InputError(f"cannot resolve host {address.host!r} of {address}: {error}") from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # With SO_REUSEADDR, connections of an earlier server in TIME_WAIT do not count.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(target)

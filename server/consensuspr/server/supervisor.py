@@ -168,7 +168,8 @@ class _Supervisor:
         for name in ("address", "http_address"):
             text = getattr(config, name)
             if text is not None:
-                claimed = stack.enter_context(contextlib.closing(claim(Address.parse(text))))
+                claimed = claim(Address.parse(text), config.reuse_port)
+                stack.enter_context(contextlib.closing(claimed))
                 self._addresses[name] = claimed.address
         self._slots = [_Slot(number) for number in range(config.workers)]
         self._stopping = False
