@@ -1,0 +1,279 @@
+"""Looks for input that makes a part fail, hang, or disagree with its twin, guided by coverage.
+
+Each target runs in a process of its own under atheris (libFuzzer).  It begins with the corpus that
+is committed beside this file and with what earlier runs found (``build/fuzz``); what breaks a
+target is kept there, and named.  The plain-Python twin is instrumented for coverage in the place
+of the compiled core: it has the same rules.
+
+    python -m reliability.fuzz [TARGET ...] [--seconds 30] [--write docs/reliability.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.harness.markdown import publish, table
+from benchmarks.harness.measure import REPOSITORY
+
+if TYPE_CHECKING:
+    from consensuspr.server.service import BuiltService
+
+SAMPLE = REPOSITORY / "examples/sample/dataset.jsonl"
+CORPUS = Path(__file__).parent / "corpus"
+FOUND = REPOSITORY / "build/fuzz"
+MAX_BYTES = 4096
+# One input; the slowest honest one of so many bytes takes a hundredth of it.
+MAX_INPUT_S = 10
+MAX_MEMORY_MB = 3072
+
+Target = Callable[[], Callable[[bytes], None]]
+TARGETS: dict[str, Target] = {}
+
+
+def target(make: Target) -> Target:
+    """Register what makes a target, in the process that runs it."""
+    TARGETS[make.__name__.replace("_", "-")] = make
+    return make
+
+
+@target
+def core() -> Callable[[bytes], None]:
+    """Nodes and a text (divided by a line of `---`): both engines find the same."""
+    from consensuspr.core import BACKEND, Matcher, match_batch, normalize
+    from consensuspr.core.pure import matcher as twin
+    from consensuspr.core.pure import normal_form
+
+    if BACKEND != "native":
+        raise SystemExit("error: the target core needs the compiled core")
+
+    def run(data: bytes) -> None:
+        head, _, text = data.partition(b"\n---\n")
+        nodes = [
+            line.decode("utf-8", "replace").split("\t")[:4]
+            for line in head.split(b"\n")[:6]
+            if line
+        ]
+        assert normalize(text) == normal_form.normalize(text)
+        expand = len(data) % 2 == 0
+        ours, theirs = Matcher(nodes, expand), twin.Matcher(nodes, expand)
+        assert ours.hits(text) == theirs.hits(text)
+        found, expected = match_batch([ours], [text]), twin.match_batch([theirs], [text])
+        assert found.rows() == expected.rows()
+        assert (found.num_values, found.num_numbers) == (expected.num_values, expected.num_numbers)
+
+    return run
+
+
+@target
+def request() -> Callable[[bytes], None]:
+    """Bytes of a request: scored, or refused with a code that is no defect."""
+    import grpc
+
+    from consensuspr.errors import ConsensusPRError
+    from consensuspr.server.service import Abort, RunningCall
+    from consensuspr.v1 import scoring_pb2 as pb
+
+    work_of = _service().service._work
+
+    def run(data: bytes) -> None:
+        for method, reply in (("Score", pb.ScoreResponse), ("Explain", pb.ExplainResponse)):
+            try:
+                answer = reply.FromString(work_of[method](data, RunningCall()))
+            except Abort as abort:
+                assert abort.code is not grpc.StatusCode.INTERNAL
+                assert len(abort.message) < 2000
+            except ConsensusPRError as error:
+                assert len(str(error)) < 2000
+            else:
+                assert pb.STATUS_INTERNAL not in getattr(answer, "statuses", ())
+
+    return run
+
+
+@target
+def http_body() -> Callable[[bytes], None]:
+    """A body for each HTTP dialect: answered, or refused in a sentence."""
+    from consensuspr.data import read_problems
+    from consensuspr.errors import ConsensusPRError
+    from consensuspr.http.adapters import DIALECTS, Batches, read_settings
+    from consensuspr.http.problems import build
+    from consensuspr.server.service import Abort, RunningCall
+
+    built = _service()
+    batches = Batches(built.scorer, 1000)
+    for index in built.scorer.datasets.values():
+        problems = [
+            (index.image.find(one.problem_id), one.problem) for one in read_problems(SAMPLE)
+        ]
+        batches.add(index, build((at, text) for at, text in problems if at is not None))
+
+    def run(data: bytes) -> None:
+        for dialect in DIALECTS.values():
+            settings = read_settings([], dialect.choices)
+            try:
+                dialect.answer(data, RunningCall(), settings, batches)
+            except (Abort, ConsensusPRError) as error:
+                assert len(str(error)) < 2000
+
+    return run
+
+
+@target
+def dataset() -> Callable[[bytes], None]:
+    """A dataset's file: loaded, or refused by line and reason."""
+    from consensuspr.errors import ConsensusPRError
+    from consensuspr.scoring import DatasetIndex
+
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+    file = Path(folder.name) / "problems.jsonl"
+
+    def run(data: bytes, _folder: object = folder) -> None:
+        file.write_bytes(data)
+        try:
+            DatasetIndex.load(file, derive="stored").close()
+        except ConsensusPRError as error:
+            assert len(str(error)) < 4000
+
+    return run
+
+
+@target
+def answers() -> Callable[[bytes], None]:
+    """A ground truth and a response (divided by a line of `---`): found and compared."""
+    from consensuspr.scoring.answers import extract, normalize
+    from consensuspr.scoring.answers.compare import compare, form_of
+    from consensuspr.scoring.answers.verifier import verify_dapo
+
+    rules = (
+        extract.extract_auto, extract.extract_boxed, extract.extract_gsm8k,
+        extract.extract_boxed_run,
+    )  # fmt: skip
+
+    def run(data: bytes) -> None:
+        truth, _, response = data.decode("utf-8", "replace").partition("\n---\n")
+        for rule in rules:
+            # Bytes and text are the same response.
+            found = rule(response)
+            assert found == rule(response.encode("utf-8", "surrogatepass"))
+            if found is not None:
+                assert normalize.canonical(found.answer) is not None
+                compare(form_of(truth), form_of(found.answer))
+        verify_dapo(truth, response)
+
+    return run
+
+
+@target
+def derived_forms() -> Callable[[bytes], None]:
+    """An expression: its derived forms are bounded, and stay matched by themselves."""
+    from consensuspr.core import Matcher, derive_forms
+
+    def run(data: bytes) -> None:
+        text = data.decode("utf-8", "replace")[:600]
+        forms = derive_forms(text)
+        assert len(forms) <= 1000
+        if forms:
+            assert Matcher([[forms[-1]]]).num_nodes == 1
+
+    return run
+
+
+@functools.cache
+def _service() -> BuiltService:
+    """Return a service of the sample without a network, all answers decided without algebra."""
+    from consensuspr.scoring import DatasetIndex
+    from consensuspr.server.config import ServerConfig
+    from consensuspr.server.metrics import Metrics
+    from consensuspr.server.service import build_service
+
+    config = ServerConfig(datasets={"default": SAMPLE}, recheck_share=0, answer_budget_s=0.001)
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    return build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def _fuzz(name: str, options: Sequence[str]) -> None:
+    """Run one target in this process, which ends with it."""
+    import atheris
+
+    with atheris.instrument_imports(include=["consensuspr"]):
+        import consensuspr.core.pure.matcher  # noqa: F401 - the rules, instrumented
+
+        run = TARGETS[name]()
+    atheris.Setup([sys.argv[0], *options], run)
+    atheris.Fuzz()
+
+
+def _start(name: str, seconds: float) -> subprocess.Popen[str]:
+    """Run one target in a process of its own; its standard error is libFuzzer's."""
+    found = FOUND / name
+    (found / "corpus").mkdir(parents=True, exist_ok=True)
+    options = [
+        f"-max_total_time={seconds:g}", f"-max_len={MAX_BYTES}", f"-timeout={MAX_INPUT_S}",
+        f"-rss_limit_mb={MAX_MEMORY_MB}", f"-artifact_prefix={found}/", "-print_final_stats=1",
+        str(found / "corpus"), str(CORPUS / name),
+    ]  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "reliability.fuzz", "--child", name, *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=REPOSITORY,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the targets one after the other; return 1 where one broke."""
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    if given[:1] == ["--child"]:
+        _fuzz(given[1], given[2:])
+    parser = argparse.ArgumentParser(
+        prog="python -m reliability.fuzz", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--seconds", type=float, default=30, help="for each (default: 30)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="bring its table up to date")
+    chosen = parser.parse_args(given)
+    unknown = [name for name in chosen.targets if name not in TARGETS]
+    if unknown:
+        parser.error(f"there is no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+    try:
+        import atheris  # noqa: F401 - each target needs it
+    except ImportError:
+        parser.error("fuzzing needs atheris: pip install 'consensuspr[fuzz]'")
+    rows, broken = [], 0
+    for name in chosen.targets or TARGETS:
+        process = _start(name, chosen.seconds)
+        log = process.communicate()[1]
+        tried = re.search(r"number_of_executed_units: (\d+)", log) or re.search(r"Done (\d+)", log)
+        number = int(tried[1]) if tried else 0
+        features = re.findall(r" ft: (\d+)", log)
+        if process.returncode:
+            broken += 1
+            kept = re.findall(r"Test unit written to (\S+)", log)
+            print(f"{name} broke:\n{log[-3000:]}", file=sys.stderr)
+            for one in kept:
+                print(f"again: python -m reliability.fuzz --child {name} {one}", file=sys.stderr)
+        what = (TARGETS[name].__doc__ or "").rstrip(".")
+        verdict = "broke" if process.returncode else "held"
+        rows.append([f"`{name}`", what, f"{number:,}", features[-1] if features else "", verdict])
+        print(f"{name}: {number} inputs, {verdict}", file=sys.stderr)
+    header = ["target", "what is demanded", "inputs", "features", "verdict"]
+    publish({"fuzzing": table(header, rows, words=2)}, chosen.write)
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
