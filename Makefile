@@ -18,7 +18,7 @@ CORE := $(shell find core_ext -name '*.py[xi]' -o -name '*.px[di]' -o -name '*.h
 # py.typed stands for its package: a new one has to be installed, a changed module does not.
 PACKAGES := $(wildcard */consensuspr/*/py.typed consensusbench/py.typed)
 BUILT_FROM := setup.py pyproject.toml server/consensuspr/version.py $(CORE) $(PACKAGES)
-TYPED := proto core_ext server client $(wildcard consensusbench benchmarks examples tests) setup.py
+TYPED := proto core_ext server client $(wildcard consensusbench benchmarks reliability examples tests) setup.py
 
 # The build environment is the project's own: no second download of Cython for each rebuild.
 BUILD_REQUIREMENTS = "import tomllib; \
@@ -118,6 +118,19 @@ bench-full: $(VENV)/.installed-dev .venv-verl-0.9.1/.installed ## ... in all siz
 .PHONY: guard
 guard: $(VENV)/.installed ## fail where scoring became dearer than its baseline allows
 	@$(BIN)/python -m benchmarks.guard $(GUARD_FLAGS)
+
+# FAULTS="NAME ..." makes those alone; FUZZ_FLAGS and SOAK_FLAGS are options of the commands.
+.PHONY: chaos
+chaos: $(VENV)/.installed-dev ## break what a server stands on while clients score (ten minutes)
+	@$(BIN)/python -m reliability.chaos $(FAULTS)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.installed-dev ## look for input that makes a part fail or disagree (some minutes)
+	@$(BIN)/python -m reliability.fuzz $(FUZZ_FLAGS)
+
+.PHONY: soak
+soak: $(VENV)/.installed-dev ## let a server live under load and small accidents (an hour)
+	@$(BIN)/python -m reliability.soak $(SOAK_FLAGS)
 
 # The core again, built with every check on, or with sanitizers, beside the one in $(VENV).
 .PHONY: checked

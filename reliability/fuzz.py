@@ -13,10 +13,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +104,7 @@ def http_body() -> Callable[[bytes], None]:
     """A body for each HTTP dialect: answered, or refused in a sentence."""
     from consensuspr.data import read_problems
     from consensuspr.errors import ConsensusPRError
-    from consensuspr.http.adapters import DIALECTS, Batches, read_settings
+    from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
     from consensuspr.http.problems import build
     from consensuspr.server.service import Abort, RunningCall
 
@@ -121,7 +121,7 @@ def http_body() -> Callable[[bytes], None]:
             settings = read_settings([], dialect.choices)
             try:
                 dialect.answer(data, RunningCall(), settings, batches)
-            except (Abort, ConsensusPRError) as error:
+            except (Abort, ConsensusPRError, Unscorable) as error:
                 assert len(str(error)) < 2000
 
     return run
@@ -133,15 +133,17 @@ def dataset() -> Callable[[bytes], None]:
     from consensuspr.errors import ConsensusPRError
     from consensuspr.scoring import DatasetIndex
 
-    folder = tempfile.TemporaryDirectory(prefix="fuzz-")
-    file = Path(folder.name) / "problems.jsonl"
+    FOUND.mkdir(parents=True, exist_ok=True)
+    file = FOUND / f"problems-{os.getpid()}.jsonl"
 
-    def run(data: bytes, _folder: object = folder) -> None:
+    def run(data: bytes) -> None:
         file.write_bytes(data)
         try:
             DatasetIndex.load(file, derive="stored").close()
         except ConsensusPRError as error:
             assert len(str(error)) < 4000
+        finally:
+            file.unlink()
 
     return run
 

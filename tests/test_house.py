@@ -19,7 +19,7 @@ import pytest
 from tests.commands import run_python
 
 SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
-CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "examples", "tests")
+CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
 BASE = {"errors", "lazy", "version"}
