@@ -1,0 +1,532 @@
+"""Datasets that change while real servers serve them, with several workers and under load."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import psutil
+import pytest
+
+from consensuspr.cli import main
+from consensuspr.client import LocalClient, RewardClient, Rollout
+from consensuspr.client.admin import AdminClient, PutMode
+from consensuspr.errors import (
+    DatasetMismatch,
+    InvalidRequest,
+    RewardServiceError,
+    Unavailable,
+    UnknownDataset,
+)
+from consensuspr.v1 import DATASET_DIGEST_KEY
+from consensuspr.v1 import scoring_pb2 as pb
+from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
+from tests.commands import runner
+from tests.processes import wait_for
+from tests.rows import write_rows
+from tests.server.conftest import request_of
+from tests.servers import ANY_PORT, ServeProcess, run_with
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Serve
+
+RESPONSE = b"16 - 3 - 4 = 9 eggs are left. #### 18"
+# A change starts a process, which takes seconds where a machine is busy.
+MOST_S = 90
+
+
+def version(path: Path, number: int, problems: int = 1) -> Path:
+    """Write a version of a dataset, in which the response above reaches 1 of ``number`` nodes."""
+    expressions = ["16 - 3 - 4 = 9", *(f"{at} zebras" for at in range(1000, 999 + number))]
+    nodes = [
+        {"node_id": f"n{at}", "label": text, "type": "equation", "expressions": [text]}
+        for at, text in enumerate(expressions)
+    ]
+    row = {"data_source": "toy", "problem": "How many?", "ground_truth": "18", "nodes": nodes}
+    names = ["ducks", *(f"p{at}" for at in range(1, problems))]
+    return write_rows(path, [{"problem_id": name, **row} for name in names])
+
+
+def digest_of(path: Path) -> str:
+    with LocalClient(path) as client:
+        return client.server_info().datasets[0].digest
+
+
+@dataclass
+class Files:
+    """Two versions of a dataset, and the reward that the response above has by each."""
+
+    folder: Path
+    first: Path
+    second: Path
+    rewards: dict[str, float]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    first, second = version(folder / "first.jsonl", 1), version(folder / "second.jsonl", 4)
+    rewards = {digest_of(first): 1.0, digest_of(second): 0.625}
+    return Files(folder, first, second, rewards)
+
+
+StartServer = Callable[..., ServeProcess]
+
+
+@pytest.fixture
+def start(files: Files, tmp_path: Path) -> Iterator[StartServer]:
+    """Start servers of the first version with three workers; settings as keywords."""
+    usual = {"datasets": {"default": str(files.first)}, "address": ANY_PORT, "workers": 3}
+    with ExitStack() as running:
+
+        def start_server(prelude: str = "", **settings: Any) -> ServeProcess:
+            server = ServeProcess(tmp_path, run_with(usual | settings, prelude))
+            return running.enter_context(closing(server)).wait_until_listening()
+
+        yield start_server
+
+
+def put(
+    server: ServeProcess, path: Path | str = "", name: str = "default", mode: PutMode = "any"
+) -> str:
+    """Put a dataset; return its digest."""
+    with AdminClient(server.address, MOST_S) as admin:
+        return admin.put(name, str(path), mode).dataset.info.digest
+
+
+def served(server: ServeProcess) -> dict[str, str]:
+    """Return the digests by name."""
+    with RewardClient(server.address, MOST_S) as client:
+        return {one.name: one.digest for one in client.server_info().datasets}
+
+
+def mapped(server: ServeProcess) -> list[list[str]]:
+    """Return the snapshots that each worker has mapped."""
+    maps = [Path(f"/proc/{pid}/maps").read_text() for pid in server.worker_pids()]
+    return [sorted(set(re.findall(r"\S+\.index(?: \(deleted\))?$", text, re.M))) for text in maps]
+
+
+@dataclass
+class Load:
+    """Callers that ask all the time, each on a connection of its own; what they were told.
+
+    Attributes:
+        told: when it was asked, when it was answered, the digest and the rewards of each request.
+    """
+
+    server: ServeProcess
+    rollouts: int
+    told: list[tuple[float, float, str, list[float]]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def wait_for(self, number: int) -> None:
+        """Wait until so many requests were answered, or one failed."""
+        wait_for(lambda: len(self.told) >= number or bool(self.failed), most_s=MOST_S)
+
+    def call(self) -> None:
+        request = request_of(*[RESPONSE] * self.rollouts)
+        with grpc.insecure_channel(
+            self.server.address, [("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
+            stub = ScoringServiceStub(channel)
+            while not self.stopped.is_set():
+                asked = time.monotonic()
+                try:
+                    reply = stub.Score(request, timeout=MOST_S)
+                except grpc.RpcError as error:
+                    self.failed.append(str(error))
+                    return
+                self.told.append(
+                    (asked, time.monotonic(), reply.identity.dataset_digest, [*reply.rewards])
+                )
+
+
+@contextmanager
+def under_load(server: ServeProcess, callers: int = 6, rollouts: int = 600) -> Iterator[Load]:
+    """Have a server asked all the time during the block; requests of several pieces each."""
+    load = Load(server, rollouts)
+    threads = [threading.Thread(target=load.call) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    try:
+        load.wait_for(callers)
+        yield load
+    finally:
+        load.stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_replaced_under_load_no_request_is_lost_or_mixed(start: StartServer, files: Files) -> None:
+    server = start()
+    spans: list[tuple[float, float, str]] = []
+    with under_load(server) as load:
+        begun = time.monotonic()
+        for path in (files.second, files.first, files.second, files.first):
+            digest = put(server, path)
+            spans.append((begun, time.monotonic(), digest))
+            seen = len(load.told)
+            load.wait_for(seen + 12)
+            begun = time.monotonic()
+    assert load.failed == []
+    assert {digest for _, _, digest, _ in load.told} == set(files.rewards)
+    for _, _, digest, rewards in load.told:
+        assert rewards == [files.rewards[digest]] * load.rollouts
+    # Between two changes every worker serves one dataset.
+    ends = [begun for begun, _, _ in spans[1:]] + [float("inf")]
+    for (_, since, digest), until in zip(spans, ends, strict=True):
+        told = {d for asked, answered, d, _ in load.told if since < asked and answered < until}
+        assert told <= {digest}
+
+
+def test_what_is_replaced_gives_its_memory_and_files_back(
+    start: StartServer, files: Files, request: pytest.FixtureRequest
+) -> None:
+    times = 20 if request.config.getoption("-m") == "" else 5
+    versions = [version(files.folder / f"v{at}.jsonl", 2 + at, problems=2000) for at in (0, 1)]
+    server = start(datasets={"default": str(versions[0])}, workers=2)
+
+    def rss() -> int:
+        return max(int(psutil.Process(pid).memory_info().rss) for pid in server.worker_pids())
+
+    def ask() -> None:
+        """Have the problems' matchers compiled, on whichever worker."""
+        rollouts = [Rollout(f"p{at}", RESPONSE) for at in range(1, 2000, 3)]
+        with RewardClient(server.address, MOST_S) as client:
+            client.score(rollouts)
+
+    def opened() -> int:
+        return int(psutil.Process(server.process.pid).num_fds())
+
+    ask()
+    put(server, versions[1])
+    base, descriptors = rss(), opened()
+    for at in range(times):
+        ask()
+        put(server, versions[at % 2])
+    wait_for(lambda: all(len(one) == 1 for one in mapped(server)), most_s=MOST_S)
+    assert not any("deleted" in one[0] for one in mapped(server))
+    assert len(list(server.scratch.glob("consensuspr-*/*/*"))) == 1
+    assert opened() <= descriptors + 1
+    # One of these datasets is 5 MB of matchers and index in a worker.
+    assert rss() < base + (24 << 20)
+    assert server.stop() == 0
+    assert list(server.scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "mode", "sentence"),
+    [
+        ("default", "bad.jsonl", "any", "bad.jsonl:1: is not JSON"),
+        ("default", "none.jsonl", "any", "none.jsonl is no file"),
+        ("default", "pipe", "any", "pipe is no file"),
+        ("default", ".", "any", "is no file"),
+        ("default", "first.jsonl", "add", "dataset 'default' is there, from .*; replace it"),
+        ("new", "first.jsonl", "replace", "no dataset is called 'new'; there is: default"),
+        ("", "first.jsonl", "any", "name must not be empty"),
+        ("a\nb", "first.jsonl", "any", "name must be printable text"),
+        ("n" * 129, "first.jsonl", "any", "name must have at most 128 bytes, got 129"),
+        ("new", "", "any", "path is missing, and dataset 'new' is not there yet"),
+        ("default", "../outside.jsonl", "any", "path must be in or below .*/data, where"),
+        ("default", "outside", "any", "path must be in or below .*/data, where"),
+        ("default", "/etc/shadow", "any", "path must be in or below .*/data, where"),
+        ("default", "/proc/self/environ", "any", "path must be in or below .*/data, where"),
+    ],
+)
+def test_what_is_wrong_changes_nothing_and_is_said(
+    shared: ServeProcess, shared_files: Files, name: str, path: str, mode: PutMode, sentence: str
+) -> None:
+    before = served(shared)
+    given = path if not path or path.startswith("/") else os.path.join(shared_files.folder, path)
+    with pytest.raises(InvalidRequest, match=sentence):
+        put(shared, given, name, mode)
+    assert served(shared) == before
+
+
+@pytest.fixture(scope="module")
+def shared_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("shared") / "data"
+    folder.mkdir()
+    first = version(folder / "first.jsonl", 1)
+    (folder / "bad.jsonl").write_text('{"problem_id"')
+    os.mkfifo(folder / "pipe")
+    outside = version(folder.parent / "outside.jsonl", 2)
+    (folder / "outside").symlink_to(outside)
+    return Files(folder, first, outside, {digest_of(first): 1.0})
+
+
+@pytest.fixture(scope="module")
+def shared(shared_files: Files) -> Iterator[ServeProcess]:
+    """A server that no test harms."""
+    settings = {"datasets": {"default": str(shared_files.first)}, "address": ANY_PORT, "workers": 2}
+    with closing(ServeProcess(shared_files.folder.parent, run_with(settings))) as server:
+        yield server.wait_until_listening()
+
+
+def test_a_relative_path_means_nothing_to_a_server(shared: ServeProcess) -> None:
+    with pytest.raises(InvalidRequest, match=r"path must be absolute, got 'first\.jsonl'"):
+        put(shared, "first.jsonl")
+
+
+def test_expected_digests(shared: ServeProcess, shared_files: Files) -> None:
+    other = f"sha256:{'0' * 64}"
+    [digest] = shared_files.rewards
+    with AdminClient(shared.address, MOST_S) as admin:
+        with pytest.raises(InvalidRequest, match=f"has digest {digest}, expected is {other}"):
+            admin.put("default", expect_digest=other)
+        assert admin.put("default", expect_digest=digest).previous_digest == digest
+    rollouts = [Rollout("ducks", RESPONSE)]
+    sentence = f"dataset 'default' has digest {digest}, expected is {other}"
+    with RewardClient(shared.address, MOST_S, expect_digest=other) as client:
+        for ask in (lambda: client.score(rollouts), lambda: client.explain(rollouts[0])):
+            with pytest.raises(DatasetMismatch, match=sentence) as caught:
+                ask()
+            assert caught.value.digest == digest
+    with RewardClient(shared.address, MOST_S, run="a run", expect_digest=digest) as client:
+        assert client.score(rollouts)[0].reward == 1.0
+    with (
+        LocalClient(shared_files.first, expect_digest=other) as local,
+        pytest.raises(DatasetMismatch, match=sentence),
+    ):
+        local.score(rollouts)
+    with grpc.insecure_channel(shared.address) as channel:
+        call = ScoringServiceStub(channel).Score.future(
+            request_of(RESPONSE, expect_digest=other, run="r")
+        )
+        assert call.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert dict(call.trailing_metadata())[DATASET_DIGEST_KEY] == digest
+
+
+def test_a_run_that_expects_a_digest_is_never_scored_by_another(
+    start: StartServer, files: Files
+) -> None:
+    server = start()
+    expected = digest_of(files.first)
+    seen: list[str] = []
+    with RewardClient(server.address, MOST_S, expect_digest=expected) as client:
+
+        def score() -> None:
+            try:
+                while True:
+                    scored = client.score([Rollout("ducks", RESPONSE)] * 700)
+                    assert scored.identity.dataset_digest == expected
+                    assert {one.reward for one in scored} == {1.0}
+            except RewardServiceError as error:
+                seen.append(type(error).__name__)
+
+        thread = threading.Thread(target=score)
+        thread.start()
+        put(server, files.second)
+        thread.join(MOST_S)
+    assert seen == ["DatasetMismatch"]
+
+
+def test_added_and_removed(start: StartServer, files: Files) -> None:
+    server = start()
+    put(server, files.second, "second", "add")
+    with RewardClient(server.address, MOST_S) as client, AdminClient(server.address) as admin:
+        asked = [Rollout("ducks", RESPONSE)]
+        assert client.score(asked, dataset="second")[0].reward == 0.625
+        # Who names none means what there was.
+        assert client.score(asked)[0].reward == 1.0
+        assert [one.path for one in admin.list()] == [str(files.first), str(files.second)]
+        assert admin.remove("default") == digest_of(files.first)
+        assert client.score(asked)[0].reward == 0.625
+        with pytest.raises(UnknownDataset, match="no dataset is called 'default'"):
+            client.score(asked, dataset="default")
+        with pytest.raises(InvalidRequest, match="'second' is the only one; a server needs"):
+            admin.remove("second")
+        with pytest.raises(InvalidRequest, match="no dataset is called 'default'"):
+            admin.remove("default")
+
+
+def test_a_hangup_loads_all_anew_and_keeps_what_is_broken(start: StartServer, files: Files) -> None:
+    server = start(
+        datasets={"a": str(files.first), "b": str(files.second)}, metrics_address=ANY_PORT
+    )
+    before = served(server)
+    version(files.first, 3)
+    files.second.write_text("{")
+    server.process.send_signal(signal.SIGHUP)
+    wait_for(
+        lambda: (
+            "dataset b: nothing is changed" in server.log.read_text()
+            and served(server)["a"] == digest_of(files.first)
+        ),
+        most_s=MOST_S,
+    )
+    assert served(server)["b"] == before["b"]
+    with RewardClient(server.address, MOST_S) as client:
+        assert client.score([Rollout("ducks", RESPONSE)], dataset="b")[0].reward == 0.625
+
+
+def test_files_that_are_watched(start: StartServer, files: Files) -> None:
+    folder = files.folder / "watched"
+    folder.mkdir()
+    version(folder / "x.jsonl", 2)
+    (folder / "notes.txt").write_text("no dataset")
+    server = start(dataset_folder=str(folder), watch_s=0.1)
+    assert set(served(server)) == {"default", "x"}
+
+    def becomes(expected: dict[str, Path]) -> None:
+        digests = {name: digest_of(path) for name, path in expected.items()}
+        wait_for(lambda: served(server) == digests, most_s=MOST_S)
+
+    version(files.first, 5)
+    added = version(folder / ".y.jsonl", 3).rename(folder / "y.jsonl")
+    becomes({"default": files.first, "x": folder / "x.jsonl", "y": added})
+    # A file that is broken is tried once, and again when it is another one.
+    good = served(server)
+    (folder / "x.jsonl").write_text("{")
+    wait_for(lambda: "dataset x: nothing is changed" in server.log.read_text(), most_s=MOST_S)
+    time.sleep(1)  # looks that find it as it was
+    assert server.log.read_text().count("dataset x: nothing is changed") == 1
+    assert served(server) == good
+    version(folder / "x.jsonl", 6)
+    (folder / "y.jsonl").unlink()
+    becomes({"default": files.first, "x": folder / "x.jsonl"})
+
+
+def test_workers_that_die_meanwhile_come_back_with_what_is_served(
+    start: StartServer, files: Files
+) -> None:
+    server = start(
+        prelude="import consensuspr.server.supervisor as s;"
+        " s.FIRST_BACKOFF_S = s.MAX_BACKOFF_S = 0.05"
+    )
+
+    def change(path: Path) -> str:
+        """Put a dataset while workers die, again where the one that was asked is among them."""
+        digest = digest_of(path)
+        deadline = time.monotonic() + MOST_S
+        while True:
+            killer = threading.Timer(0.5, os.kill, (server.worker_pids()[0], signal.SIGKILL))
+            killer.start()
+            try:
+                return put(server, path)
+            except Unavailable:
+                if answers(server, digest):
+                    return digest
+                assert time.monotonic() < deadline
+            finally:
+                killer.join()
+
+    for path in (files.second, files.first, files.second):
+        digest = change(path)
+    wait_for(lambda: sum(map(has_mapped, server.worker_pids())) == 3, most_s=MOST_S)
+    wait_for(lambda: mapped(server)[0] == mapped(server)[1] == mapped(server)[2], most_s=MOST_S)
+    for _ in range(12):  # on whichever worker
+        assert served(server) == {"default": digest}
+    # A change that was asked for twice may still be under way.
+    wait_for(lambda: len([*server.scratch.glob("consensuspr-*/[0-9]*")]) == 1, most_s=MOST_S)
+
+
+def answers(server: ServeProcess, digest: str) -> bool:
+    try:
+        return served(server) == {"default": digest}
+    except RewardServiceError:
+        return False
+
+
+def has_mapped(pid: int) -> bool:
+    """Say whether a worker has a dataset; those that start have none yet."""
+    try:
+        return "dataset.index" in Path(f"/proc/{pid}/maps").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_reader_that_is_killed_changes_nothing(start: StartServer, files: Files) -> None:
+    large = version(files.folder / "large.jsonl", 12, problems=20_000)
+    server = start()
+    workers = set(server.worker_pids())
+
+    def kill_reader() -> None:
+        wait_for(lambda: bool(set(server.worker_pids()) - workers), most_s=MOST_S)
+        [reader] = set(server.worker_pids()) - workers
+        os.kill(reader, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill_reader)
+    thread.start()
+    with pytest.raises(Unavailable, match="its process was ended by SIGKILL"):
+        put(server, large)
+    thread.join()
+    assert served(server) == {"default": digest_of(files.first)}
+    assert len(list(server.scratch.glob("consensuspr-*/[0-9]*"))) == 1
+    assert put(server, files.second) == digest_of(files.second)
+
+
+def test_changes_at_the_same_time_are_made_one_after_the_other(
+    start: StartServer, files: Files
+) -> None:
+    server = start()
+    threads = [
+        threading.Thread(target=put, args=(server, files.second, f"d{at}", "add"))
+        for at in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(served(server)) == {"default", "d0", "d1", "d2", "d3"}
+
+
+def test_a_server_without_an_admin_service_says_so(serve: Serve) -> None:
+    with (
+        AdminClient(serve().address) as admin,
+        pytest.raises(RewardServiceError, match="UNIMPLEMENTED"),
+    ):
+        admin.list()
+
+
+def test_a_message_that_is_none_is_refused(shared: ServeProcess) -> None:
+    with grpc.insecure_channel(shared.address) as channel:
+        call: Any = channel.unary_unary("/consensuspr.v1.AdminService/PutDataset", None, None)
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"\xff", timeout=MOST_S)
+        assert "are no consensuspr.v1.PutDatasetRequest" in str(caught.value)
+        request = pb.PutDatasetRequest(name="x", path="/x", mode=7)  # type: ignore[arg-type]
+        with pytest.raises(grpc.RpcError) as caught:
+            call(request.SerializeToString(), timeout=MOST_S)
+        assert "mode must be one of 0, 1, 2, got 7" in str(caught.value)
+
+
+def test_the_command(
+    start: StartServer,
+    files: Files,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consensuspr = runner(main, capsys, monkeypatch)
+    server = start(workers=1)
+    at = ("--address", server.address)
+
+    def done(*arguments: str) -> Any:
+        code, out, err = consensuspr("datasets", *arguments, *at, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    first, second = files.rewards
+    assert [(one["name"], one["digest"]) for one in done("list")] == [("default", first)]
+    assert done("add", "more", str(files.second))["previous_digest"] is None
+    changed = done("replace", "default", str(files.second))
+    assert (changed["digest"], changed["previous_digest"]) == (second, first)
+    assert done("remove", "more") == {"name": "more", "digest": second}
+    code, out, _ = consensuspr("datasets", "replace", "default", *at)
+    assert (code, out.split(",")[0]) == (0, "default: loaded anew")
+    code, _, err = consensuspr("datasets", "add", "default", str(files.first), *at)
+    assert code == 2 and "dataset 'default' is there" in err
+    code, out, _ = consensuspr("datasets", "list", *at)
+    assert code == 0 and "default" in out and second[:19] in out
