@@ -126,7 +126,7 @@ class Change:
         mode: what there may be already.
         expect_digest: that the file must turn out to have; empty: any.
         by: who asks, for the log.
-        reply: told the outcome, once.
+        reply: told the outcome, once; None: nobody waits for it.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Change:
     mode: Mode = Mode.ANY
     expect_digest: str = ""
     by: str = "an admin"
-    reply: Callable[[Message], None] = field(default=lambda message: None, compare=False)
+    reply: Callable[[Message], None] | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, message: Message, reply: Callable[[Message], None]) -> Change:
@@ -284,8 +284,8 @@ class ServedDatasets:
             self._watcher.look_now()
 
     def ask(self, change: Change) -> None:
-        """Make a change as soon as its turn comes, unless the same one waits."""
-        if change in self._waiting:
+        """Make a change as soon as its turn comes; one that nobody waits for is not made twice."""
+        if change.reply is None and change in self._waiting:
             return
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(change)
@@ -454,7 +454,8 @@ class ServedDatasets:
                 change.name, outcome.get("digest", "removed"), change.by,
                 outcome["previous_digest"] or "nothing",
             )  # fmt: skip
-        change.reply(outcome)
+        if change.reply is not None:
+            change.reply(outcome)
 
     def _compare(self, look: _Look) -> None:
         """Ask for the changes that files ask for."""
