@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -332,6 +333,34 @@ def test_workers_do_not_outlive_a_supervisor_that_was_killed(serve_real: ServeRe
     server.process.wait()
     wait_until_gone(workers)
     assert "the supervisor is gone; draining" in server.log.read_text()
+
+
+# Makes folders as servers make them, by name: of one that was killed, one that lives, one that has
+# just been started, and one of something else.
+FOLDERS = """
+import fcntl, os, tempfile
+for name in ("serve-killed", "serve-alive", "serve-young", "ray-1"):
+    folder = os.path.join(tempfile.gettempdir(), f"consensuspr-{name}")
+    os.mkdir(folder)
+    open(os.path.join(folder, "0.index"), "w").close()
+    if name != "serve-young":
+        os.utime(folder, (0, 0))
+    if name == "serve-alive":
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+"""
+
+
+def test_what_a_killed_server_left_behind_is_removed(serve_real: ServeReal) -> None:
+    server = serve_real(prelude=FOLDERS).wait_until_listening()
+    [left] = re.findall(r"(\S+), left by a server that was killed", server.log.read_text())
+    assert Path(left).name == "consensuspr-serve-killed"
+    assert score_one(server.address) == 1.0
+    assert server.stop() == 0
+    assert sorted(entry.name for entry in server.scratch.iterdir()) == [
+        "consensuspr-ray-1",
+        "consensuspr-serve-alive",
+        "consensuspr-serve-young",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ Not covered: other machines (run a server on each, or Ray Serve).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import itertools
 import logging
@@ -32,7 +33,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,6 +77,10 @@ MAX_LOOK_S = 2 * TICK_S
 STOP_MARGIN_S = 5.0
 
 
+# Of the folders of servers under the temporary directory.
+FOLDER_PREFIX = "consensuspr-serve-"
+# A younger one may not be locked yet.
+FOLDER_AGE_S = 60.0
 # What is run for both roles of a process, prepare and worker.
 WORKER_MODULE = "consensuspr.server.worker"
 
@@ -138,6 +143,37 @@ def run(
         return _Supervisor(config, announce, worker_module, stack).run()
 
 
+def _make_folder(stack: contextlib.ExitStack) -> Path:
+    """Make a folder for the files of this server, which is removed when ``stack`` is left.
+
+    A server that is killed outright cannot remove its own.  So each holds a lock on it, and folders
+    that nobody holds are removed by the next server of the same user; what a worker that lives on
+    has mapped stays with it.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError), _opened(left) as descriptor:
+            found = os.fstat(descriptor)
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > FOLDER_AGE_S:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+                _log.warning("%s, left by a server that was killed, is removed", left)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    descriptor = stack.enter_context(_opened(folder))
+    with contextlib.suppress(OSError):  # no locks on this file system: it is left alone then
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return folder
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(slots=True)
 class _Round:
     """One order to all workers, until each has answered, has died, or time is up."""
@@ -162,8 +198,8 @@ class _Supervisor:
         self._announce = announce
         self._worker_module = worker_module
         security.check_exposure(config)
-        self._folder = Path(tempfile.mkdtemp(prefix="consensuspr-"))
-        stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
+        self._folder = _make_folder(stack)
         self._addresses: dict[str, Address] = {}
         for name in ("address", "http_address"):
             text = getattr(config, name)
@@ -188,7 +224,6 @@ class _Supervisor:
             )
             stack.callback(self._endpoint.close)
             _log.info("metrics on http://%s/metrics", self._endpoint.address)
-        self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
         self._datasets = ServedDatasets(
             config,
             self._folder,
