@@ -208,10 +208,13 @@ def serve_real(dataset_file: Path, tmp_path: Path) -> Iterator[ServeReal]:
     with ExitStack() as running:
 
         def start(
-            *arguments: str, slow: bool = False, http_address: str = servers.ANY_PORT
+            *arguments: str,
+            slow: bool = False,
+            http_address: str = servers.ANY_PORT,
+            dataset: Path = dataset_file,
         ) -> ServeProcess:
             own = ["--workers", "1", "--http-address", http_address, *arguments]
-            command = servers.serve_command(dataset_file, *own)
+            command = servers.serve_command(dataset, *own)
             return running.enter_context(closing(ServeProcess(tmp_path, command, slow)))
 
         yield start

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consensuspr.client import RewardClient, Rollout
+from consensuspr.client.admin import AdminClient
 from consensuspr.errors import InputError
 from consensuspr.server import load_config, run
 from tests.commands import run_python
 from tests.http.conftest import DUCKS
 from tests.processes import wait_for
+from tests.rows import write_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,26 @@ def test_listens_on_both_and_leaves_nothing_behind(serve_real: ServeReal) -> Non
     assert server.process.stdout.read() == "", "standard output is one line"
     assert list(server.scratch.iterdir()) == []
     assert "Traceback" not in server.log.read_text()
+
+
+def test_a_dataset_that_is_replaced_brings_its_texts(
+    serve_real: ServeReal, dataset_file: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_bytes(dataset_file.read_bytes())
+    server = serve_real("--workers", "2", dataset=own).wait_until_listening()
+    asked = REQUEST | {"prompt": "What is nine plus nine?", "label": None}
+    unknown = server.post("/slime", asked)
+    assert (unknown.code, unknown.body["unscorable"][0]["status"]) == (422, "UNKNOWN_PROBLEM")
+    problem = {"problem_id": "new", "problem": asked["prompt"], "ground_truth": "18"}
+    write_rows(own, [problem | {"nodes": [{"node_id": "n", "expressions": ["16 - 3 - 4 = 9"]}]}])
+    with AdminClient(server.address, 90) as admin:
+        digest = admin.put("default").dataset.info.digest
+    for _ in range(8):  # on whichever worker
+        assert server.post(f"/slime?run=r&expect_digest={digest}", asked).body["reward"] == 1.0
+    assert server.post("/slime", REQUEST).code == 422, "the old texts are gone"
+    other = server.post(f"/slime?expect_digest=sha256:{'0' * 64}", asked)
+    assert (other.code, digest in other.body["error"]) == (412, True)
 
 
 def test_the_supervisor_loads_neither_grpc_nor_a_web_framework() -> None:

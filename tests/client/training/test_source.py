@@ -15,6 +15,7 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import RewardSettings, RewardSource, UnscorableSample
 from consensuspr.client.training.source import MIN_UNFINISHED, shared_source
 from consensuspr.errors import (
+    DatasetMismatch,
     InputError,
     InvalidRequest,
     Overloaded,
@@ -344,3 +345,88 @@ def test_a_closed_source_says_so(real_server: str) -> None:
             await source.score(RIGHT, 0)
 
     run(RewardSettings(address=real_server), work)
+
+
+EXPECTED, OTHER = (f"sha256:{digit * 64}" for digit in "ab")
+
+
+def test_a_run_with_an_expected_digest_fails_when_it_changes(scripted: Any) -> None:
+    """By the words of the server, and of an older one that knows of no expectations."""
+    add_dataset(scripted, digest=EXPECTED)
+    served = EXPECTED
+
+    def script(number: int, request: Any, context: Any) -> Any:
+        assert (request.run, request.expect_digest) == ("grpo", EXPECTED)
+        return scripted.reply(request, digest=served)
+
+    scripted.script = script
+    settings = RewardSettings(address=scripted.address, run="grpo", expect_digest=EXPECTED)
+
+    async def work(source: RewardSource) -> None:
+        nonlocal served
+        assert (await source.score(RIGHT, 0)).reward == 1.0
+        served = OTHER
+        for _ in range(2):
+            with pytest.raises(DatasetMismatch, match=f"digest {OTHER}, expected is {EXPECTED}"):
+                await source.score(RIGHT, 0)
+
+    run(settings, work)
+
+
+def test_a_run_does_not_begin_with_another_dataset(scripted: Any) -> None:
+    add_dataset(scripted, digest=OTHER)
+    settings = RewardSettings(address=scripted.address, expect_digest=EXPECTED)
+    with pytest.raises(DatasetMismatch, match=f"digest {OTHER}, expected is {EXPECTED}"):
+        run(settings, lambda source: source.score(RIGHT, 0))
+    assert scripted.requests == []
+
+
+@pytest.mark.parametrize("at_the_start", [True, False])
+def test_a_run_may_wait_for_its_dataset(
+    scripted: Any, at_the_start: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_dataset(scripted, digest=OTHER if at_the_start else EXPECTED)
+
+    def script(number: int, request: Any, context: Any) -> Any:
+        return scripted.reply(request, digest=scripted.info.datasets[0].digest)
+
+    scripted.script = script
+    settings = RewardSettings(
+        address=scripted.address, expect_digest=EXPECTED, on_other_digest="wait"
+    )
+
+    async def work(source: RewardSource) -> None:
+        if not at_the_start:
+            assert (await source.score(RIGHT, 0)).reward == 1.0
+            scripted.info.datasets[0].digest = OTHER
+        waiting = [asyncio.create_task(source.score(RIGHT, 0)) for _ in range(20)]
+        while not any("waiting for it" in r.message for r in caplog.records):
+            await asyncio.sleep(0.01)
+        assert not any(task.done() for task in waiting)
+        scripted.info.datasets[0].digest = EXPECTED
+        assert {(await task).reward for task in waiting} == {1.0}
+
+    run(settings, work)
+    # All that wait ask together.
+    assert scripted.info_calls < 20
+
+
+def test_a_stand_in_scores_while_the_server_has_another_dataset(
+    scripted: Any, dataset: Path
+) -> None:
+    add_dataset(scripted, digest=OTHER)
+    settings = RewardSettings(
+        address=scripted.address,
+        dataset_path=dataset,
+        expect_digest=digest_of(dataset),
+        on_other_digest="wait",
+    )
+    sample = run(settings, lambda source: source.score(RIGHT, 0))
+    assert (sample.scored_by, sample.reward, scripted.requests) == ("local", 1.0, [])
+
+
+def test_unnamed_is_the_dataset_called_default(scripted: Any) -> None:
+    for name in ("another", "default"):
+        add_dataset(scripted, name)
+    settings = RewardSettings(address=scripted.address)
+    assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
