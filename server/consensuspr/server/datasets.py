@@ -63,7 +63,7 @@ _log = logging.getLogger(logs.LOGGER_NAME)
 OrderAll: TypeAlias = Callable[[Message, Callable[[dict[int, Message], list[int]], None]], None]
 
 
-class Refusal(StrEnum):
+class ChangeStatus(StrEnum):
     """Why a change is not made; the names of gRPC's codes for it."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
@@ -85,7 +85,7 @@ class Mode(StrEnum):
 class _Refused(Exception):
     """A change cannot be made; the text is one sentence."""
 
-    def __init__(self, code: Refusal, reason: str) -> None:
+    def __init__(self, code: ChangeStatus, reason: str) -> None:
         self.code = code
         super().__init__(reason)
 
@@ -291,7 +291,7 @@ class ServedDatasets:
             self._waiting.append(change)
             return
         reason = f"{MAX_WAITING} changes of datasets are waiting; try again later"
-        self._end(change, _Refused(Refusal.RESOURCE_EXHAUSTED, reason))
+        self._end(change, _Refused(ChangeStatus.RESOURCE_EXHAUSTED, reason))
 
     def tick(self) -> None:
         """Go on with what can be gone on with; to be called often."""
@@ -312,7 +312,7 @@ class ServedDatasets:
                 return
             self._tried[change.path] = change.stamp
             if change.stamp is None:
-                raise _Refused(Refusal.INVALID_ARGUMENT, f"{change.path} is no file")
+                raise _Refused(ChangeStatus.INVALID_ARGUMENT, f"{change.path} is no file")
         except _Refused as refused:
             self._end(change, refused)
             return
@@ -321,7 +321,7 @@ class ServedDatasets:
             self._prepare({change.name: change.path})
         except OSError as error:
             reason = f"{self._folder}: {error.strerror}"
-            self._end(change, _Refused(Refusal.UNAVAILABLE, reason))
+            self._end(change, _Refused(ChangeStatus.UNAVAILABLE, reason))
 
     def _check(self, change: Change) -> None:
         """Raise _Refused where a change does not fit what is served."""
@@ -329,13 +329,13 @@ class ServedDatasets:
         if served is None and (change.path is None or change.mode is Mode.REPLACE):
             known = ", ".join(sorted(self._served))
             reason = f"no dataset is called {change.name!r}; there is: {known}"
-            raise _Refused(Refusal.NOT_FOUND, reason)
+            raise _Refused(ChangeStatus.NOT_FOUND, reason)
         if served is not None and change.mode is Mode.ADD:
             reason = f"dataset {change.name!r} is there, from {served.path}; replace it"
-            raise _Refused(Refusal.ALREADY_EXISTS, reason)
+            raise _Refused(ChangeStatus.ALREADY_EXISTS, reason)
         if change.path is None and len(self._served) == 1:
             reason = f"dataset {change.name!r} is the only one; a server needs at least one"
-            raise _Refused(Refusal.FAILED_PRECONDITION, reason)
+            raise _Refused(ChangeStatus.FAILED_PRECONDITION, reason)
 
     def _prepare(self, datasets: Mapping[str, str]) -> None:
         """Start the process that reads datasets and saves their snapshots."""
@@ -380,20 +380,22 @@ class ServedDatasets:
             self._prepared = self._take_prepared()
         except ConsensusPRError as error:
             bad = isinstance(error, InputError)
-            code = Refusal.INVALID_ARGUMENT if bad else Refusal.UNAVAILABLE
+            code = ChangeStatus.INVALID_ARGUMENT if bad else ChangeStatus.UNAVAILABLE
             self._give_up(_Refused(code, str(error)))
             return
         new = self._prepared[name]
         if change.expect_digest not in ("", new.digest):
             reason = f"{new.path} has digest {new.digest}, expected is {change.expect_digest}"
-            self._give_up(_Refused(Refusal.FAILED_PRECONDITION, reason))
+            self._give_up(_Refused(ChangeStatus.FAILED_PRECONDITION, reason))
             return
 
         def mapped(answers: dict[int, Message], silent: list[int]) -> None:
             faults = [answer["error"] for answer in answers.values() if "error" in answer]
             faults += [f"worker {number} does not answer" for number in silent]
             if faults:
-                self._give_up(_Refused(Refusal.UNAVAILABLE, f"it cannot be mapped: {faults[0]}"))
+                self._give_up(
+                    _Refused(ChangeStatus.UNAVAILABLE, f"it cannot be mapped: {faults[0]}")
+                )
             else:
                 self._serve({**self._served, name: new})
 
