@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from consensuspr.cli import main
+from consensuspr.client import LocalClient
+from consensuspr.client.training import RewardSettings
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Trainer
@@ -87,6 +89,13 @@ def server_of(launcher: subprocess.Popen[Any]) -> int:
     return 0
 
 
+def settings_in(arguments: list[str]) -> dict[str, str]:
+    """Return the settings of the reward that a training was given."""
+    start = "+reward.reward_kwargs."
+    pairs = [word.split("=", 1) for word in arguments if word.startswith(start)]
+    return {key.removeprefix(start): value.strip("'") for key, value in pairs}
+
+
 def test_a_sweep_has_one_server_before_the_first_training_until_after_the_last(
     arguments: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
@@ -98,6 +107,12 @@ def test_a_sweep_has_one_server_before_the_first_training_until_after_the_last(
     assert {"data.seed=7", "+reward.reward_kwargs.reward=linear"} <= set(first["arguments"])
     assert "+reward.reward_kwargs.alpha=0.1" in first["arguments"]
     assert "+reward.reward_kwargs.alpha=0.2" in second["arguments"]
+    with LocalClient(arguments[arguments.index("--dataset") + 1]) as local:
+        digest = local.server_info().datasets[0].digest
+    for noted, alpha in ((first, 0.1), (second, 0.2)):
+        own = RewardSettings.of(settings_in(noted["arguments"]), "launch")
+        assert own.expect_digest == digest
+        assert own.run == f"grpo-qwen3-1.7b-base-linear-alpha{alpha}"
     assert not is_serving(first["address"])
     assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
     assert f"the reward server is listening on {first['address']}" in done.stderr
