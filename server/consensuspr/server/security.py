@@ -194,7 +194,9 @@ def _digests(token_file: Path) -> dict[bytes, Scope]:
 def _token_in(authorization: str | bytes | None) -> bytes | None:
     if authorization is None:
         return None
-    text = authorization if isinstance(authorization, bytes) else authorization.encode()
+    text = authorization
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
     scheme, _, rest = text.strip().partition(b" ")
     if scheme.lower() == b"bearer":
         return rest.strip() or None

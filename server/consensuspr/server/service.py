@@ -599,8 +599,11 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         return self._service.arrival(self._behaviours[name])
 
 
-class _FirstHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Asked before all others, and before a body is read: ends what may not be asked for.
+class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Asked for every call, before its body is read: ends what may not be asked for.
+
+    No handler in front of the others would do: what generated code registers by name (health,
+    reflection) is found before any of them.
 
     Health is for everybody, since probes can seldom show a token.  What is not known here needs
     the widest scope.
@@ -610,14 +613,16 @@ class _FirstHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._gate = gate
         self._metrics = metrics
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
         service, _, method = handler_call_details.method.strip("/").partition("/")
         if service == health.SERVICE_NAME:
-            return None
+            return await continuation(handler_call_details)
         shown = handler_call_details.invocation_metadata
         refused = refusal(self._gate, service, method, shown)
         if refused is None:
-            return None
+            return await continuation(handler_call_details)
         code = code_of(refused)
         # Its name comes from the caller, and each would be a series of its own.
         counted = method if (service, method) in _SCOPES else "other"
@@ -774,7 +779,10 @@ class GrpcServer:
         self._service = service
         self._security = security
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        # Without tokens nobody would be refused, and each call would pay for being asked.
+        asked = [_Gatekeeper(security.gate, service.metrics)] if security.gate.wants_tokens else []
         self._server = grpc.aio.server(
+            interceptors=asked,
             options=[
                 ("grpc.so_reuseport", 1),
                 ("grpc.max_receive_message_length", max_message_bytes),
@@ -797,10 +805,8 @@ class GrpcServer:
                 ("grpc.max_connection_age_ms", MAX_CONNECTION_AGE_S * 1000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
-            ]
+            ],
         )
-        if security.gate.wants_tokens:  # else nobody would be refused, and it costs each call
-            self._server.add_generic_rpc_handlers((_FirstHandler(security.gate, service.metrics),))
         self._server.add_generic_rpc_handlers((service.rpc_handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME]

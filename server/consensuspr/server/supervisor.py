@@ -223,7 +223,7 @@ class _Supervisor:
                 serving=self._serving,
             )
             stack.callback(self._endpoint.close)
-            _log.info("metrics on http://%s/metrics", self._endpoint.address)
+            _log.info("metrics on %s://%s/metrics", scheme, self._endpoint.address)
         self._datasets = ServedDatasets(
             config,
             self._folder,
