@@ -171,12 +171,28 @@ images: $(VENV)/.installed-dev ## draw the pictures of the README again
 	@$(BIN)/python examples/demo.py --svg docs/images/demo.svg
 	@$(BIN)/python examples/report_pictures.py docs/images
 
+# A wheel of this machine's compiler says linux_x86_64, which no index takes: auditwheel finds the
+# oldest glibc that it runs on, and writes that into its tag.
 .PHONY: dist
-dist: $(VENV)/.installed-dev ## build the source distribution and the wheel
+dist: $(VENV)/.installed-dev ## build the source distribution and the wheel, and check both
 	@rm -rf dist build/lib* build/bdist*
 	@mkdir -p build
 	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
+	@case $$(ls dist/*.whl) in *-linux_*) \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist dist/*-linux_*.whl; \
+	  rm dist/*-linux_*.whl; $(BIN)/auditwheel show dist/*.whl;; esac
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/python .ci/wheel_contents.py dist
 	@ls -l dist
+
+.PHONY: image
+image: ## do the steps of the Dockerfile without Docker, and ask the server for its health
+	@rm -rf build/image
+	@$(PYTHON) .ci/image_by_hand.py build/image
+
+.PHONY: release
+release: ## VERSION=1.2.3: write it and the changelog's heading, commit and tag; pushes nothing
+	@$(PYTHON) .ci/release.py "$(VERSION)"
 
 .PHONY: clean
 clean: ## remove environments, builds and caches

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from consensuspr.cli import main
 from consensuspr.server.config import ServerConfig
@@ -81,3 +84,30 @@ def test_systemd_accepts_the_unit(repository: Path, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_compose_file_starts_what_there_is(repository: Path, tmp_path: Path) -> None:
+    compose = yaml.safe_load((repository / "deploy/docker/compose.yaml").read_text())
+    server, token = compose["services"]["server"], compose["services"]["token"]
+    given = {word[2:].replace("-", "_") for word in server["command"] if word.startswith("--")}
+    assert given <= {"dataset", *ServerConfig.model_fields}
+    # The command that makes the token makes one once, at the path that the server is given.
+    path = server["command"][server["command"].index("--token-file") + 1]
+    [shell, flag, script] = token["entrypoint"]
+    assert path in script
+    program = f"{shlex.quote(sys.executable)} -m consensuspr.cli token"
+    script = script.replace(path, str(tmp_path / "tokens")).replace("consensuspr token", program)
+    made = []
+    for _ in range(2):
+        subprocess.run([shell, flag, script], check=True, capture_output=True)
+        made.append((tmp_path / "tokens").read_text())
+    assert made[0] == made[1] != ""
+    # The image has the folder, for a volume is its first user's.
+    folder = path.rpartition("/")[0]
+    assert (
+        f"install -d -o consensuspr {folder}"
+        in (repository / "deploy/docker/Dockerfile").read_text()
+    )
+    for service in (server, token):
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert any(volume.startswith(f"secrets:{folder}") for volume in service["volumes"])
