@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -95,10 +96,13 @@ def request(
     body: object,
     method: str = "POST",
     headers: Mapping[str, str] | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> Reply:
     """Send one request on a connection of its own; bytes go as they are, headers win over ours."""
     host, port = address.rsplit(":", 1)
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
+    if context is not None:
+        connection = http.client.HTTPSConnection(host, int(port), timeout=120, context=context)
     try:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import http.client
 import json
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +19,8 @@ import pytest
 from consensuspr.client import RewardClient
 from consensuspr.scoring import AnswerStatus, AnswerVerifier, Rollout, Score, Verdict
 from consensuspr.server.service import Draining
-from tests.http.conftest import DUCKS
+from tests.certificates import Authority
+from tests.http.conftest import DUCKS, Reply, request
 from tests.processes import wait_for
 from tests.servers import Gate
 
@@ -47,6 +51,36 @@ def test_elsewhere_is_told_where_to_go(
     assert reply.code == code
     assert reply.body["error"].endswith("there are POST /openrlhf, POST /slime, GET /health")
     assert len(reply.body["error"]) < 200
+
+
+def test_a_token_of_scope_score_is_wanted_and_tls_spoken(serve: Serve, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    reads, scores = "reads-" + "r" * 20, "scores-" + "s" * 20
+    tokens.write_text(f"{reads} read\n{scores}\n")
+    authority = Authority(tmp_path)
+    pair = authority.sign("server")
+    server = serve(token_file=tokens, tls_cert=pair.cert, tls_key=pair.key)
+    context = ssl.create_default_context(cafile=str(authority.cert))
+
+    def ask(path: str, shown: str | None = None, method: str = "POST") -> Reply:
+        headers = {} if shown is None else {"Authorization": shown}
+        return request(server.http_address, path, REQUEST, method, headers, context)
+
+    assert ask("/health", method="GET").code == 200
+    # As `requests` sends what stands in ~/.netrc or in the URL.
+    basic = "Basic " + base64.b64encode(f"token:{scores}".encode()).decode()
+    for good in (f"Bearer {scores}", basic):
+        assert ask("/slime", good).code == 200
+    for shown in (None, "Bearer nobody-" + "n" * 20):
+        refused = ask("/slime", shown)
+        assert (refused.code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert "token" in refused.body["error"]
+    refused = ask("/slime", f"Bearer {reads}")
+    assert refused.code == 403
+    assert "needs a token of scope score" in refused.body["error"]
+    assert server.metric("requests_total", method="slime", code="UNAUTHENTICATED") == 2
+    with pytest.raises((http.client.HTTPException, OSError)):
+        server.post("/slime", REQUEST)  # plainly
 
 
 def test_health(server: InProcessServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import socket
 import ssl
@@ -515,9 +514,3 @@ def test_metrics_want_a_token_and_healthz_none(secured: tuple[ServeProcess, Auth
     ):
         odd.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert get("/healthz")[0] == 200
-
-
-def test_no_token_is_shown_by_what_describes_a_client(tokens: Path) -> None:
-    access = Access(token=A)
-    assert A not in repr(access)
-    assert A not in json.dumps(repr(Access(tokens)))
