@@ -465,7 +465,7 @@ def _load(address: str, settings: LoadSettings, work: Work) -> Load:
     target = Target(address, server, str(work.dataset), ScoreOptions(reward=REWARD))
     test = perform(target, settings, Pool(tuple(work.rollouts), "generated"))
     tally = test.tally
-    if tally.failed or tally.abandoned or set(tally.statuses) - {"OK"}:
+    if tally.failed or tally.timed_out or tally.abandoned or set(tally.statuses) - {"OK"}:
         raise WrongAnswerError(
             f"requests were lost: {dict(tally.codes)}, {tally.abandoned} abandoned,"
             f" {dict(tally.statuses)}, {tally.examples}"

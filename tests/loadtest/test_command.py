@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from consensuspr.loadtest.load import Load as Schedule
 from consensuspr.loadtest.load import Target, pool_from_file
 from consensuspr.loadtest.processes import LoadProcessLost, RunProgress, Team
 from consensuspr.loadtest.settings import LoadSettings
+from consensuspr.loadtest.stats import ENDS
 
 if TYPE_CHECKING:
     from tests.loadtest.conftest import Load, PlayedServer
@@ -241,6 +243,28 @@ def test_repetitions_are_counted_apart(
     assert said["requests"]["retries"] == said["failed_attempts"]["RESOURCE_EXHAUSTED"] >= 4
 
 
+def test_every_request_to_an_overloaded_server_is_in_one_column(
+    real_server: str, load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, series = tmp_path / "page.html", tmp_path / "series.csv"
+    done = load(
+        real_server, "--generate", 20_000, "--rate", 300, "--duration", 1.5, "--batch", 64,
+        "--output", page, "--output", series, timeout=0.4, connections=32, max_error_rate=1,
+    )  # fmt: skip
+    counts = done.json["requests"]
+    assert counts["sent"] == 450
+    assert counts["answered"] < counts["sent"], "that was no overload"
+    assert sum(counts[name] for name in ENDS) == counts["sent"]
+    ended = ", ".join(f"{counts[name]:,} {heading}" for name, heading in ENDS.items())
+    assert f"{counts['sent']:,} requests were sent: {ended}." in page.read_text()
+    with series.open() as stream:
+        rows = list(csv.DictReader(stream))
+    for column, name in {"due": "sent", **{name: name for name in ENDS}}.items():
+        assert sum(int(row[column]) for row in rows) == counts[name]
+    codes = done.json["codes"]
+    assert counts["timed_out"] == codes.get("DEADLINE_EXCEEDED", 0)
+
+
 def test_a_server_that_sheds_everything_fails(played: PlayedServer, load: Load, shed: Shed) -> None:
     played.script = lambda number, context: shed(context)
     done = load(played.address, "--rate", 100, "--duration", 0.1)
@@ -273,7 +297,8 @@ def test_requests_that_run_out_of_time_are_in_the_percentiles(
     done = load(played.address, "--rate", 20, "--duration", 0.5, timeout=0.4)
     assert done.code == 1
     said = done.json
-    assert said["codes"]["DEADLINE_EXCEEDED"] == said["requests"]["failed"] >= 4
+    assert said["codes"]["DEADLINE_EXCEEDED"] == said["requests"]["timed_out"] >= 4
+    assert said["requests"]["failed"] == 0
     assert said["latency"]["count"] == 10
     assert said["latency"]["percentiles_s"]["p90"] >= 0.39
 
@@ -298,6 +323,11 @@ def test_finds_the_saturation_of_a_server(
     )  # fmt: skip
     assert done.code == 0
     search = done.json["search"]
+    for counted in (done.json["requests"], *search["steps"]):
+        assert counted["sent"] == sum(counted[name] for name in ENDS) > 0
+    assert sum(step["sent"] for step in search["steps"]) == done.json["requests"]["sent"]
+    assert done.json["requests"]["abandoned"] > 0, "of the rate that was not sustained"
+    assert f"{done.json['requests']['abandoned']:,} requests were cut off" in file.read_text()
     assert 16 <= search["sustained"]["rate"] <= 55  # 50 a second at the very most
     assert any(not step["sustained"] for step in search["steps"])
     assert "Latency against load" in file.read_text()

@@ -119,7 +119,7 @@ async def test_requests_whose_time_passes_while_they_wait_are_not_forgotten() ->
     start = time.monotonic() + 0.05
     sender = OneAtATime(stall_at=start + 0.2, stall_s=1.0)
     tally = await run_to_end(settings, sender, start)
-    assert tally.sent == tally.answered + tally.failed == 75
+    assert tally.sent == tally.answered + tally.timed_out == 75
     assert tally.codes["DEADLINE_EXCEEDED"] >= 1
     assert tally.latency.count == 75
     assert tally.latency.max_s >= 0.3
@@ -169,6 +169,39 @@ async def test_a_stop_gives_up_what_is_in_flight(rate: float | None) -> None:
     tally = recorder.take()
     assert tally.answered >= 1
     assert tally.abandoned >= 1
+    assert sum(tally.ends.values()) == tally.sent
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_a_stop_finds_unsent_is_not_forgotten(waits: bool) -> None:
+    """Requests that were handed over a moment ago, and those that wait for room in flight."""
+
+    class NeverEnds(OneAtATime):
+        async def send(self, number: int, timeout: float) -> RequestOutcome:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    settings = settings_of(100, duration=60, warmup=0)
+    start = time.monotonic() - 1.0
+    sender = NeverEnds()
+    recorder = Recorder(start, ScoreSampler(0, 0))
+    run = ProcessRun(setup_of(settings), order(settings, start), sender, recorder)
+    running = asyncio.create_task(run.carry_out())
+    if waits:
+        run._limit = 3
+        while not run._waiting:
+            await asyncio.sleep(0.01)
+    else:
+        run._limit = 100
+        run._begin([start + 0.1, start + 0.2])  # their tasks have not begun
+    run.stop()
+    async with asyncio.timeout(10):
+        await running
+    tally = recorder.take()
+    assert tally.abandoned >= 2
+    assert sum(tally.ends.values()) == tally.sent
+    assert sum(its.abandoned for _, its in tally.timeline.bins()) == tally.abandoned
+    assert sum(its.due for _, its in tally.timeline.bins()) == tally.sent
 
 
 async def test_a_defect_of_the_sender_is_not_swallowed() -> None:

@@ -112,7 +112,7 @@ def test_finds_the_rate_at_which_latency_passes_its_limit() -> None:
     [
         (Model(0), "0 were answered where 48 were due"),
         (Model(10), "30 were answered where 48 were due"),
-        (Model(8, sheds=True), "50.0% failed or were refused"),
+        (Model(8, sheds=True), "50.0% failed, ran out of time or were refused"),
     ],
 )
 def test_says_why_a_rate_is_not_sustained(model: Model, why: str) -> None:

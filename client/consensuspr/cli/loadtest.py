@@ -101,7 +101,9 @@ def loadtest(
     p99        the time within which 99 % of them ended; – too few to tell
     answered   a reply came
     shed       refused for load, to come back later: no failure
-    failed     everything else: lost, out of time, broken
+    out of time  neither within its timeout
+    cut off    in flight, or waiting to be sent, when the run or step was stopped
+    failed     everything else: lost, broken; out of time is an error as well
     ```
 
     "The load generator was the limit" means that this machine could not send in time: such

@@ -145,7 +145,7 @@ class ProcessRun:
         """Send nothing more, and give up what is in flight."""
         self._stopped.set()
         while self._waiting:
-            self._recorder.abandoned(self._waiting.popleft())
+            self._give_up(self._waiting.popleft())
         for task, due in self._in_flight.items():
             if task.cancel() and due:
                 self._recorder.abandoned(due)
@@ -169,9 +169,10 @@ class ProcessRun:
         left = list(self._in_flight)
         if left:
             await asyncio.wait(left)
-        for task in left:
-            if not task.cancelled():
-                task.result()  # a defect of ours is not swallowed
+        # All of them, so that each counts as looked at; a defect of ours is not swallowed.
+        for defect in [task.exception() for task in left if not task.cancelled()]:
+            if defect is not None:
+                raise defect
 
     # -- open loop
 
@@ -212,13 +213,20 @@ class ProcessRun:
     def _begin(self, dues: list[float]) -> None:
         for due in dues:
             if self._stopped.is_set():
-                self._recorder.abandoned(due)
+                self._give_up(due)
             elif len(self._in_flight) < self._limit:
                 self._send_later(due, held=False)
             else:
                 self._waiting.append(due)
 
+    def _give_up(self, due: float) -> None:
+        """Count a request that was due and waited, or came too late for this run."""
+        self._recorder.sent(due, held=True)
+        self._recorder.abandoned(due)
+
     def _send_later(self, due: float, *, held: bool) -> None:
+        # Here, and not when the task begins: one that is cancelled before that never does.
+        self._recorder.sent(due, held=held)
         task = asyncio.get_running_loop().create_task(self._send(due, held=held))
         self._in_flight[task] = due
         task.add_done_callback(self._ended)
@@ -243,7 +251,8 @@ class ProcessRun:
     async def _send(self, due: float, *, held: bool) -> RequestOutcome:
         now = time.monotonic()
         left_s = due + self._settings.timeout - now
-        self._recorder.sent(due, now, held=held)
+        if not held:
+            self._recorder.left(due, now)
         if left_s <= 0:
             outcome = RequestOutcome(DEADLINE, "its time was over before it could be sent")
         else:
@@ -263,6 +272,7 @@ class ProcessRun:
                 return
             if quota is not None and now >= order.at:
                 quota -= 1
+            self._recorder.sent(now)
             try:
                 outcome = await self._send(now, held=False)
             except asyncio.CancelledError:

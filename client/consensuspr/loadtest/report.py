@@ -24,7 +24,7 @@ from consensuspr.errors import InputError
 from consensuspr.loadtest.result import LoadTest
 from consensuspr.loadtest.saturation import Search
 from consensuspr.loadtest.settings import Arrivals
-from consensuspr.loadtest.stats import ms
+from consensuspr.loadtest.stats import ENDS, ms
 
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 78, 34, 14, 44
@@ -40,10 +40,12 @@ _ARRIVALS = {Arrivals.CONSTANT: "evenly spaced", Arrivals.POISSON: "Poisson arri
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #16191d; --quiet: #565d66; --line: #d4d8dd;
-  --loud: #a33b00; --good: #00643f; --c0: #0072b2; --c1: #b86a00; --c2: #b8346f; --c3: #6b7280; }
+  --loud: #a33b00; --good: #00643f; --c0: #0072b2; --c1: #b86a00; --c2: #b8346f; --c3: #6b7280;
+  --c4: #00643f; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --back: #14171b; --ink: #e8eaed; --quiet: #a7aeb8; --line: #3a4048; --loud: #ff9d5c;
-    --good: #5fd6a5; --c0: #56b4e9; --c1: #e6a23c; --c2: #e57fb0; --c3: #9aa3ad; } }
+    --good: #5fd6a5; --c0: #56b4e9; --c1: #e6a23c; --c2: #e57fb0; --c3: #9aa3ad;
+    --c4: #5fd6a5; } }
 body { margin: 0 auto; padding: 1rem; max-width: 64rem; background: var(--back);
   color: var(--ink); overflow-wrap: anywhere; font: 16px/1.5 system-ui, sans-serif; }
 h2 { margin-top: 2.2rem; border-top: 1px solid var(--line); }
@@ -71,9 +73,9 @@ figure svg.key { width: 22px; height: 8px; display: inline-block; margin-right: 
 .end { text-anchor: end; }
 .line, .dot { fill: none; stroke-width: 2; }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); }
-.c3 { stroke: var(--c3); }
+.c3 { stroke: var(--c3); } .c4 { stroke: var(--c4); }
 .dot.c0 { fill: var(--c0); } .dot.c1 { fill: var(--c1); } .dot.c2 { fill: var(--c2); }
-.dot.c3 { fill: var(--c3); } .dot.hollow { fill: var(--back); }
+.dot.c3 { fill: var(--c3); } .dot.c4 { fill: var(--c4); } .dot.hollow { fill: var(--back); }
 """
 
 
@@ -272,8 +274,12 @@ def _charts(test: LoadTest) -> list[LineChart]:
             "Requests over time",
             "seconds since the start",
             "requests a second",
-            tuple(rates(name, name) for name in ("answered", "shed", "failed", "due")),
+            (
+                *(rates(ENDS[name], name) for name in ("answered", "shed", "timed_out", "failed")),
+                rates("due", "due"),
+            ),
             x_from=0.0,
+            note="When a request ended; due: when it was to be sent.",
         ),
     ]
 
@@ -329,8 +335,16 @@ def _table(
 def _search_table(test: LoadTest) -> str:
     if test.search is None or not test.search.steps:
         return ""
-    rows = [step.cells() for step in test.search.steps]
-    return "<h2>Steps of the search</h2>" + _table([*rows[0]], [[*r.values()] for r in rows], (7,))
+    steps = test.search.steps
+    rows, counts = [step.cells() for step in steps], [step.counts() for step in steps]
+    return (
+        "<h2>Steps of the search</h2>"
+        + _table([*rows[0]], [[*row.values()] for row in rows], (7,))
+        + "<h2>What became of the requests of each step</h2>"
+        "<p class='quiet'>All that were sent; the rates and times above are of the last windows of"
+        " a step. Cut off: in flight, or waiting to be sent, when the step was over.</p>"
+        + _table([*counts[0]], [[*row.values()] for row in counts])
+    )
 
 
 def _latency_table(test: LoadTest) -> str:
@@ -345,9 +359,9 @@ def _ends_table(test: LoadTest) -> str:
     if not rows:
         return ""
     tally = test.tally
+    ends = ", ".join(f"{count:,} {ENDS[name]}" for name, count in tally.ends.items())
     counted = (
-        f"{tally.sent:,} requests were sent, {tally.answered:,} answered, {tally.shed:,} shed,"
-        f" {tally.failed:,} failed; {tally.retries:,} attempts were repetitions."
+        f"{tally.sent:,} requests were sent: {ends}. {tally.retries:,} attempts were repetitions."
     )
     return f"<h2>How requests and rollouts ended</h2><p>{safe(counted)}</p>" + _table(
         ("What", "Status", "Count", "The first"), rows, text=(1, 3)

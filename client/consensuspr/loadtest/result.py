@@ -26,13 +26,11 @@ from consensuspr.loadtest.load import Load, Pool, Target
 from consensuspr.loadtest.processes import RunProgress, RunResult, Team
 from consensuspr.loadtest.saturation import LATE_S, RateStep, Search, find_saturation
 from consensuspr.loadtest.settings import Arrivals, LoadSettings
-from consensuspr.loadtest.stats import RELATIVE_ERROR, Histogram, LoadTally, ScoreSample, ms
+from consensuspr.loadtest.stats import ENDS, RELATIVE_ERROR, Histogram, LoadTally, ScoreSample, ms
 from consensuspr.scoring.types import Limits
 from consensuspr.version import VERSION
 
-_REQUEST_COUNTS = (
-    "sent", "answered", "shed", "failed", "abandoned", "retries", "held", "error_rate", "shed_rate",
-)  # fmt: skip
+_REQUEST_COUNTS = ("sent", *ENDS, "retries", "held", "error_rate", "shed_rate")
 
 RANKS = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
@@ -343,9 +341,11 @@ class LoadTest:
         found = []
         if self.result.interrupted:
             found.append("ended early by Ctrl-C: the figures are of what was done until then")
-        if tally.abandoned and self.search is None:
+        if tally.abandoned:
+            what = "the run" if self.search is None else "their step"
             found.append(
-                f"{tally.abandoned:,} requests were given up unanswered when the run was stopped"
+                f"{tally.abandoned:,} requests were cut off: in flight, or waiting to be sent, when"
+                f" {what} was stopped"
             )
         if tally.held > _HELD_SHARE * max(1, tally.sent):
             found.append(
@@ -413,7 +413,7 @@ class LoadTest:
         rows: list[dict[str, float | int | None]] = []
         for start_s, its in self.tally.timeline.bins():
             p50, p90, p99 = its.latency.percentiles((50, 90, 99))
-            counts = {name: getattr(its, name) for name in ("due", "answered", "shed", "failed")}
+            counts = {name: getattr(its, name) for name in ("due", *ENDS)}
             rows.append(
                 {"start_s": start_s, "width_s": width_s}
                 | counts

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from consensuspr.loadtest.load import Load
 from consensuspr.loadtest.processes import RunProgress, RunResult
 from consensuspr.loadtest.settings import GRACE_S, MAX_WINDOWS, LoadSettings
-from consensuspr.loadtest.stats import LoadTally, TimeBin, ms
+from consensuspr.loadtest.stats import ENDS, LoadTally, TimeBin, ms
 
 STABLE_WINDOWS = 3
 STABLE_WITHIN = 0.10
@@ -42,6 +42,8 @@ class RateStep:
         sustained: whether the rate keeps the limits; None: undecided, because a limit was broken
             while the load generator itself was late.
         why: the first limit that is broken.
+        sent: requests of the whole step, of which so many ended in which way; what stands above
+            is of its last windows.
     """
 
     rate: float
@@ -54,6 +56,12 @@ class RateStep:
     stable: bool
     sustained: bool | None
     why: str = ""
+    sent: int = 0
+    answered: int = 0
+    shed: int = 0
+    timed_out: int = 0
+    failed: int = 0
+    abandoned: int = 0
 
     @property
     def verdict(self) -> str:
@@ -75,6 +83,11 @@ class RateStep:
             "Lost": f"{self.error_rate:.2%}",
             "Sustained": self.verdict,
         }
+
+    def counts(self) -> dict[str, str]:
+        """Return what became of the step's requests as a row of a table, by heading."""
+        ends = {heading.capitalize(): f"{getattr(self, name):,}" for name, heading in ENDS.items()}
+        return {"Offered/s": f"{self.rate:,.1f}", "Sent": f"{self.sent:,}", **ends}
 
 
 @dataclass(slots=True)
@@ -200,6 +213,8 @@ class _Windows:
             self._stable,
             sustained=None if why and late_s > LATE_S else not why,
             why=why,
+            sent=tally.sent,
+            **tally.ends,
         )
 
 
@@ -218,7 +233,7 @@ def _broken(window: TimeBin, settings: LoadSettings) -> str:
     ended = window.answered + window.lost
     p99_s, limit_ms = window.latency.percentile(99), settings.max_p99
     if window.lost > settings.max_error_rate * ended:
-        return f"{window.lost / ended:.1%} failed or were refused"
+        return f"{window.lost / ended:.1%} failed, ran out of time or were refused"
     if window.answered < ANSWERED_SHARE * window.due:
         return f"{window.answered:,} were answered where {window.due:,} were due"
     if p99_s is None:

@@ -42,6 +42,17 @@ DEADLINE = "DEADLINE_EXCEEDED"
 BAD_REPLY = "BAD_REPLY"
 
 
+# What became of a request that was sent, and what a reader calls it: it is in one of these, or
+# still in flight.
+ENDS: Final = {
+    "answered": "answered",
+    "shed": "shed",
+    "timed_out": "out of time",
+    "failed": "failed",
+    "abandoned": "cut off",
+}
+
+
 class Histogram:
     """How many latencies fell into which step, and the exact smallest, largest and sum.
 
@@ -140,8 +151,8 @@ def _add_up(mine: Any, other: Any) -> None:
 class TimeBin:
     """One stretch of time: requests that were due in it, and what came back in it.
 
-    ``latency`` is of the requests due in it, seconds from when they were due; ``num_bytes`` are
-    those of the scored responses.
+    ``latency`` is of the requests due in it, seconds from when they were due, and so is
+    ``abandoned``; ``num_bytes`` are those of the scored responses.
     """
 
     latency: Histogram = field(default_factory=Histogram)
@@ -150,7 +161,9 @@ class TimeBin:
     rollouts: int = 0
     num_bytes: int = 0
     shed: int = 0
+    timed_out: int = 0
     failed: int = 0
+    abandoned: int = 0
 
     def add(self, other: TimeBin) -> None:
         """Take over another bin's numbers."""
@@ -158,8 +171,8 @@ class TimeBin:
 
     @property
     def lost(self) -> int:
-        """Requests that failed or were refused."""
-        return self.failed + self.shed
+        """Requests that failed, ran out of time or were refused."""
+        return self.failed + self.timed_out + self.shed
 
 
 class Timeline:
@@ -226,11 +239,15 @@ class LoadTally:
             answered or ran out of time.
         lag: seconds by which requests were sent late although nothing held them back.
         num_bytes: bytes of the scored responses.
+        sent: requests that left, or had to wait until others were answered; each is in one of
+            the following five (:data:`ENDS`) when the run is over.
+        answered: requests whose reply came.
         shed: requests that the server refused for load in the end.
+        timed_out: requests whose time was over.
         failed: requests that failed otherwise.
+        abandoned: requests that were given up when the run was stopped; nothing is known of them.
         retries: attempts beyond the first of a request.
         held: requests that waited because too many were in flight.
-        abandoned: requests that were given up when the run was stopped; nothing is known of them.
         codes: ends of requests by gRPC code, ``OK`` included.
         attempt_codes: failed attempts, repeated or not, by gRPC code.
         statuses: rollouts by status.
@@ -246,10 +263,11 @@ class LoadTally:
     rollouts: int = 0
     num_bytes: int = 0
     shed: int = 0
+    timed_out: int = 0
     failed: int = 0
+    abandoned: int = 0
     retries: int = 0
     held: int = 0
-    abandoned: int = 0
     codes: Counter[str] = field(default_factory=Counter)
     attempt_codes: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -263,13 +281,25 @@ class LoadTally:
     @property
     def ended(self) -> int:
         """Requests whose end is known."""
-        return self.answered + self.shed + self.failed
+        return self.answered + self.shed + self.timed_out + self.failed
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """How many requests ended how, by the names of :data:`ENDS`; together all that were sent.
+
+        Of a run that goes on, less those in flight.
+        """
+        return {name: getattr(self, name) for name in ENDS}
 
     @property
     def error_rate(self) -> float:
-        """Share of what was not shed that failed: requests, or rollouts that ended INTERNAL."""
-        taken = self.answered + self.failed
-        requests = self.failed / taken if taken else 0.0
+        """Share of what was not shed that failed: requests, or rollouts that ended INTERNAL.
+
+        What ran out of time has failed too.
+        """
+        failed = self.failed + self.timed_out
+        taken = self.answered + failed
+        requests = failed / taken if taken else 0.0
         internal = self.statuses["INTERNAL"] / self.rollouts if self.rollouts else 0.0
         return min(1.0, requests + (1 - requests) * internal)
 
@@ -364,22 +394,28 @@ class Recorder:
         self._sampler = sampler
         self._tally = LoadTally()
 
-    def sent(self, due: float, now: float, *, held: bool) -> None:
-        """Count a request out; ``held`` says that too many were in flight when it was due."""
+    def sent(self, due: float, *, held: bool = False) -> None:
+        """Count a request out; ``held`` says that too many were in flight when it was due.
+
+        Its end is told by :meth:`ended` or :meth:`abandoned`.
+        """
         if due < self._start:
             return
         tally = self._tally
         tally.sent += 1
         tally.timeline.at(due - self._start).due += 1
-        if held:
-            tally.held += 1
-        else:
-            tally.lag.record(now - due)
+        tally.held += held
+
+    def left(self, due: float, now: float) -> None:
+        """Say when a request left that nothing held back."""
+        if due >= self._start:
+            self._tally.lag.record(now - due)
 
     def abandoned(self, due: float) -> None:
         """Count a request whose end nobody waits for."""
         if due >= self._start:
             self._tally.abandoned += 1
+            self._tally.timeline.at(due - self._start).abandoned += 1
 
     def ended(self, due: float, now: float, outcome: RequestOutcome) -> None:
         """Count a request in."""
@@ -396,9 +432,12 @@ class Recorder:
                 counts.answered += 1
                 counts.rollouts += len(reply.positions)
                 counts.num_bytes += reply.num_bytes
+            elif outcome.shed:
+                counts.shed += 1
+            elif outcome.code == DEADLINE:
+                counts.timed_out += 1
             else:
-                counts.shed += outcome.shed
-                counts.failed += not outcome.shed
+                counts.failed += 1
         if reply is not None:
             tally.statuses.update(reply.statuses)
             tally.digests[reply.digest] += 1

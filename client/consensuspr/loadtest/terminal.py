@@ -15,7 +15,7 @@ from consensuspr.console import make_console, one_line, printable
 from consensuspr.loadtest.processes import RunProgress
 from consensuspr.loadtest.result import LoadTest
 from consensuspr.loadtest.saturation import RateStep
-from consensuspr.loadtest.stats import ms
+from consensuspr.loadtest.stats import ENDS, ms
 
 # Between two lines where there is no terminal to repaint.
 LINE_S = 5.0
@@ -66,7 +66,7 @@ class _Lines:
             f"{progress.elapsed_s:.0f} s: {sent:,.1f} requests/s,"
             f" {rollouts:,.0f} rollouts/s, {progress.in_flight:,} in flight,"
             f" p50 {ms(p50_s)} ms, p99 {ms(p99_s)} ms,"
-            f" {tally.shed:,} shed, {tally.failed:,} failed",
+            f" {tally.shed:,} shed, {tally.timed_out:,} out of time, {tally.failed:,} failed",
         )
 
 
@@ -98,8 +98,10 @@ def live_table(progress: RunProgress) -> Table:
         "In flight": f"{progress.in_flight:,}",
         "p50 ms": ms(p50_s),
         "p99 ms": ms(p99_s),
+        "Sent": f"{tally.sent:,}",
         "Answered": f"{tally.answered:,}",
         "Shed": Text(f"{tally.shed:,}", style="yellow" if tally.shed else ""),
+        "Out of time": Text(f"{tally.timed_out:,}", style="bold red" if tally.timed_out else ""),
         "Failed": Text(f"{tally.failed:,}", style="bold red" if tally.failed else ""),
     }
     return _table(list(cells), [list(cells.values())])
@@ -134,6 +136,9 @@ def print_result(test: LoadTest, console: Console) -> None:
         rows = [step.cells() for step in steps]
         if rows:
             console.print(_table([*rows[0]], [[*row.values()] for row in rows], left=(7,)))
+            console.print()
+            counts = [step.counts() for step in steps]
+            console.print(_table([*counts[0]], [[*row.values()] for row in counts]))
             console.print()
         best = test.search.best
         if best is not None:
@@ -172,9 +177,7 @@ def _print_run(test: LoadTest, console: Console) -> None:
         ("Requests/s", f"{test.request_rate:,.1f}"),
         ("Measured seconds", f"{test.measured_s:,.1f}"),
         ("Requests sent", f"{tally.sent:,}"),
-        ("… answered", f"{tally.answered:,}"),
-        ("… shed", f"{tally.shed:,}"),
-        ("… failed", f"{tally.failed:,}"),
+        *((f"… {ENDS[name]}", f"{count:,}") for name, count in tally.ends.items()),
         ("Repeated attempts", f"{tally.retries:,}"),
     ):
         figures.add_row(name, value)
