@@ -60,6 +60,7 @@ ul.figures, ul.legend { display: flex; flex-wrap: wrap; gap: .4rem 2rem; padding
 table, dl { font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: baseline; }
 th:first-child, td:first-child, .text { text-align: left; }
+:is(th, td):not(.text) { white-space: nowrap; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; }
 dd { margin: 0; }
 figure { margin: 1.2rem 0; }
