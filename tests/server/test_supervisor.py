@@ -271,6 +271,14 @@ def test_clients_of_a_hung_worker_get_their_scores(
 
 
 @pytest.mark.slow
+def test_a_hung_worker_does_not_hold_up_the_end(serve_real: ServeReal) -> None:
+    server = serve_real(workers=2, heartbeat_timeout_s=3, grace_s=600).wait_until_listening()
+    os.kill(server.worker_pids()[0], signal.SIGSTOP)
+    assert server.stop() == 0
+    assert "worker 0 hangs and is killed" in server.log.read_text()
+
+
+@pytest.mark.slow
 def test_a_server_that_was_stopped_as_a_whole_goes_on(serve_real: ServeReal) -> None:
     """As a debugger, a container's pause or a laptop's lid do it: no worker is to blame."""
     server = serve_real(workers=2, heartbeat_timeout_s=3).wait_until_listening()

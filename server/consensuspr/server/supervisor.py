@@ -386,10 +386,7 @@ class _Supervisor:
         if slot.child.exit_code() is not None:
             self._bury(slot, slot.child, slot.child.describe_exit())
         elif slot.ready:
-            slot.silent_s += looked_s
-            if slot.child.heartbeats != slot.heartbeats:
-                slot.heartbeats, slot.silent_s = slot.child.heartbeats, 0.0
-            elif slot.silent_s > self._config.heartbeat_timeout_s:
+            if self._hangs(slot, slot.child, looked_s):
                 self._bury(slot, slot.child, f"hangs, no heartbeat for {slot.silent_s:.1f} s")
         else:
             report = slot.child.report()
@@ -400,6 +397,12 @@ class _Supervisor:
                 _log.warning("worker %d serves again, process %d", slot.number, slot.child.pid)
             elif now - slot.started > self._config.start_timeout_s:
                 self._bury(slot, slot.child, "did not get ready")
+
+    def _hangs(self, slot: _Slot, child: Child, looked_s: float) -> bool:
+        slot.silent_s += looked_s
+        if child.heartbeats != slot.heartbeats:
+            slot.heartbeats, slot.silent_s = child.heartbeats, 0.0
+        return slot.silent_s > self._config.heartbeat_timeout_s
 
     def _bury(self, slot: _Slot, child: Child, how: str) -> None:
         """Clear up after a worker that died or is of no use, and plan its replacement."""
@@ -443,13 +446,21 @@ class _Supervisor:
         deadline = time.monotonic() + limit_s
         _log.info("stopping")
         self._stopping = True
-        workers = [slot.child for slot in self._slots if slot.child is not None]
-        for worker in workers:
+        workers = [(slot, slot.child) for slot in self._slots if slot.child is not None]
+        for _, worker in workers:
             worker.terminate()
-        while any(worker.exit_code() is None for worker in workers):
-            if time.monotonic() >= deadline:
+        looked = time.monotonic()
+        while any(worker.exit_code() is None for _, worker in workers):
+            before, looked = looked, time.monotonic()
+            if looked >= deadline:
                 _log.warning("workers did not stop within %g s and are killed", limit_s)
                 return
+            for slot, worker in workers:
+                worker.report()  # takes its heartbeats, too
+                hangs = self._hangs(slot, worker, min(looked - before, MAX_LOOK_S))
+                if worker.exit_code() is None and hangs:
+                    _log.warning("worker %d hangs and is killed", slot.number)
+                    worker.kill()
             # Whoever presses Ctrl-C again while it drains does not want to wait.
             if signal.SIGINT in self._pause():
                 _log.warning("interrupted while draining; workers are killed")
@@ -467,8 +478,9 @@ class _Supervisor:
         with selectors.DefaultSelector() as selector:
             selector.register(self._signals.socket, selectors.EVENT_READ)
             for child in self._children():
-                # What has ended is readable for ever, which would make this a busy loop.
-                if child.exit_code() is None:
+                # What has ended is readable for ever, which would make this a busy loop; of what was
+                # killed and will not go, the socket is closed.
+                if child.exit_code() is None and child.socket.fileno() >= 0:
                     unsent = selectors.EVENT_WRITE if child.unsent else 0
                     selector.register(child.socket, selectors.EVENT_READ | unsent)
             selector.select(TICK_S)
