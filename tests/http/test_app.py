@@ -166,7 +166,7 @@ def test_bodies_under_way_are_bounded_together(serve: Serve) -> None:
 
         def refused() -> bool:
             reply = server.post("/slime", REQUEST | {"prompt": "x" * 20_000})
-            return reply.code == 503 and "are being received" in reply.body["error"]
+            return reply.code == 503 and "exceed the limit" in reply.body["error"]
 
         wait_for(refused)
     wait_for(lambda: server.post("/slime", REQUEST | {"prompt": "x" * 20_000}).code == 422)

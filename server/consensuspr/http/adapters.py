@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary
 import grpc
 
 from consensuspr.errors import InputError
-from consensuspr.http.json_body import Bounds, members, text, value
+from consensuspr.http.json_body import Body, Bounds, members, text, value
 from consensuspr.http.problems import Namer, ProblemLabel, ProblemTexts, read_label
 from consensuspr.scoring.dataset_index import DatasetIndex
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
@@ -399,17 +399,13 @@ def _token_start(text: str, end: int) -> int | None:
     return start if inside and not any(map(str.isspace, text[start:end])) else None
 
 
-def chat_text(body: bytes, bounds: Bounds, name: str) -> str:
+def chat_text(body: Body, bounds: Bounds, name: str) -> str:
     """Return the text of a prompt, of all messages where it is a chat.
 
     Raises:
         InputError: it is neither, or too large.
     """
-    if bounds.end - bounds.start > MAX_PROMPT_BYTES:
-        raise InputError(
-            f"{name} has {bounds.end - bounds.start} bytes, the limit is {MAX_PROMPT_BYTES}"
-        )
-    prompt = value(body, bounds, name)
+    prompt = value(body, bounds, name, MAX_PROMPT_BYTES)
     if isinstance(prompt, str):
         return prompt
     if not isinstance(prompt, list):
@@ -452,13 +448,13 @@ class Dialect:
     label: str
     batched: bool
     hint: str
-    read_prompt: Callable[[bytes, Bounds, str], str]
+    read_prompt: Callable[[Body, Bounds, str], str]
     find_response: Callable[[str, str], str | None]
     choices: Mapping[str, Sequence[str]]
     reply: Callable[[Sequence[RolloutOutcome], RequestSettings], object]
 
     def answer(
-        self, body: bytes, call: RunningCall, settings: RequestSettings, batches: Batches
+        self, body: Body, call: RunningCall, settings: RequestSettings, batches: Batches
     ) -> object:
         """Answer one request with what is to be sent as JSON.
 
@@ -482,7 +478,7 @@ class Dialect:
 
         return self.reply(batches.score(items(), len(rows), settings, call, chosen), settings)
 
-    def _rows(self, body: bytes, max_items: int) -> Sequence[tuple[Bounds, Bounds, Bounds | None]]:
+    def _rows(self, body: Body, max_items: int) -> Sequence[tuple[Bounds, Bounds, Bounds | None]]:
         """Return where prompt, response and label of each rollout stand."""
         lists = (self.response, self.prompt, self.label) if self.batched else ()
         found = members(body, lists, max_items)

@@ -61,7 +61,7 @@ from consensuspr.errors import (
 )
 from consensuspr.http.adapters import DIALECTS, Batches, Unscorable, read_settings
 from consensuspr.http.connections import MAX_HEADER_BYTES, Connections, listen
-from consensuspr.http.json_body import BodyTooLarge, Receiver
+from consensuspr.http.json_body import Body, BodyTooLarge, Receiver
 from consensuspr.http.problems import open_texts, texts_folder
 from consensuspr.scoring import DatasetIndex
 from consensuspr.server.admission import Caller
@@ -250,7 +250,7 @@ class HttpFront:
         closing = (self._closing.wait, Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN))
         body = await _unless(self._receiver.receive(request), closing)
 
-        def work(raw: bytes, call: RunningCall) -> object:
+        def work(raw: Body, call: RunningCall) -> object:
             return dialect.answer(raw, call, settings, self.batches)
 
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
@@ -274,9 +274,12 @@ async def _unless(work: Coroutine[Any, Any, T], *ends: tuple[End, Exception]) ->
             raise next(error for other, error in others.items() if other.done())
         return task.result()
     finally:
-        for pending in (task, *others):
+        ended = [task, *others]
+        for pending in ended:
             pending.cancel()
-        await asyncio.gather(task, *others, return_exceptions=True)
+        await asyncio.gather(*ended, return_exceptions=True)
+        # An error knows this frame, and by those that it came through the body.
+        del task, others, ended, pending
 
 
 async def _left(request: Request) -> None:

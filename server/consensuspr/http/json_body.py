@@ -1,7 +1,7 @@
 """The body of a request: received within bounds, and read one element at a time.
 
 What is being received is not admitted yet.  So that slow or many senders cannot fill the
-memory before the admission sees them, all bodies under way in a worker are bounded together.
+memory before the admission sees them, it counts the bytes that have arrived as those of requests.
 
 A whole batch comes as one JSON text, a hundred megabytes of it where a trainer sends a
 step at once.  ``json.loads`` would hold Python's lock for all of it, a second in which this
@@ -17,23 +17,27 @@ import asyncio
 import json
 import re
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 from starlette.requests import Request
 
 from consensuspr.errors import InputError
+from consensuspr.server.admission import Admission
 from consensuspr.server.service import Abort
 
 # A body that takes longer comes from a stuck sender; a hundred megabytes take a second.
 RECEIVE_S = 120.0
-RETRY_AFTER_S = 1.0
 
 # Labels and prompts are flat; what is nested deeper is an attack on somebody's stack.
 MAX_DEPTH = 64
 
 # A request has a handful of members; what has many is after somebody's memory.
 MAX_MEMBERS = 64
+
+# Of one value, a prompt and its response in most cases.  One character outside of Latin-1 makes a
+# text four times as large, and a text is there several times while its end is looked for.
+MAX_VALUE_BYTES = 4 << 20
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _SCALAR = re.compile(rb"[^\s,:\[\]{}\"]+")
@@ -42,58 +46,56 @@ _QUOTE, _OPENING = b'"', b"{["
 _BACKSLASH = ord("\\")
 
 
+Body: TypeAlias = bytes | bytearray
+
+
 class BodyTooLarge(Exception):
     """A body is larger than one may be; the text is the sentence for the sender."""
 
 
 class Receiver:
-    """Receives bodies on one event loop, within a limit of each and of all that are under way."""
+    """Receives bodies on one event loop, within a limit of each, and of all by the admission."""
 
-    def __init__(self, max_body_bytes: int, max_total_bytes: int) -> None:
+    def __init__(self, max_body_bytes: int, admission: Admission) -> None:
         self._max_body_bytes = max_body_bytes
-        self._max_total_bytes = max_total_bytes
-        self._receiving_bytes = 0
+        self._admission = admission
 
-    async def receive(self, request: Request) -> bytes:
+    async def receive(self, request: Request) -> bytearray:
         """Return the body of a request.
 
         Raises:
             BodyTooLarge: it is larger than allowed.
-            Abort: too much is being received at the moment, or it takes too long.
+            Abort: too much is unfinished at the moment, or it takes too long.
             ClientDisconnect: the sender left.
         """
         announced = request.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > self._max_body_bytes:
             raise self._too_large(f"{announced} bytes")
-        chunks: list[bytes] = []
-        size = 0
+        body = bytearray()
+        held = 0
         try:
             async with asyncio.timeout(RECEIVE_S):
                 async for chunk in request.stream():
-                    size += len(chunk)
-                    self._receiving_bytes += len(chunk)
-                    chunks.append(chunk)
-                    self._check(size)
+                    if len(body) + len(chunk) > self._max_body_bytes:
+                        raise self._too_large("larger")
+                    refusal = self._admission.hold(len(chunk), held)
+                    if refusal is not None:
+                        raise Abort(
+                            grpc.StatusCode.RESOURCE_EXHAUSTED,
+                            refusal.reason,
+                            refusal.retry_after_s,
+                        )
+                    held += len(chunk)
+                    body += chunk
         except TimeoutError:
             raise Abort(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
                 f"the body was not received within {RECEIVE_S:g} s",
             ) from None
         finally:
-            self._receiving_bytes -= size
-        return b"".join(chunks)
-
-    def _check(self, size: int) -> None:
-        if size > self._max_body_bytes:
-            raise self._too_large("larger")
-        # The only body under way is let through, as the admission does with requests.
-        if size < self._receiving_bytes > self._max_total_bytes:
-            raise Abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._receiving_bytes} bytes of requests are being received, more than the"
-                f" limit of {self._max_total_bytes} bytes of this worker",
-                RETRY_AFTER_S,
-            )
+            # Who submits it at once finds the room that it had.
+            self._admission.release(held)
+        return body
 
     def _too_large(self, size: str) -> BodyTooLarge:
         return BodyTooLarge(f"a body has at most {self._max_body_bytes} bytes, this one is {size}")
@@ -113,7 +115,7 @@ class Members(NamedTuple):
     lists: dict[str, list[Bounds]]
 
 
-def members(body: bytes, lists: Collection[str] = (), limit: int = 0) -> Members:
+def members(body: Body, lists: Collection[str] = (), limit: int = 0) -> Members:
     """Return where the values of the one object that ``body`` is stand.
 
     Those of ``lists`` have to be lists, of at most ``limit`` elements.
@@ -145,12 +147,14 @@ def members(body: bytes, lists: Collection[str] = (), limit: int = 0) -> Members
     return found
 
 
-def value(body: bytes, bounds: Bounds, name: str) -> Any:
+def value(body: Body, bounds: Bounds, name: str, max_bytes: int = MAX_VALUE_BYTES) -> Any:
     """Decode one value.
 
     Raises:
-        InputError: it is no JSON, or no UTF-8.
+        InputError: it is no JSON, or no UTF-8, or too long.
     """
+    if bounds.end - bounds.start > max_bytes:
+        raise InputError(f"{name} has {bounds.end - bounds.start} bytes, the limit is {max_bytes}")
     try:
         return json.loads(body[bounds.start : bounds.end].decode())
     except UnicodeDecodeError as error:
@@ -161,7 +165,7 @@ def value(body: bytes, bounds: Bounds, name: str) -> Any:
         raise InputError(f"{name} is no JSON value: {error}") from None
 
 
-def text(body: bytes, bounds: Bounds, name: str) -> str:
+def text(body: Body, bounds: Bounds, name: str) -> str:
     """Decode one string.
 
     Raises:
@@ -173,7 +177,7 @@ def text(body: bytes, bounds: Bounds, name: str) -> str:
     return decoded
 
 
-def _key(body: bytes, at: int) -> tuple[str, int]:
+def _key(body: Body, at: int) -> tuple[str, int]:
     """Return a key, and where its value starts."""
     if body[at : at + 1] != _QUOTE:
         raise _unexpected(body, at, "a key")
@@ -185,7 +189,7 @@ def _key(body: bytes, at: int) -> tuple[str, int]:
     return key, _skip(body, at + 1)
 
 
-def _elements(body: bytes, at: int, name: str, limit: int) -> tuple[list[Bounds], int]:
+def _elements(body: Body, at: int, name: str, limit: int) -> tuple[list[Bounds], int]:
     """Return where the elements of the list at ``at`` stand, and where it ends."""
     if body[at : at + 1] != b"[":
         raise InputError(f"{name} must be a list")
@@ -200,14 +204,14 @@ def _elements(body: bytes, at: int, name: str, limit: int) -> tuple[list[Bounds]
     return found, at
 
 
-def _first(body: bytes, at: int, closing: bytes) -> tuple[int, bool]:
+def _first(body: Body, at: int, closing: bytes) -> tuple[int, bool]:
     """Return where the first item after the bracket at ``at`` starts; False: it is closed."""
     at = _skip(body, at + 1)
     more = body[at : at + 1] != closing
     return (at, True) if more else (at + 1, False)
 
 
-def _next(body: bytes, at: int, closing: bytes) -> tuple[int, bool]:
+def _next(body: Body, at: int, closing: bytes) -> tuple[int, bool]:
     """Return where the item after the one that ends at ``at`` starts; False: it was the last."""
     at = _skip(body, at)
     if body[at : at + 1] == b",":
@@ -217,13 +221,13 @@ def _next(body: bytes, at: int, closing: bytes) -> tuple[int, bool]:
     return at + 1, False
 
 
-def _skip(body: bytes, at: int) -> int:
+def _skip(body: Body, at: int) -> int:
     space = _SPACE.match(body, at)
     assert space is not None  # it matches nothing as well
     return space.end()
 
 
-def _value_end(body: bytes, at: int) -> int:
+def _value_end(body: Body, at: int) -> int:
     first = body[at : at + 1]
     if first == _QUOTE:
         return _string_end(body, at)
@@ -235,7 +239,7 @@ def _value_end(body: bytes, at: int) -> int:
     return scalar.end()
 
 
-def _string_end(body: bytes, at: int) -> int:
+def _string_end(body: Body, at: int) -> int:
     """Return one past the closing quote of the string that starts at ``at``."""
     find = body.find
     quote = find(_QUOTE, at + 1)
@@ -249,7 +253,7 @@ def _string_end(body: bytes, at: int) -> int:
     raise InputError(f"the body ends within the string that starts at byte {at}")
 
 
-def _nested_end(body: bytes, at: int) -> int:
+def _nested_end(body: Body, at: int) -> int:
     """Return one past the bracket that closes the one at ``at``; which kind is for the decoder."""
     depth, seen = 0, at
     while True:
@@ -272,10 +276,10 @@ def _nested_end(body: bytes, at: int) -> int:
                 return seen
 
 
-def _unexpected(body: bytes, at: int, wanted: str) -> InputError:
+def _unexpected(body: Body, at: int, wanted: str) -> InputError:
     found = body[at : at + 12].decode("utf-8", "replace") if at < len(body) else "its end"
     return InputError(f"the body is no JSON: expected {wanted} at byte {at}, found {found!r}")
 
 
-def _shown(body: bytes, bounds: Bounds) -> str:
+def _shown(body: Body, bounds: Bounds) -> str:
     return body[bounds.start : min(bounds.end, bounds.start + 40)].decode("utf-8", "replace")

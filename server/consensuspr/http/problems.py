@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from consensuspr.core import normalize
 from consensuspr.errors import InputError
-from consensuspr.http.json_body import Bounds, value
+from consensuspr.http.json_body import Body, Bounds, value
 from consensuspr.scoring import DatasetIndex
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.types import InlineNode
@@ -56,6 +56,9 @@ _NODE_KEYS = {"node_id", "expressions", "derived", "is_final", "weight"}
 _NAMED_AT_MOST = 3
 
 MIN_BYTES = 8
+# A label is decoded as a whole: three bytes of nodes may become sixty.  One whose nodes keep to the
+# scorer's limits is far below.
+MAX_LABEL_BYTES = 256 << 10
 # Longer prompts are not looked into: 24 bytes of hashes for each of theirs.
 MAX_PROMPT_BYTES = 1 << 20
 # Places where a prompt may hold anchors, and texts that it may hold, before it is given up
@@ -79,7 +82,7 @@ class ProblemLabel:
     budget: GuardBudget | None = None
 
 
-def read_label(body: bytes, bounds: Bounds | None, name: str) -> ProblemLabel:
+def read_label(body: Body, bounds: Bounds | None, name: str) -> ProblemLabel:
     """Read the label that stands at a place of a request, if any; messages call it ``name``.
 
     Raises:
@@ -87,7 +90,7 @@ def read_label(body: bytes, bounds: Bounds | None, name: str) -> ProblemLabel:
     """
     if bounds is None:
         return ProblemLabel()
-    label = value(body, bounds, name)
+    label = value(body, bounds, name, MAX_LABEL_BYTES)
     if label is None:
         return ProblemLabel()
     if isinstance(label, str):

@@ -62,7 +62,7 @@ def build_front(config: ServerConfig, built: BuiltService, address: str) -> Http
     from consensuspr.http.json_body import Receiver
 
     batches = Batches(built.scorer, config.http_max_items)
-    receiver = Receiver(int(config.http_max_body_bytes), int(config.queue_limit_bytes))
+    receiver = Receiver(int(config.http_max_body_bytes), built.service.admission)
     return HttpFront(
         built.service,
         batches,

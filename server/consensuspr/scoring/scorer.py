@@ -299,7 +299,7 @@ class Scorer:
             known = ", ".join(sorted(datasets))
             if not options.dataset:
                 raise InvalidRequest(f"dataset must be named, there are several: {known}")
-            raise UnknownDataset(f"no dataset is called {name!r}; there is: {known}")
+            raise UnknownDataset(f"no dataset is called {_shown(name)}; there is: {known}")
         if options.expect_digest not in (None, index.digest):
             raise DatasetMismatch.of(name, index.digest, options.expect_digest)
         return name, index
@@ -385,8 +385,8 @@ class _Batch:
         if self._defects <= MAX_TRACEBACKS:
             rollout = self.rollouts[at]
             _log.exception(
-                "%s failed for rollout %r of problem %r",
-                what, rollout.rollout_id, rollout.problem_id,
+                "%s failed for rollout %s of problem %s",
+                what, _shown(rollout.rollout_id or ""), _shown(rollout.problem_id),
             )  # fmt: skip
         self.fail(at, Status.INTERNAL, f"{what} failed by a defect; the log has the details")
 
@@ -691,9 +691,9 @@ class _Matching:
             batch.shares[at] = shares[row]
 
 
-def _shown(problem_id: str) -> str:
-    """Return an id as a message shows it; a hostile one is cut short."""
-    return repr(problem_id if len(problem_id) <= 80 else problem_id[:77] + "...")
+def _shown(name: str) -> str:
+    """Return an id or a name as a message shows it; a hostile one is cut short."""
+    return repr(name if len(name) <= 80 else name[:77] + "...")
 
 
 class _InvalidNodesError(Exception):

@@ -230,6 +230,7 @@ class Admission:
         self._clock = clock
         self._lock = threading.Lock()
         self._bytes = 0
+        self._held_bytes = 0  # of these, those that are of no request yet
         self._requests = 0
         self._in_work = 0
         self._waiting_bytes = 0
@@ -249,6 +250,39 @@ class Admission:
         self._bytes_per_s = INITIAL_BYTES_PER_S
         self._window_start = clock()
         self._window_bytes = 0
+
+    def hold(self, num_bytes: int, own_bytes: int) -> Refusal | None:
+        """Count bytes in that are of no request yet, as of a body that arrives.
+
+        They may be half of the limit, so that slow bodies keep no requests out; the only body is
+        let in beyond that, as the only request is.
+
+        Args:
+            num_bytes: that have arrived.
+            own_bytes: of the same body, counted before.
+
+        Returns:
+            Why they are not counted where they are refused; :meth:`release` counts them out.
+        """
+        with self._lock:
+            if self._bytes > own_bytes and self._bytes + num_bytes > self._limit_bytes:
+                return self._over(num_bytes)
+            limit = self._limit_bytes // 2
+            if self._held_bytes > own_bytes and self._held_bytes + num_bytes > limit:
+                return Refusal(
+                    f"{self._held_bytes} bytes are arriving and {num_bytes} more would exceed"
+                    f" the limit of {limit} bytes of this worker",
+                    self._drain_s(self._held_bytes),
+                )
+            self._bytes += num_bytes
+            self._held_bytes += num_bytes
+            return None
+
+    def release(self, num_bytes: int) -> None:
+        """Count bytes out that :meth:`hold` counted in."""
+        with self._lock:
+            self._bytes -= num_bytes
+            self._held_bytes -= num_bytes
 
     @property
     def unfinished_bytes(self) -> int:
@@ -507,16 +541,12 @@ class Admission:
 
     def _full(self, num_bytes: int, flow: _Flow | None) -> Refusal | None:
         """Return why a request is refused for its bytes, else None."""
-        if not self._requests:
+        if not self._bytes:
             return None
         free = self._limit_bytes - self._bytes - num_bytes
         held = max(flow.run.unfinished_bytes, flow.host.unfinished_bytes) if flow else 0
         if free < 0:
-            return Refusal(
-                f"{self._bytes} bytes of requests are unfinished and {num_bytes} more would"
-                f" exceed the limit of {self._limit_bytes} bytes of this worker",
-                self._drain_s(self._bytes),
-            )
+            return self._over(num_bytes)
         if held and held + num_bytes > BYTES_TO_FREE * free:
             return Refusal(
                 f"{held} bytes of requests of this run or host are unfinished, and {num_bytes}"
@@ -525,6 +555,13 @@ class Admission:
                 self._drain_s(held),
             )
         return None
+
+    def _over(self, num_bytes: int) -> Refusal:
+        return Refusal(
+            f"{self._bytes} bytes of requests are unfinished and {num_bytes} more would"
+            f" exceed the limit of {self._limit_bytes} bytes of this worker",
+            self._drain_s(self._bytes),
+        )
 
     def _flood(self, caller: Caller, flow: _Flow | None) -> Refusal | None:
         """Return why a request is refused that a flooding connection sends, else None."""

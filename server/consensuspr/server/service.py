@@ -215,7 +215,9 @@ class RunningCall:
             )
 
 
-Work = Callable[[bytes, RunningCall], R]
+# What came in: bytes of gRPC, or what a front has received.
+B = TypeVar("B", bytes, bytes | bytearray)
+Work = Callable[[B, RunningCall], R]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -322,7 +324,7 @@ class ScoringService:
 
     Args:
         handlers: do the work.
-        admission: lets requests in.
+        admission: lets requests in; an attribute too.
         threads: in which the work is done.
         metrics: where requests are counted.
         max_message_bytes: of one request, once it is unpacked.
@@ -341,7 +343,10 @@ class ScoringService:
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
-        self._work: dict[str, Work[bytes]] = {"Score": handlers.score, "Explain": handlers.explain}
+        self._work: dict[str, Work[bytes, bytes]] = {
+            "Score": handlers.score,
+            "Explain": handlers.explain,
+        }
         self._tables = {
             "Score": field_table(pb.ScoreRequest.DESCRIPTOR),
             "Explain": field_table(pb.ExplainRequest.DESCRIPTOR),
@@ -352,7 +357,7 @@ class ScoringService:
         self._unpacking = asyncio.Semaphore(1)
         self._trimmer = Trimmer(lambda: not admission.unfinished_requests)
         self._server_info = handlers.server_info
-        self._admission = admission
+        self.admission = admission
         self.metrics = metrics
         self._threads = threads
         self._draining = False
@@ -365,10 +370,15 @@ class ScoringService:
         """Return what a gRPC server is to be given; messages pass as bytes."""
         return _Front(self, [*self._work, "ServerInfo"])
 
+    @property
+    def receives_in_turn(self) -> bool:
+        """Whether so many requests arrive that further ones wait for their turn."""
+        return self._reception.busy
+
     def guards(self, method: str) -> bool:
         """Whether some requests of a method end or wait now without their bytes being received."""
-        return self._reception.busy or (
-            method in self._work and (self._draining or self._admission.refusing)
+        return self.receives_in_turn or (
+            method in self._work and (self._draining or self.admission.refusing)
         )
 
     @property
@@ -396,7 +406,7 @@ class ScoringService:
 
     def _unanswered(self) -> int:
         # Of a caller that has left, only the work is there still.
-        return max(self._admission.unfinished_requests, self._under_way + len(self._replying))
+        return max(self.admission.unfinished_requests, self._under_way + len(self._replying))
 
     def close(self) -> None:
         """Drop what is queued; what runs stops at its next piece."""
@@ -422,7 +432,7 @@ class ScoringService:
         async def serve(context: Context) -> bytes:
             self._check_open()
             try:
-                with self._admission.coming(_caller(context), _deadline(context)) as refusal:
+                with self.admission.coming(_caller(context), _deadline(context)) as refusal:
                     if refusal is not None:
                         raise _refused(refusal)
                     raw = await self._reception.receive(context)
@@ -476,8 +486,8 @@ class ScoringService:
 
     async def submit(
         self,
-        work: Work[R],
-        raw: bytes,
+        work: Work[B, R],
+        raw: B,
         num_bytes: int,
         deadline: float | None,
         caller: Caller,
@@ -508,9 +518,9 @@ class ScoringService:
         del raw
 
         def work_on() -> R:
-            if self._admission.too_late(num_bytes, deadline):
+            if self.admission.too_late(num_bytes, deadline):
                 raise DeadlineExceeded("the caller's deadline is too near for the work to be begun")
-            if self._admission.refusing:
+            if self.admission.refusing:
                 _yield_core()
             self.metrics.queued(time.monotonic() - admitted)
             if trace is not None:
@@ -518,7 +528,7 @@ class ScoringService:
             return work(request.pop(), call)
 
         job = Job(work_on, num_bytes, caller, deadline)
-        refusal = self._admission.admit(job)
+        refusal = self.admission.admit(job)
         if refusal is not None:
             raise _refused(refusal)
 
@@ -528,7 +538,7 @@ class ScoringService:
             served = not done.cancelled() and done.exception() is None
             # As it is given here: one that this function held on to would hold itself.
             assert isinstance(done, Job)
-            self._admission.finish(done, served=served)
+            self.admission.finish(done, served=served)
             self._show_queue()
 
         job.add_done_callback(finish)
@@ -566,6 +576,8 @@ class ScoringService:
             if task is not None:
                 self._replying.add(task)
                 task.add_done_callback(self._replying.discard)
+            # Its failure knows this frame, and by the frames of the work the request.
+            del job, task
 
     def _check_open(self) -> None:
         if self._draining:
@@ -573,7 +585,7 @@ class ScoringService:
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
 
     def _show_queue(self) -> None:
-        self.metrics.queue(self._admission.unfinished_bytes, self._admission.unfinished_requests)
+        self.metrics.queue(self.admission.unfinished_bytes, self.admission.unfinished_requests)
 
 
 class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]

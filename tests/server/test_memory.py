@@ -1,0 +1,368 @@
+"""What a worker takes of memory, whatever a client sends within the limits."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import http.client
+import socket
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from consensuspr.errors import InvalidRequest
+from consensuspr.server.memory import FIELD_BYTES, RECEIVED_AT_ONCE, charge, field_table, unpacked
+from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
+from consensuspr.v1 import scoring_pb2 as pb
+from tests.processes import wait_for
+from tests.server.conftest import RIGHT, request_of
+from tests.servers import ServeProcess, free_port, serve_command
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Serve
+
+MIB = 1 << 20
+MB = 10**6
+SIZE = 16 * MIB
+BOUND = 300 * MB
+# What stays: caches that fill, code that is touched for the first time.
+STAYS = 100 * MB
+Code = grpc.StatusCode
+
+
+def varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*data, number])
+
+
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def rollout(*fields: bytes) -> bytes:
+    return field(8, b"".join(fields))
+
+
+def repeated(part: bytes, size: int = SIZE) -> bytes:
+    return part * (size // len(part))
+
+
+DUCKS_ID = field(1, b"ducks")
+EMPTY_ROLLOUTS = repeated(b"\x42\0")
+# The numbers of requests sent at a time, by as many connections as follow.
+ATTACKS: dict[str, tuple[bytes, int, int]] = {
+    "rollouts without a field": (EMPTY_ROLLOUTS, 1, 1),
+    "again and again": (EMPTY_ROLLOUTS, 24, 3),
+    "nodes without a field": (rollout(field(5, repeated(b"\x0a\0"))), 4, 1),
+    "lists of nodes": (rollout(repeated(b"\x2a\0")), 4, 1),
+    "empty expressions": (rollout(field(5, field(1, repeated(b"\x12\0")))), 4, 1),
+    "budgets": (rollout(field(5, repeated(b"\x12\0"))), 1, 1),
+    "options": (repeated(b"\x1a\0"), 4, 1),
+    "fields that nobody knows": (repeated(b"\xfa\x01\0"), 4, 1),
+    "groups that nobody knows": (repeated(b"\x7b\x7c"), 1, 1),
+    "as many small rollouts as there may be": (
+        rollout(DUCKS_ID, field(2, b"#### 18")) * 4096,
+        64,
+        2,
+    ),
+    "nodes of all rollouts": (
+        b"".join(
+            rollout(
+                field(2, b"x"),
+                field(5, b"".join(field(1, field(2, b"x%d+%d=y" % (n, k))) for k in range(32))),
+            )
+            for n in range(2400)
+        ),
+        6,
+        1,
+    ),
+    "spans": (
+        b"\x38\1" + rollout(field(2, b"1 "), field(5, field(1, field(2, b"1")) * 30)) * 2700,
+        8,
+        1,
+    ),
+    "one response": (rollout(DUCKS_ID, field(2, repeated(b"1+1=2 ", SIZE - 100))), 32, 4),
+    "names": (
+        b"".join(rollout(field(n, b"%04d" % at * 2000)) for at in range(999) for n in (1, 7)),
+        16,
+        2,
+    ),
+}
+
+
+# One of each kind; the others run with --full.
+QUICK = {
+    "again and again", "nodes without a field", "nodes of all rollouts", "one response",
+    "elements", "wide characters",
+}  # fmt: skip
+
+
+def each(attacks: Iterable[str]) -> list[Any]:
+    return [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in attacks
+    ]
+
+
+class Worker:
+    """The one worker of a server, and its memory.
+
+    Attributes:
+        base: bytes that it has when it has served a first request.
+    """
+
+    def __init__(self, server: ServeProcess) -> None:
+        self.server = server
+        pids = server.worker_pids()
+        assert len(pids) == 1, pids
+        self.pid = pids[0]
+        with grpc.insecure_channel(server.address) as channel:
+            request = request_of(RIGHT, protocol_version=PROTOCOL_VERSION)
+            _call(channel, "Score")(request.SerializeToString())
+        self.base = self.now()
+
+    def now(self) -> int:
+        return self._status("VmRSS")
+
+    def peak(self) -> int:
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
+        assert self.server.worker_pids() == [self.pid], self.server.log.read_text()
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
+
+    def check(self) -> None:
+        """Demand that it stayed within the bound, and comes back from where it was."""
+        assert self.peak() - self.base < BOUND
+        wait_for(lambda: self.now() - self.base < STAYS)
+
+
+def _call(channel: grpc.Channel, method: str) -> Any:
+    return channel.unary_unary(
+        f"/{SERVICE_NAME}/{method}", request_serializer=None, response_deserializer=None
+    )
+
+
+def send(address: str, raw: bytes, times: int = 1, connections: int = 1, **how: Any) -> list[Code]:
+    """Send a request so often at the same time; return how each ended."""
+    options = [
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    channels = [grpc.insecure_channel(address, options=options) for _ in range(connections)]
+    calls = [_call(channels[at % connections], "Score") for at in range(times)]
+    ends = [call.future(raw, timeout=100, **how) for call in calls]
+    codes = [end.code() for end in ends]
+    for channel in channels:
+        channel.close()
+    return codes
+
+
+@pytest.fixture
+def worker(dataset_file: Path, tmp_path: Path) -> Iterator[Worker]:
+    """A worker that nothing was sent to."""
+    command = serve_command(dataset_file, "--workers", "1")
+    with closing(ServeProcess(tmp_path, command)) as server:
+        yield Worker(server.wait_until_listening())
+
+
+def request_bytes(raw: bytes) -> bytes:
+    """Return a request of this protocol's version."""
+    return b"\x08" + bytes([PROTOCOL_VERSION]) + raw
+
+
+@pytest.mark.parametrize("attack", each(ATTACKS))
+def test_a_worker_stays_within_its_bound(worker: Worker, attack: str) -> None:
+    raw, times, connections = ATTACKS[attack]
+    assert len(raw) <= 17 * MIB
+    ends = send(worker.server.address, request_bytes(raw), times, connections)
+    assert set(ends) <= {Code.OK, Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED}
+    worker.check()
+
+
+def test_what_is_compressed_is_bounded_by_what_it_becomes(worker: Worker) -> None:
+    bombs = [repeated(b"\x42\0"), rollout(field(2, bytes(SIZE - 100))), bytes(1 << 30)]
+    ends = [
+        send(worker.server.address, gzip.compress(bomb, 1), 16, 2, compression=None)
+        for bomb in bombs
+    ]
+    # By the number of its fields, by the room that there is, and by what it becomes.
+    assert set(ends[0]) == {Code.INVALID_ARGUMENT}
+    assert set(ends[1]) <= {Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED, Code.OK}
+    assert set(ends[2]) == {Code.RESOURCE_EXHAUSTED}
+    worker.check()
+
+
+BODIES: dict[str, tuple[str, bytes]] = {
+    "brackets": ("slime", repeated(b"[", 60 * MIB)),
+    "elements": ("openrlhf", b'{"query":[' + repeated(b"{},", 60 * MIB) + b"{}]}"),
+    "empty texts": (
+        "openrlhf",
+        b'{"query":[%s""],"prompts":[%s""]}' % (b'"",' * 65_000, b'"",' * 65_000),
+    ),
+    "a label of lists": (
+        "slime",
+        b'{"prompt":"a","response":"b","label":{"nodes":[' + b"[]," * 80_000 + b"[]]}}",
+    ),
+    "wide characters": (
+        "slime",
+        b'{"prompt":"a","response":"\xf0\x9f\x98\x80' + repeated(b"x", 4 * MIB - 100) + b'"}',
+    ),
+    "a text that is too long": (
+        "slime",
+        b'{"prompt":"a","response":"' + repeated(b"x", 60 * MIB) + b'"}',
+    ),
+    "a key": ("slime", b'{"' + repeated(b"k", 60 * MIB) + b'":1}'),
+}
+
+
+@pytest.mark.parametrize("body", each(BODIES))
+def test_a_worker_stays_within_its_bound_by_http(
+    dataset_file: Path, tmp_path: Path, body: str
+) -> None:
+    port = free_port()
+    path, raw = BODIES[body]
+
+    def post(at: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
+        with closing(connection):
+            headers = {"Content-Type": "application/json"}
+            try:
+                connection.request("POST", f"/{path}?on_unscorable=0", raw, headers)
+                return connection.getresponse().status
+            except ConnectionError:  # refused before all of it was sent
+                return 0
+
+    options = ("--workers", "1", "--http-address", f"127.0.0.1:{port}")
+    with closing(ServeProcess(tmp_path, serve_command(dataset_file, *options))) as server:
+        worker = Worker(server.wait_until_listening())
+        with ThreadPoolExecutor(6) as pool:
+            assert set(pool.map(post, range(6))) <= {200, 400, 503, 0}
+        worker.check()
+
+
+def test_an_ordinary_request_may_be_compressed(serve: Serve) -> None:
+    server = serve()
+    for request in (request_of(RIGHT, b"x" * 50_000), request_of(RIGHT)):
+        reply = server.stub.Score(request, compression=grpc.Compression.Gzip)
+        assert next(iter(reply.statuses)) == pb.STATUS_OK
+    with pytest.raises(grpc.RpcError) as caught:
+        server.stub.Score(request_of(b"x" * 50_000), compression=grpc.Compression.Deflate)
+    assert caught.value.code() is Code.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("text", ["a" * 5_000_000, "\u4e2d" * 1_000_000])
+def test_a_long_name_of_a_dataset_gets_a_short_answer(serve: Serve, text: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        serve().stub.Score(request_of(RIGHT, dataset=text))
+    assert caught.value.code() is Code.NOT_FOUND
+    said = caught.value.details() or ""
+    assert said.startswith(f"no dataset is called '{text[:60]}")
+    assert said.endswith("there is: default")
+    assert len(said) < 200
+
+
+def test_requests_that_stall_keep_nobody_out(serve: Serve) -> None:
+    """Clients that stop in the midst of a message hold the ways in for a bounded time."""
+    server = serve()
+    host, port = server.address.split(":")
+    held = [stalled(host, int(port)) for _ in range(RECEIVED_AT_ONCE + 3)]
+    try:
+        request = request_of(RIGHT)
+        wait_for(lambda: server.built.service.receives_in_turn)
+        ends = [server.stub.Score.future(request, timeout=60) for _ in range(4)]
+        assert all(len(end.result().statuses) == 1 for end in ends)
+    finally:
+        for connection in held:
+            connection.close()
+    wait_for(lambda: not server.built.service.receives_in_turn)
+
+
+def test_a_request_that_is_refused_leaves_nothing(serve: Serve) -> None:
+    """What gRPC keeps of a call that was aborted does not have its request."""
+    server = serve(max_rollouts=1)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(grpc.RpcError):
+                server.stub.Score(request_of(b"x" * 3_000_000, b"y"))
+            with pytest.raises(grpc.RpcError):
+                server.stub.Score(request_of(b"x" * 3_000_000, dataset="none"))
+        wait_for(lambda: not [raw for raw in large_referents() if len(raw) > 2 * MIB])
+    finally:
+        gc.enable()
+
+
+def large_referents() -> Iterator[bytes]:
+    for thing in gc.get_objects():
+        if not isinstance(thing, dict):
+            yield from (it for it in gc.get_referents(thing) if type(it) is bytes)
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [(pb.ScoreRequest(), 0), (request_of(b"abc", b"def", epoch=3), 8)],
+)
+def test_a_request_is_charged_for_its_bytes_and_fields(
+    request_: pb.ScoreRequest, fields: int
+) -> None:
+    raw = request_.SerializeToString()
+    table = field_table(pb.ScoreRequest.DESCRIPTOR)
+    assert charge(raw, table, 9) == 2 * len(raw) + FIELD_BYTES * fields + 4096
+    assert charge(raw, table, fields) == charge(raw, table, 9)
+    if fields:
+        with pytest.raises(InvalidRequest, match="a request holds at most"):
+            charge(raw, table, fields - 1)
+
+
+def test_unpacking_is_bounded_and_checked() -> None:
+    packed = gzip.compress(b"x" * 1000)
+    assert unpacked(packed, 1000) == b"x" * 1000
+    assert unpacked(packed, 999) is None
+    for broken in (packed[:-9], packed + packed, b"\x1f\x8b nothing"):
+        with pytest.raises(InvalidRequest, match="gzip"):
+            unpacked(broken, 5000)
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def stalled(host: str, port: int) -> socket.socket:
+    """Begin a call, send half of its message, and no more."""
+
+    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+        head = len(content).to_bytes(3, "big") + bytes([kind, flags])
+        return head + stream.to_bytes(4, "big") + content
+
+    def literal(name: bytes, value: bytes) -> bytes:
+        return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+    headers = b"".join(
+        literal(name, value)
+        for name, value in (
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", f"/{SERVICE_NAME}/Score".encode()),
+            (b":authority", b"test"),
+            (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+        )
+    )
+    connection = socket.create_connection((host, port))
+    connection.sendall(
+        PREFACE
+        + frame(4, 0, 0, b"")
+        + frame(1, 4, 1, headers)
+        + frame(0, 0, 1, b"\0" + (1_000_000).to_bytes(4, "big") + bytes(5000))
+    )
+    return connection
