@@ -478,8 +478,8 @@ class _Supervisor:
         with selectors.DefaultSelector() as selector:
             selector.register(self._signals.socket, selectors.EVENT_READ)
             for child in self._children():
-                # What has ended is readable for ever, which would make this a busy loop; of what was
-                # killed and will not go, the socket is closed.
+                # What has ended is readable for ever, which would make this a busy loop; what was
+                # killed and does not go has no socket any more.
                 if child.exit_code() is None and child.socket.fileno() >= 0:
                     unsent = selectors.EVENT_WRITE if child.unsent else 0
                     selector.register(child.socket, selectors.EVENT_READ | unsent)
