@@ -383,7 +383,8 @@ class GroupMetrics(JsonResult):
     Attributes:
         key: what its rollouts share, label by dimension; empty for all rollouts.
         num_undecided: answers that the check came to no verdict on; they count as wrong.
-        num_undecided_by_load: of these, the ones that a calmer machine would decide.
+        num_undecided_by_load: answers that a calmer machine would decide; they have no Acc, and
+            count as wrong in files of versions that said so.
         right_lowered: share of the right rollouts with nodes whose NCR the guard lowers.
     """
 

@@ -14,6 +14,7 @@ status             acc                     ncr                 reward
 =================  ======================  ==================  =============================
 OK                 yes                     yes                 yes
 ANSWER_UNDECIDED   0, counted as wrong     yes                 yes; None with MASK
+... for load       None                    yes                 curriculum stage 1
 NO_NODES           if a truth is known     None                outcome, curriculum stage 2
 NO_GROUND_TRUTH    None                    yes                 curriculum stage 1
 UNKNOWN_PROBLEM    None                    None                None
@@ -33,7 +34,9 @@ field of a wrong type, a deadline.  If the batch scan or the batched answer chec
 raises, the rollouts are tried one by one, and only those that fail are INTERNAL.
 
 **Busy machines.** An answer that only the load of others kept from being checked is checked
-again, here and nowhere else, for as long as the caller's deadline allows.
+again, here and nowhere else, for as long as the caller's deadline allows.  One that stays open is
+no wrong answer: it has no acc, and the method ``load``.  One whose processes were killed
+from outside, twice, is INTERNAL.
 
 **Matching** goes in portions, for two bounds: a portion holds about a megabyte of text for each
 thread (so that a deadline is looked at every few milliseconds), and the matchers in use at
@@ -67,7 +70,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -86,6 +89,7 @@ from consensuspr.errors import (
 )
 from consensuspr.scoring import guard
 from consensuspr.scoring.answers import ANSWER_VERSION, AnswerVerifier, Verdict
+from consensuspr.scoring.answers.sandbox import KILLED
 from consensuspr.scoring.dataset_index import DatasetIndex, Entry, MatcherCache
 from consensuspr.scoring.guard import Floats, GuardBudget, GuardFigures
 from consensuspr.scoring.rewards import NcrKind, RewardSpec
@@ -93,6 +97,7 @@ from consensuspr.scoring.types import (
     CHANNELS,
     DEFAULT_DATASET,
     DEFAULT_LIMITS,
+    LOAD_METHODS,
     MAX_UINT32,
     AnswerRule,
     Explanation,
@@ -120,8 +125,9 @@ Spans: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 DEFAULT_OPTIONS = ScoreOptions()
 
-# How often an answer is checked again that a busy machine left open.  Each time the verifier
-# waits for several budgets of an answer, so that no pause is needed in between.
+# How often an answer is checked again that a busy machine left open, where there is no deadline.
+# Each time the verifier waits for several budgets of an answer, so that no pause is needed in
+# between.
 MAX_REPEATS = 5
 # So long before the deadline no answer is checked again any more: the scores of a whole batch
 # must not come too late for one that stays open.
@@ -135,6 +141,10 @@ MAX_TRACEBACKS = 5
 
 _NOT_CHECKED = frozenset((Status.OVERSIZE, Status.UNKNOWN_PROBLEM, Status.INTERNAL))
 _WITHOUT_REWARD = _NOT_CHECKED | {Status.INVALID_NODES}
+_KILLED_TWICE = (
+    "the answer could not be checked: processes that compared it were killed from outside, twice"
+    " (out of memory?)"
+)
 _DONE = {OnUndecided.COUNT_WRONG: "counts as wrong", OnUndecided.MASK: "masks the reward"}
 
 
@@ -812,20 +822,26 @@ def verify_patiently(
 ) -> list[Verdict]:
     """Verify answers, those again that a busy machine left undecided.
 
-    Arguments, result and errors are those of :meth:`AnswerVerifier.verify_batch`.
+    Arguments, result and errors are those of :meth:`AnswerVerifier.verify_batch`.  What is
+    open shortly before a deadline that is not near is ``load``: others have their verdicts.
     """
-    verdicts = verifier.verify_batch(truths, responses, rule, deadline)
-    until = None if deadline is None else deadline - REPLY_S
-    for _ in range(MAX_REPEATS):
-        left = [at for at, verdict in enumerate(verdicts) if verdict.method == "load"]
-        if not left or (until is not None and time.monotonic() >= until):
+    latest = None if deadline is None else deadline - REPLY_S
+    near = latest is not None and latest - time.monotonic() < REPLY_S
+    until = deadline if near else latest
+    verdicts = verifier.verify_batch(truths, responses, rule, until)
+    left = [at for at, verdict in enumerate(verdicts) if verdict.method in LOAD_METHODS]
+    for _ in range(MAX_REPEATS) if deadline is None else count():
+        if not left or (latest is not None and time.monotonic() >= latest):
             break
         again = verifier.verify_batch(
             [truths[at] for at in left], [responses[at] for at in left], rule, until
         )
         for at, verdict in zip(left, again, strict=True):
-            if verdict.method != "deadline":
-                verdicts[at] = verdict
+            verdicts[at] = verdict
+        left = [at for at in left if verdicts[at].method in LOAD_METHODS]
+    if not near:
+        for at in left:
+            verdicts[at] = verdicts[at]._replace(method="load")
     return verdicts
 
 
@@ -879,6 +895,10 @@ def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
     """
     undecided = _tell_undecided(batch, options.on_undecided)
     acc = [math.nan if one is None else 1.0 if one.correct else 0.0 for one in batch.verdicts]
+    for at in undecided:
+        verdict = batch.verdicts[at]
+        if verdict is not None and verdict.method in LOAD_METHODS:
+            acc[at] = math.nan
     raw, guards = _ncr(batch, options.reward)
     ncr = [share * factor for share, factor in zip(raw, guards, strict=True)]
     rewards: list[float] = options.reward.compute(acc, ncr, options.epoch).tolist()
@@ -919,7 +939,11 @@ def _tell_undecided(batch: _Batch, policy: OnUndecided) -> list[int]:
         if verdict is None or verdict.correct is not None:
             continue
         found.append(at)
-        message = f"the answer stayed undecided ({verdict.method}) and {_DONE[policy]}"
+        if verdict.method == KILLED:
+            batch.fail(at, Status.INTERNAL, _KILLED_TWICE)
+            continue
+        done = "is not known" if verdict.method in LOAD_METHODS else _DONE[policy]
+        message = f"the answer stayed undecided ({verdict.method}) and {done}"
         if batch.status[at] is Status.OK:
             batch.fail(at, Status.ANSWER_UNDECIDED, message)
         elif batch.status[at] is not Status.INTERNAL:

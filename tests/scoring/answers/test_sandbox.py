@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,11 @@ import pytest
 from consensuspr.errors import VerifierUnavailable
 from consensuspr.scoring.answers import AnswerVerifier, sandbox
 from consensuspr.scoring.answers.sandbox import screen
+from consensuspr.scoring.answers.verifier import ResultCache
 from consensuspr.scoring.scorer import verify_patiently
 from tests.commands import run_python
 from tests.linear import assert_linear
-from tests.processes import is_alive, wait_until_gone
+from tests.processes import is_alive, wait_for, wait_until_gone
 
 POISON = ("x+1", r"\boxed{(a+b+c+d+e+f+g)^{195}}")
 
@@ -113,7 +115,7 @@ def test_processes_start_with_the_first_answer_that_needs_them(
 @linux
 def test_close_leaves_no_process_behind(started: Callable[[], list[psutil.Process]]) -> None:
     verifier = AnswerVerifier(workers=2)
-    verifier.verify(*NEEDS_A_WORKER)
+    assert is_right(verifier, 2)
     ours = started()
     assert len(ours) >= 2
     verifier.close()
@@ -156,6 +158,128 @@ def test_a_worker_killed_from_outside_is_replaced(
             process.kill()
             wait_until_gone([process.pid], most_s=10)
             assert is_right(verifier, number)
+
+
+def answers(verifier: AnswerVerifier, questions: list[tuple[str, str]]) -> list[bool | None]:
+    """Return verdicts as a Scorer gets them."""
+    truths, responses = zip(*questions, strict=True)
+    verdicts = verify_patiently(verifier, truths, responses, "auto", time.monotonic() + 120)
+    return [verdict.correct for verdict in verdicts]
+
+
+@linux
+def test_verdicts_are_the_same_where_processes_are_killed_all_the_time(
+    started: Callable[[], list[psutil.Process]],
+) -> None:
+    questions = [worker_question(number) for number in range(100, 300)]
+    questions[::2] = [(truth, r"\boxed{7\sqrt[3]{2}}") for truth, _ in questions[::2]]
+    done = threading.Event()
+    killed = 0
+
+    def kill() -> None:
+        nonlocal killed
+        while not done.wait(0.25):
+            for process in started()[1:]:  # not the template: it needs a second to start
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+                    killed += 1
+
+    with AnswerVerifier() as verifier:
+        assert is_right(verifier, 2)
+        expected = [number % 2 == 1 for number in range(len(questions))]
+        killer = threading.Thread(target=kill)
+        killer.start()
+        while killed < 5:
+            verifier._cache = ResultCache(0, 0)
+            assert answers(verifier, questions) == expected
+        done.set()
+        killer.join()
+        # The template too.
+        started()[0].kill()
+        assert answers(verifier, questions) == expected
+
+
+def kill_at_work(verifier: AnswerVerifier, times: int) -> None:
+    """Kill the worker that compares poison so often."""
+    pool, killed = verifier._pool, set[int]()
+
+    def at_work() -> list[int]:
+        live = [one for one in list(pool._live) if one.pid not in killed]
+        return [one.pid for one in live if one.cpu_seconds() > 0.1]
+
+    for _ in range(times):
+        wait_for(lambda: bool(at_work()))
+        killed.update(at_work())
+        for pid in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@linux
+@pytest.mark.parametrize(("times", "method"), [(1, "budget"), (2, "killed")])
+def test_who_is_killed_is_tried_once_more(times: int, method: str) -> None:
+    with (
+        AnswerVerifier(budget_s=4.0) as verifier,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        assert is_right(verifier, 2)
+        truth, response = POISON
+        deadline = time.monotonic() + 120
+        verdict = pool.submit(verifier.verify_batch, [truth], [response], "auto", deadline)
+        kill_at_work(verifier, times)
+        assert [(one.correct, one.method) for one in verdict.result(120)] == [(None, method)]
+
+
+@linux
+@pytest.mark.parametrize("which", ["worker", "template", "both"])
+def test_who_is_stopped_is_replaced(
+    which: str, started: Callable[[], list[psutil.Process]]
+) -> None:
+    with AnswerVerifier() as verifier:
+        assert is_right(verifier, 2)
+        template, *workers = started()
+        stopped = {"worker": workers, "template": [template], "both": [template, *workers]}[which]
+        for process in stopped:
+            process.suspend()
+        begun = time.monotonic()
+        assert is_right(verifier, 3)
+        assert is_right(verifier, 4)
+        if which == "template":  # its workers do without, until one more is needed
+            workers[0].kill()
+            assert is_right(verifier, 5)
+        assert time.monotonic() - begun < 30, "and the server goes on"
+        assert not any(map(is_alive, [process.pid for process in stopped]))
+
+
+@linux
+def test_verdicts_are_the_same_on_a_busy_machine() -> None:
+    # What takes some 0.1 s of a core, of which it gets a small part.
+    questions = [
+        (r"\sin(3x)", r"\boxed{3\sin x-4\sin^3 x}"),
+        (r"\cos^4 x", r"\boxed{\frac{3+4\cos 2x+\cos 4x}{8}}"),
+    ]
+    spin = "import os\nfor _ in range(4): os.fork()\nwhile True: pass"
+    with AnswerVerifier(budget_s=1.0) as verifier:
+        assert is_right(verifier, 2)
+        busy = subprocess.Popen([sys.executable, "-c", spin], start_new_session=True)
+        try:
+            wait_for(lambda: len(psutil.Process(busy.pid).children(recursive=True)) == 15)
+            assert answers(verifier, questions) == [True, True]
+        finally:
+            os.killpg(busy.pid, signal.SIGKILL)
+            busy.wait()
+
+
+def test_what_nobody_waits_for_is_not_gone_on_with() -> None:
+    """Else what was left behind would keep others waiting for a budget each."""
+    with AnswerVerifier() as verifier:
+        assert is_right(verifier, 2)
+        poison = [rf"\boxed{{(a+b+c+d+e+f+g)^{{{195 + number}}}}}" for number in range(50)]
+        verifier.verify_batch(["x+1"] * 50, poison, "auto", time.monotonic() + 2)
+        hungry = r"(a+b+c)^{8}", r"\boxed{(a+b)^{8}+1}"  # half a slice
+        begun = time.monotonic()
+        assert answers(verifier, [hungry]) == [False]
+        assert time.monotonic() - begun < 20, "not behind all of them"
 
 
 @linux
@@ -259,6 +383,21 @@ def test_a_module_in_the_working_directory_shadows_nothing(
     monkeypatch.chdir(tmp_path)
     with AnswerVerifier() as verifier:
         assert is_right(verifier, 2)
+
+
+def test_a_module_beside_the_script_shadows_nothing_of_the_standard_library(
+    tmp_path: Path,
+) -> None:
+    for name in ("colorsys", "timeit", "calendar"):  # SymPy imports them, we do not
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')")
+    (tmp_path / "beside.py").write_text("")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import beside\n"
+        "from consensuspr.scoring.answers import verify_answer\n"
+        f"print(verify_answer(*{NEEDS_A_WORKER!r}).correct)\n"
+    )
+    assert run_python(program) == (0, "True\n", "")
 
 
 def test_where_no_process_can_be_started_the_error_says_so(

@@ -10,8 +10,15 @@ How long an answer can wait
     Each comparison first runs for a short slice in the *fast lane*, where all but a few
     finish (median 6 ms, slowest published pair 0.3 s).  What does not is killed and starts
     again in the *slow lane*, where it may spend the rest of its budget.  So a poisonous
-    answer holds the fast lane for one slice and never again; in the slow lane it waits for
-    at most two budgets more, then it is given up as ``load``.
+    answer holds the fast lane for one slice and never again.  It waits for as long as somebody
+    waits for it.
+What a busy machine does
+    Slices are CPU time, so that the same answer comes to the same end however busy the machine
+    is; it takes longer.  The clock is a distant second bound, for what neither computes nor ends.
+What others do to the processes
+    A comparison whose worker was killed (by the kernel where memory runs out, by somebody) or
+    stopped runs once more in another one.  Where that is killed too it is ``killed``: it may be
+    the cause, and each time others may be killed for it.  A template that is gone is replaced.
 Who goes first
     Within a lane, the caller (one ``verify_batch``) that has used the least worker time so
     far: a batch full of poison slows itself, not its neighbours.
@@ -36,6 +43,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections import deque
@@ -72,6 +80,8 @@ class ComparisonOutcome(NamedTuple):
     final: bool = True  # asking again would end the same way: the input itself is the cause
 
 
+# The limit of a comparison whose workers others have ended.
+KILLED = "killed"
 # Of an answer that a worker is asked about.
 MAX_CHARS = 1000
 MAX_DEPTH = 40
@@ -241,6 +251,12 @@ START_TIMEOUT_S = 60.0
 _CONTROL_TIMEOUT_S = 10.0
 # CPU clocks tick every 10 ms; looking more often tells nothing.
 _POLL_S = 0.01
+# So often a template is asked for a worker, or started, where it is killed meanwhile.
+_FORK_TRIES = 3
+# Between two looks whether a process that does not answer was stopped.
+_LOOK_S = 1.0
+# What a stopped process does, and one that a debugger stopped, as ps has it.
+_STOPPED = ("T", "t")
 # A start that failed is not tried again at once for each of a thousand answers.
 _RETRY_S = 5.0
 _STOP_TIMEOUT_S = 5.0
@@ -266,7 +282,7 @@ class Worker:
         Raises:
             FrameTimeout: the worker is still busy after ``cpu_s`` seconds of its own, or after
                 ``wall_s`` seconds, for on a busy machine its own take longer.
-            FrameClosed: the worker is gone.
+            FrameClosed: the worker is gone, or somebody has stopped it.
         """
         send_frame(self._connection, task)
         end_cpu, end = self.cpu_seconds() + cpu_s, time.monotonic() + wall_s
@@ -274,14 +290,11 @@ class Worker:
             left = min(max(left_cpu, _POLL_S), end - time.monotonic())
             if left <= 0:
                 break
-            if self._readable(left):
+            if _readable(self._connection, left):
                 return receive_frame(self._connection, _CONTROL_TIMEOUT_S)
+            if _is_stopped(self.pid):
+                raise FrameClosed
         raise FrameTimeout
-
-    def _readable(self, timeout_s: float) -> bool:
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
-        return bool(poll.poll(math.ceil(timeout_s * 1000)))
 
     def alive(self) -> bool:
         """Tell whether the process still has its end of the connection open."""
@@ -295,11 +308,9 @@ class Worker:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time used so far; where the system does not tell, the wall time."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
+        fields = _stat(self.pid)
+        if not fields:
             return time.monotonic()
-        fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def forget(self) -> None:
@@ -320,6 +331,26 @@ class Worker:
         self._connection.close()
         status = self._template.end(self.pid)
         return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _readable(connection: socket.socket, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(math.ceil(timeout_s * 1000)))
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the system says of a process from its state on; nothing where it does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return stat.rpartition(")")[2].split()
+
+
+def _is_stopped(pid: int) -> bool:
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in _STOPPED
 
 
 class Template:
@@ -348,25 +379,28 @@ class Template:
             raise VerifierUnavailable(f"the answer workers cannot be reached: {error}") from error
         with self._lock, theirs:
             try:
-                pid = self._fork(theirs) or self._fork(theirs)
+                pid = next(filter(None, (self._fork(theirs) for _ in range(_FORK_TRIES))), 0)
             except VerifierUnavailable:
                 ours.close()
                 raise
         if not pid:
             ours.close()
             raise VerifierUnavailable(
-                "the answer workers cannot fork: the limit on processes or memory is reached"
+                "the answer workers cannot fork: the limit on processes or memory is reached,"
+                " or they are killed"
             )
         return Worker(self, ours, pid)
 
     def _fork(self, connection: socket.socket) -> int:
         """Ask for a worker on ``connection``; 0 where the template failed or is gone."""
-        control = self._running()
         try:
+            control = self._running()
             socket.send_fds(control, [b"F"], [connection.fileno()])
             return self._reply(control)
         except (OSError, FrameTimeout, FrameClosed):
             self._stop()
+            return 0
+        except TemplateGone:  # while it started
             return 0
 
     def end(self, pid: int) -> int:
@@ -399,7 +433,21 @@ class Template:
         self._lock = threading.Lock()
 
     def _reply(self, control: socket.socket) -> int:
-        return int(receive_frame(control, _CONTROL_TIMEOUT_S)["reply"])
+        return int(self._receive(control, _CONTROL_TIMEOUT_S)["reply"])
+
+    def _receive(self, control: socket.socket, timeout_s: float) -> dict[str, Any]:
+        """Return what the template says.
+
+        Raises:
+            FrameTimeout: it does not within ``timeout_s`` seconds, or somebody has stopped it.
+            FrameClosed: it is gone.
+        """
+        assert self._process is not None
+        end = time.monotonic() + timeout_s
+        while not _readable(control, min(_LOOK_S, timeout_s)):
+            if time.monotonic() >= end or _is_stopped(self._process.pid):
+                raise FrameTimeout
+        return receive_frame(control, _CONTROL_TIMEOUT_S)
 
     def _running(self) -> socket.socket:
         if self._control is not None:
@@ -437,9 +485,12 @@ class Template:
                 ) from error
         self._control = ours
         try:
-            hello = receive_frame(ours, START_TIMEOUT_S)
+            hello = self._receive(ours, START_TIMEOUT_S)
         except (FrameTimeout, FrameClosed) as error:
+            stopped = _is_stopped(self._process.pid)
             code = self._stop()
+            if stopped or (isinstance(error, FrameClosed) and code is not None and code < 0):
+                raise TemplateGone from error  # somebody else's doing
             raise VerifierUnavailable(
                 "the answer workers' template process did not come up within "
                 f"{START_TIMEOUT_S:.0f} s (exit status {code})"
@@ -464,6 +515,8 @@ class Template:
         process, self._process, self._control = self._process, None, None
         if process is None:
             return None
+        if _is_stopped(process.pid):
+            process.kill()
         try:
             return process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -480,10 +533,13 @@ def _interpreter() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
+    # The child finds the same packages, however this process came by them, and the standard
+    # library first: a script's own folder must not shadow what SymPy imports of that.
+    standard = Path(sysconfig.get_path("stdlib"))
+    paths = dict.fromkeys([str(standard), str(standard / "lib-dynload"), *filter(None, sys.path)])
     return {
         **os.environ,
-        # The child finds the same packages, however this process came by them.
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONWARNINGS": "ignore",
         # SymPy orders by hash in places; the same answers shall meet the same path.
         "PYTHONHASHSEED": "0",
@@ -499,9 +555,7 @@ FIRST_SLICE = 1 / 8
 _TASKS_PER_WORKER = 2000
 # Slices are CPU time.  On a machine that is busy otherwise they may take so many times as
 # long, then the comparison is stopped and the machine to blame, not the answer.
-_PATIENCE = 3.0
-# A demoted comparison waits for so many budgets at most.
-_MAX_WAIT = 2.0
+_PATIENCE = 20.0
 _CLOSED = "the answer verifier was closed"
 
 
@@ -513,12 +567,21 @@ class Caller:
 
 
 @dataclass(slots=True)
-class _Task:
+class Comparison:
+    """One comparison in the pool.
+
+    Attributes:
+        future: ends with an outcome, or with VerifierUnavailable where no worker can be had.
+        wanted: whether anybody waits for it.  What was started, and is not wanted when its next
+            turn comes, ends undecided.
+        died: whether a worker has ended while it ran.
+    """
+
     key: ComparisonKey
     call: Caller
     future: Future[ComparisonOutcome] = field(default_factory=Future)
-    demoted_at: float = 0.0
-    retried: bool = False
+    wanted: bool = True
+    died: bool = False
 
 
 class _Lane:
@@ -526,13 +589,13 @@ class _Lane:
 
     def __init__(self, slice_s: float) -> None:
         self.slice_s = slice_s
-        self._waiting: dict[int, tuple[Caller, deque[_Task]]] = {}
+        self._waiting: dict[int, tuple[Caller, deque[Comparison]]] = {}
 
-    def push(self, task: _Task) -> None:
+    def push(self, task: Comparison) -> None:
         _, tasks = self._waiting.setdefault(id(task.call), (task.call, deque()))
         tasks.append(task)
 
-    def pop(self) -> _Task | None:
+    def pop(self) -> Comparison | None:
         if not self._waiting:
             return None
         call, tasks = min(self._waiting.values(), key=lambda waiting: waiting[0].spent_s)
@@ -541,7 +604,7 @@ class _Lane:
             del self._waiting[id(call)]
         return task
 
-    def drain(self) -> list[_Task]:
+    def drain(self) -> list[Comparison]:
         tasks = [task for _, waiting in self._waiting.values() for task in waiting]
         self._waiting.clear()
         return tasks
@@ -570,16 +633,13 @@ class SymbolicPool:
         self._closed = False
         self.processes_started = 0
 
-    def submit(self, key: ComparisonKey, call: Caller) -> Future[ComparisonOutcome]:
-        """Queue a comparison.
-
-        Its future ends with an outcome, or with VerifierUnavailable where no worker can be
-        had.  Cancelling it works until it is first started.
+    def submit(self, key: ComparisonKey, call: Caller) -> Comparison:
+        """Queue a comparison; cancelling its future works until it is first started.
 
         Raises:
             VerifierUnavailable: the pool is closed.
         """
-        task = _Task(key, call)
+        task = Comparison(key, call)
         with self._changed:
             if self._closed:
                 raise VerifierUnavailable("the answer verifier is closed")
@@ -587,7 +647,7 @@ class SymbolicPool:
             if not self._threads:
                 self._start_threads()
             self._changed.notify_all()
-        return task.future
+        return task
 
     def close(self) -> None:
         """End all processes and threads; what still waits ends with VerifierUnavailable."""
@@ -636,7 +696,7 @@ class SymbolicPool:
         if worker is not None:
             self._end(worker)
 
-    def _next(self, lane: _Lane) -> _Task | None:
+    def _next(self, lane: _Lane) -> Comparison | None:
         """Wait for a task that is still wanted; None when the pool is closed."""
         while True:
             with self._changed:
@@ -644,15 +704,15 @@ class SymbolicPool:
                     if self._closed:
                         return None
                     self._changed.wait()
-            if lane is self._fast:
-                if task.retried or task.future.set_running_or_notify_cancel():
+            if not task.future.running():
+                if task.future.set_running_or_notify_cancel():
                     return task
-            elif time.monotonic() - task.demoted_at <= _MAX_WAIT * self._budget_s:
+            elif task.wanted:
                 return task
             else:
                 task.future.set_result(ComparisonOutcome(None, "load", final=False))
 
-    def _run(self, task: _Task, lane: _Lane, worker: Worker | None) -> Worker | None:
+    def _run(self, task: Comparison, lane: _Lane, worker: Worker | None) -> Worker | None:
         """Run one task; return the worker if it can go on."""
         if worker is not None and not worker.alive():
             self._end(worker)
@@ -685,12 +745,11 @@ class SymbolicPool:
         task.future.set_result(ComparisonOutcome(None, "memory"))
         return None
 
-    def _out_of_time(self, task: _Task, lane: _Lane, own_fault: bool) -> None:
+    def _out_of_time(self, task: Comparison, lane: _Lane, own_fault: bool) -> None:
         if lane is self._slow:
             limit = "budget" if own_fault else "load"
             task.future.set_result(ComparisonOutcome(None, limit, final=own_fault))
             return
-        task.demoted_at = time.monotonic()
         with self._changed:
             if not self._closed:
                 self._slow.push(task)
@@ -698,23 +757,22 @@ class SymbolicPool:
                 return
         _settle([task], VerifierUnavailable(_CLOSED))
 
-    def _died(self, task: _Task, lane: _Lane, worker: Worker) -> None:
+    def _died(self, task: Comparison, lane: _Lane, worker: Worker) -> None:
         """Settle a task in whose midst the worker ended."""
         by_signal = self._end(worker)
+        out_of_time = by_signal == signal.SIGXCPU
         with self._changed:
-            if not self._closed and by_signal is None and not task.retried:
-                # The template died, of no fault of this answer.
-                task.retried = True
+            if not (self._closed or task.died or out_of_time):
+                task.died = True
                 lane.push(task)
                 return
         if self._closed:
             _settle([task], VerifierUnavailable(_CLOSED))
         elif by_signal is None or by_signal == signal.SIGKILL:
-            # Not by us: the kernel, out of memory on the whole machine.
-            _settle([task], ComparisonOutcome(None, "memory", final=False))
+            # Not by us, or stopped before: the kernel, out of memory on the machine, or somebody.
+            _settle([task], ComparisonOutcome(None, KILLED, final=False))
         else:
-            limit = "budget" if by_signal == signal.SIGXCPU else "crash"
-            _settle([task], ComparisonOutcome(None, limit))
+            _settle([task], ComparisonOutcome(None, "budget" if out_of_time else "crash"))
 
     def _fork(self) -> Worker:
         worker = self._template.fork()
@@ -735,7 +793,7 @@ class SymbolicPool:
             return None
 
 
-def _settle(tasks: Iterable[_Task], result: ComparisonOutcome | Exception) -> None:
+def _settle(tasks: Iterable[Comparison], result: ComparisonOutcome | Exception) -> None:
     for task in tasks:
         # A caller may cancel at any moment; then nobody wants the result.
         with contextlib.suppress(InvalidStateError):

@@ -47,6 +47,7 @@ from consensuspr.scoring.answers.extract import (
 )
 from consensuspr.scoring.answers.sandbox import (
     Caller,
+    Comparison,
     ComparisonKey,
     ComparisonOutcome,
     SymbolicPool,
@@ -84,7 +85,7 @@ class Verdict(NamedTuple):
         method: what decided (``canonical``, ``rational``, ``numeric``, ``algebraic``,
             ``text``, ``elements``, ``symbolic``, ``dapo``, ``dapo-boxed``), ``none`` where no
             answer was found, or the limit that was met (``budget``, ``memory``, ``crash``,
-            ``screened``, ``length``, ``load``, ``deadline``, ``no-ground-truth``).
+            ``screened``, ``length``, ``killed``, ``load``, ``deadline``, ``no-ground-truth``).
     """
 
     correct: bool | None
@@ -111,9 +112,9 @@ _RULES = (*_EXTRACTORS, "dapo")
 # Where no mark announces the answer, math-verify looks for it once more.
 _UNCERTAIN = (AnswerSource.BARE, AnswerSource.PROSE)
 _CACHE_BYTES = 16 << 20
-# How long the open answers of one batch are waited for, in budgets of one answer: what the
-# slow lane lets a comparison wait, and a slice of the fast lane for each.  Honest comparisons
-# take a tenth of a slice.
+# How long the open answers of one batch are waited for where its caller sets no deadline, in
+# budgets of one answer: a few, and a slice of the fast lane for each.  Honest comparisons take a
+# tenth of a slice.
 _BATCH_BUDGETS = 3.0
 _BUDGETS_PER_ANSWER = 1 / 8
 
@@ -246,7 +247,8 @@ class AnswerVerifier:
             responses: (n,) texts; UTF-8 where bytes, invalid sequences are tolerated.
             rule: where the answer is looked for and how it is compared.
             deadline: ``time.monotonic()`` after which open answers are undecided
-                (method ``deadline``).
+                (method ``deadline``); None: after a time that grows with their number they are
+                undecided too (method ``load``).
 
         Returns:
             (n,) verdicts in order.
@@ -300,11 +302,12 @@ class AnswerVerifier:
                     leaving.callback(self._leave, waiting[one.key])
                 else:
                     known[one.key] = outcome
-            # However slow the pool is under load, a batch comes back in bounded time.
-            budgets = _BATCH_BUDGETS + _BUDGETS_PER_ANSWER * len(waiting)
-            patience = time.monotonic() + budgets * self._budget_s
-            until = patience if deadline is None else min(deadline, patience)
-            cause = "deadline" if until == deadline else "load"
+            if deadline is None:
+                # However slow the pool is under load, a batch comes back in bounded time.
+                budgets = _BATCH_BUDGETS + _BUDGETS_PER_ANSWER * len(waiting)
+                until, cause = time.monotonic() + budgets * self._budget_s, "load"
+            else:
+                until, cause = deadline, "deadline"
             if waiting:
                 with self._while_waiting():
                     futures = [running.future for running in waiting.values()]
@@ -323,6 +326,7 @@ class AnswerVerifier:
                 running = self._running[key] = _Running(self._pool.submit(key, call))
                 running.future.add_done_callback(partial(self._finished, key))
             running.waiting += 1
+            running.comparison.wanted = True
             return running
 
     def _leave(self, running: _Running) -> None:
@@ -330,6 +334,7 @@ class AnswerVerifier:
         with self._lock:
             running.waiting -= 1
             if running.waiting == 0:
+                running.comparison.wanted = False
                 running.future.cancel()
 
     def _finished(self, key: ComparisonKey, future: Future[ComparisonOutcome]) -> None:
@@ -346,10 +351,11 @@ class AnswerVerifier:
 class _Running:
     """A comparison under way and how many calls wait for it."""
 
-    __slots__ = ("future", "waiting")
+    __slots__ = ("comparison", "future", "waiting")
 
-    def __init__(self, future: Future[ComparisonOutcome]) -> None:
-        self.future = future
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self.future = comparison.future
         self.waiting = 0
 
 

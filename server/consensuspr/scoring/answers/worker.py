@@ -43,6 +43,7 @@ _ORPHAN_CPU_S = 2
 # A comparison that came this near to its memory limit may have failed silently, because
 # math-verify turns any exception, MemoryError included, into "not equal".
 _MEMORY_DOUBT = 0.5
+_FIRST_TO_GO = "1000"
 _LENGTH = struct.Struct(">I")
 # The letter of a request and a process id.
 _REQUEST_BYTES = 16
@@ -183,6 +184,9 @@ def _confine(template: int, memory_limit_bytes: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != template:
         os._exit(0)
+    with contextlib.suppress(OSError):  # not Linux, or not allowed
+        # Where memory runs out, the kernel ends this process and not the server or a trainer.
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO, encoding="ascii")
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
