@@ -183,7 +183,7 @@ class ScoredRollout:
     @property
     def undecided_by_load(self) -> bool:
         """Whether a busy machine, not the answer, kept the answer from being checked."""
-        return self.answer_method in LOAD_METHODS
+        return self.answer_method in LOAD_METHODS and self.status is not Status.NO_GROUND_TRUTH
 
     def matched_without_final(self, facts: ProblemFacts | None) -> tuple[bool, ...]:
         """Return the hits of the nodes that do not state the final answer."""

@@ -34,6 +34,7 @@ from consensuspr.scoring import (
     Verdict,
 )
 from consensuspr.scoring.scorer import MAX_REPEATS, REPLY_S, verify_patiently
+from consensuspr.scoring.types import OnUndecided
 from consensuspr.version import VERSION
 
 LINEAR = RewardSpec.linear()
@@ -419,8 +420,27 @@ def test_answers_left_open_by_the_deadline_keep_no_score(dataset: DatasetIndex) 
     with BusyVerifier(99, "deadline") as verifier:
         scorer = Scorer({"d": dataset}, verifier=verifier)
         with pytest.raises(DeadlineExceeded, match="before all answers were checked"):
-            scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() + 60)
+            scorer.score([Rollout("duck", "")] * 3, deadline=time.monotonic() + REPLY_S)
     assert verifier.batches == [3], "it is not tried one by one"
+
+
+@pytest.mark.parametrize("policy", list(OnUndecided))
+@pytest.mark.parametrize(
+    ("method", "status"),
+    [("load", Status.ANSWER_UNDECIDED), ("killed", Status.INTERNAL)],
+)
+def test_what_the_machine_kept_from_being_checked_is_no_wrong_answer(
+    dataset: DatasetIndex, policy: OnUndecided, method: str, status: Status
+) -> None:
+    with BusyVerifier(99, method) as verifier:
+        scorer = Scorer({"d": dataset}, verifier=verifier)
+        options = ScoreOptions(on_undecided=policy)
+        scores, _ = scorer.score([Rollout("duck", GOOD)] * 3, options)
+    assert [score.status for score in scores] == [status, Status.OK, Status.OK]
+    assert (scores[0].acc, scores[0].reward) == (None, None)
+    assert (scores[0].ncr is None) == (status is Status.INTERNAL)
+    assert scores[0].undecided_by_load == (method == "load")
+    assert scores[1].reward is not None
 
 
 def test_a_repeat_that_runs_out_of_time_leaves_the_rest_of_the_batch_alone() -> None:

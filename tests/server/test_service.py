@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
-from consensuspr.scoring.answers.sandbox import SymbolicPool
+from consensuspr.scoring.answers.sandbox import Caller, Comparison, ComparisonKey, SymbolicPool
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
@@ -264,9 +264,9 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     monkeypatch.setattr(build, "available_cores", lambda: 1)
     asked = threading.Semaphore(0)
 
-    def never_free(pool: SymbolicPool, key: object, caller: object) -> Future[Any]:
+    def never_free(pool: SymbolicPool, key: ComparisonKey, caller: Caller) -> Comparison:
         asked.release()
-        return Future()
+        return Comparison(key, caller)
 
     monkeypatch.setattr(SymbolicPool, "submit", never_free)
     monkeypatch.setattr("consensuspr.scoring.scorer.MAX_REPEATS", 1)
@@ -279,6 +279,7 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     reply = held.result(60)
     assert list(reply.statuses) == [pb.STATUS_ANSWER_UNDECIDED]
     assert list(reply.answer_methods) == ["load"]
+    assert math.isnan(reply.accs[0]) and math.isnan(reply.rewards[0]), "it is not a wrong answer"
 
 
 # A worker that is behind from the first request on, and works on one at a time.

@@ -128,7 +128,7 @@ DEFAULT_OPTIONS = ScoreOptions()
 # How often an answer is checked again that a busy machine left open, where there is no deadline.
 # Each time the verifier waits for several budgets of an answer, so that no pause is needed in
 # between.
-MAX_REPEATS = 5
+MAX_REPEATS = 2
 # So long before the deadline no answer is checked again any more: the scores of a whole batch
 # must not come too late for one that stays open.
 REPLY_S = 1.0

@@ -113,9 +113,9 @@ _RULES = (*_EXTRACTORS, "dapo")
 _UNCERTAIN = (AnswerSource.BARE, AnswerSource.PROSE)
 _CACHE_BYTES = 16 << 20
 # How long the open answers of one batch are waited for where its caller sets no deadline, in
-# budgets of one answer: a few, and a slice of the fast lane for each.  Honest comparisons take a
-# tenth of a slice.
-_BATCH_BUDGETS = 3.0
+# budgets of one answer: what a machine takes that is busy three times over, and a slice of the fast
+# lane for each.  Honest comparisons take a tenth of a slice.
+_BATCH_BUDGETS = 9.0
 _BUDGETS_PER_ANSWER = 1 / 8
 
 
