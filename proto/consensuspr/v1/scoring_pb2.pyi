@@ -40,7 +40,7 @@ class _StatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     STATUS_OK: _Status.ValueType  # 1
     """every value that the problem allows is there"""
     STATUS_ANSWER_UNDECIDED: _Status.ValueType  # 2
-    """the verifier spent its budget; acc is 0 and counted"""
+    """its budget is spent: acc is 0 and counted; method "load": NaN"""
     STATUS_NO_NODES: _Status.ValueType  # 3
     """known problem (or ground truth sent) without nodes"""
     STATUS_NO_GROUND_TRUTH: _Status.ValueType  # 4
@@ -62,7 +62,7 @@ STATUS_UNSPECIFIED: Status.ValueType  # 0
 STATUS_OK: Status.ValueType  # 1
 """every value that the problem allows is there"""
 STATUS_ANSWER_UNDECIDED: Status.ValueType  # 2
-"""the verifier spent its budget; acc is 0 and counted"""
+"""its budget is spent: acc is 0 and counted; method "load": NaN"""
 STATUS_NO_NODES: Status.ValueType  # 3
 """known problem (or ground truth sent) without nodes"""
 STATUS_NO_GROUND_TRUTH: Status.ValueType  # 4
