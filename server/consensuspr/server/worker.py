@@ -159,14 +159,17 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
     datasets.attach(built.scorer, None if front is None else front.add)
+    handlers = order_handlers(datasets)
     try:
+        # Or it would serve what all others have left behind.
+        await supervisor.catch_up(handlers)
         await server.start(parent.payload["address"])
         if front is not None:
             await front.start()
         parent.report_ready()
         tasks = [
             asyncio.create_task(supervisor.beat(shown)),
-            asyncio.create_task(supervisor.obey(order_handlers(datasets))),
+            asyncio.create_task(supervisor.obey(handlers)),
         ]
         await stop.wait()
         if front is not None:
@@ -228,15 +231,23 @@ class Supervisor:
     async def obey(self, handlers: Mapping[str, OrderHandler]) -> None:
         """Carry out orders for ever, one after the other, and answer each."""
         while True:
-            order = await self._orders.get()
-            try:
-                answer = await handlers[order["order"]](order)
-            except ConsensusPRError as error:
-                answer = {"error": str(error)}
-            except Exception:
-                _log.exception("order %s failed", order["order"])
-                answer = {"error": f"order {order['order']} failed; the worker's log says why"}
-            self._parent.send({"answer": order["id"], **answer})
+            await self._carry_out(await self._orders.get(), handlers)
+
+    async def catch_up(self, handlers: Mapping[str, OrderHandler]) -> None:
+        """Carry out the orders that came so far, such as while this worker was starting."""
+        await asyncio.sleep(0)  # what the thread that listens has handed over becomes known
+        while not self._orders.empty():
+            await self._carry_out(self._orders.get_nowait(), handlers)
+
+    async def _carry_out(self, order: Message, handlers: Mapping[str, OrderHandler]) -> None:
+        try:
+            answer = await handlers[order["order"]](order)
+        except ConsensusPRError as error:
+            answer = {"error": str(error)}
+        except Exception:
+            _log.exception("order %s failed", order["order"])
+            answer = {"error": f"order {order['order']} failed; the worker's log says why"}
+        self._parent.send({"answer": order["id"], **answer})
 
     async def ask(self, name: str, fields: Message, timeout_s: float) -> Message:
         """Have the supervisor do what only it can do; return the fields of its reply.
