@@ -28,7 +28,7 @@ from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
 from consensuspr.server.service import Abort, Draining, RunningCall
-from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
+from consensuspr.v1 import PROTOCOL_VERSION, RUN_KEY, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.processes import wait_for
@@ -355,6 +355,48 @@ def test_a_client_of_an_overloaded_server_gets_all_its_scores(serve: Serve) -> N
         gate.open.set()
         scores = call.result(60)
     assert [score.reward for score in scores] == [float(at % 3 > 0) for at in range(len(texts))]
+
+
+def asked_by(run: str) -> tuple[tuple[str, bytes]]:
+    """Return what a client sends beside a request of a training run."""
+    return ((RUN_KEY, run.encode()),)
+
+
+def test_a_run_does_not_wait_behind_all_that_another_has_sent(serve: Serve) -> None:
+    server = serve(max_concurrent_requests=1)
+    gate = Gate(server)
+    big: list[Any] = [
+        server.stub.Score.future(request_of(RIGHT), metadata=asked_by("big")) for _ in range(20)
+    ]
+    assert gate.entered.acquire(timeout=20)
+    wait_for(lambda: queued(server) == len(big))
+    small: Any = server.stub.Score.future(request_of(RIGHT, RIGHT), metadata=asked_by("small"))
+    wait_for(lambda: queued(server) == len(big) + 1)
+    gate.open.set()
+    assert len(small.result(20).statuses) == 2
+    assert all(len(call.result(20).statuses) == 1 for call in big)
+    assert [len(piece) for piece in server.scorer.pieces].index(2) <= 2
+
+
+def test_what_cannot_be_done_in_time_is_refused_before_work_is_spent_on_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consensuspr.server.admission.INITIAL_BYTES_PER_S", 10_000.0)
+    server = serve(max_concurrent_requests=1)
+    gate = Gate(server)
+    calls: list[Any] = [server.stub.Score.future(request_of(RIGHT)) for _ in range(6)]
+    assert gate.entered.acquire(timeout=20)
+    wait_for(lambda: queued(server) == len(calls))
+    # The first with its body; where that is known, before a body is received.
+    for why in ("it would take", "more comes by this connection than is served"):
+        error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(RIGHT), timeout=5)
+        assert why in error.details()
+        assert 20 <= int(dict(error.trailing_metadata())["retry-after-ms"]) <= 5000
+    other = server.stub.Score.future(request_of(RIGHT), timeout=20, metadata=asked_by("other"))
+    wait_for(lambda: queued(server) == len(calls) + 1)
+    gate.open.set()
+    assert all(call.result(20).statuses[0] == pb.STATUS_OK for call in [*calls, other])
+    assert len(server.scorer.pieces) == len(calls) + 1
 
 
 def test_deadline_exceeded_before_work_begins(serve: Serve) -> None:

@@ -472,7 +472,8 @@ class ScoreRequest(google.protobuf.message.Message):
     run: builtins.str
     """name of the training run that asks, at most 128 bytes; does not"""
     expect_digest: builtins.str
-    """affect scoring, but whose turn it is, and metrics
+    """affect scoring, but metrics, and whose turn it is where the
+    call has it in its metadata too (consensuspr-run-bin)
     refused where the dataset has another digest; empty: any
     """
     probe: builtins.bool

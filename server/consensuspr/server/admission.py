@@ -1,23 +1,27 @@
 """Which requests a worker lets in, and which of them computes next.
 
-**Admission** has two bounds.  **In bytes**, always: memory.  **In number**, for a sender that sends
-without regard to replies.  A trainer's clients have a few requests under way each and send the next
-one when a reply has come: however many clients there are, what waits is bounded, and refusing would
-only idle the worker while they wait to try again.  But a sender (a connection) of which many
-requests have been waiting for longer than a burst takes sends more than is served, and would fill
-the queue without end.  Until none of its requests had to be refused for as long as a burst takes,
-they are let in only while next to nothing waits, and are served about as fast as under ordinary
-load.  Other senders are queued as ever.
+**Admission** has three bounds.  **In bytes**, always: memory; of which no run, and no host, may
+hold all.  **In time**: what would not be done before its deadline is refused, since it would be
+work for nothing.  **In number**, for a sender that sends without regard to replies.  A trainer's
+clients have a few requests under way each and send the next one when a reply has come: however
+many clients there are, what waits is bounded, and refusing would only idle the worker while they
+wait to try again.  But a sender (a connection) of which many requests have been waiting for longer
+than a burst takes, or which sends what is too late, sends more than is served, and would fill the
+queue without end.  Until none of its requests had to be refused for as long as a burst takes, they
+are let in only while next to nothing of their run waits, and are served about as fast as under
+ordinary load. Other senders are queued as ever.
 
-Counted in bytes of requests, not in requests: one batch of long rollouts is a thousand times one
-short rollout.  Bytes bound work too, because no text and no nodes make a byte of a response cost
-more than a few times the usual (``docs/design/core.md``, "Matching"). A byte of inline nodes that
-were not seen of late costs some thirty times as much, and is not charged more: they are a few
-kilobytes, are compiled with an eye on the deadline, and the pace of late, by which all is told
-when to come again, slows with them.  A request counts from its arrival until its work is really
-over, also when its caller has left; it waits until its work begins.  The hint of a refusal is the
-time in which the backlog, at the pace of late, falls to what is let in.  Not covered: bytes that
-gRPC has received but not yet handed over; they are bounded by the message limit and the number of
+**The queue** gives each run an equal share of the work: the run that had the least comes next, and
+no host gets more than a run does, whatever names it gives itself.  Within a run connections take
+turns, each in order of arrival.  Shares are of processor time, so that a byte of inline nodes that
+were not seen of late, which costs some thirty times as much as one of a response, is paid for by
+who sends it.  Where calls come through a proxy that names nobody, all without a name are one run.
+
+Admission counts in bytes of requests, not in requests: one batch of long rollouts is a thousand
+times one short rollout.  A request counts from its arrival until its work is really over, also
+when its caller has left; it waits until its work begins.  The hint of a refusal is the time in
+which the backlog, at the pace of late, falls to what is let in.  Not covered: bytes that gRPC has
+received but not yet handed over; they are bounded by the message limit and the number of
 concurrent streams of a connection.
 
 **Turns to compute**: a worker has more requests in work than cores, because some only wait for an
