@@ -147,6 +147,7 @@ def test_health_of_a_server(run: Run, server: RunningServer) -> None:
     [
         ("health --timeout x", "Invalid value for '--timeout': must be a number, got 'x'; see"),
         ("health --timeout 0", "Invalid value for '--timeout': must be at least 0.001, got '0'; s"),
+        ("health --address a:1,b:1", "health is of one server; ask each of a:1,b:1 by itself"),
         ("launch --algorithm ppo", "'--algorithm': 'ppo' is not one of 'grpo', 'dapo'; see"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from consensuspr.cli.options import TlsCa
-from consensuspr.errors import Unavailable
+from consensuspr.errors import InputError, Unavailable
 
 
 def health(
@@ -31,9 +31,12 @@ def health(
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     from consensuspr.client.retries import RpcFailure
-    from consensuspr.client.transport import Access, Connector, check_target
+    from consensuspr.client.servers import split_addresses
+    from consensuspr.client.transport import Access, Connector
 
-    with Connector(Access(tls_ca=tls_ca)).open(check_target(address)) as channel:
+    if len(split_addresses(address)) > 1:
+        raise InputError(f"health is of one server; ask each of {address} by itself")
+    with Connector(Access(tls_ca=tls_ca)).open(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             reply = stub.Check(
