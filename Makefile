@@ -154,6 +154,10 @@ build/%/.built: $(VENV)/.installed-dev $(BUILT_FROM) $(shell find core_ext -name
 	  $(PIP) install --no-deps --no-build-isolation --target build/$*/site .
 	@touch $@
 
+.PHONY: audit
+audit: $(VENV)/.installed-dev .venv-audit/.installed ## look for known weaknesses of what is installed; list it in build/sbom.json
+	@.venv-audit/bin/python .ci/audit.py $(BIN)/python build
+
 .PHONY: proto
 proto: .venv-proto/.installed ## write the protocol's stubs again from its .proto
 	@.venv-proto/bin/python proto/generate.py
@@ -232,6 +236,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(TRAINER_PIP) check
 	@touch $@
 .venv-verl-%/.installed: TRAINER_PIP = .venv-verl-$*/bin/python -m pip --disable-pip-version-check --no-input --quiet
+
+.venv-audit/.installed: $(VENV)/.created
+	@test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip --disable-pip-version-check --no-input --quiet install "pip-audit>=2.7" "cyclonedx-bom>=5"
+	@touch $@
 
 .venv-proto/.installed: proto/requirements.txt
 	@$(PYTHON) -m venv .venv-proto

@@ -19,6 +19,8 @@ import json
 import math
 import os
 import random
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +36,9 @@ from benchmarks.harness import texts, verl_python
 from benchmarks.harness.measure import Context, WrongAnswerError, fastest
 from benchmarks.harness.processes import fresh, listening, on_one_core, serving
 from benchmarks.harness.results import Parameters, SuiteResult
-from consensuspr.client import AsyncRewardClient, RewardClient
+from consensuspr.client import Access, AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
+from consensuspr.credentials import new_token, write_token
 from consensuspr.http.json_body import members, text
 from consensuspr.http.problems import build
 from consensuspr.loadtest.load import Pool, Target
@@ -61,6 +64,8 @@ SYNC = "server, RewardClient"
 ASYNC = "server, AsyncRewardClient"
 SINGLES = "server, single samples at once"
 JSON = "FastAPI with JSON"
+WITH_TOKEN = "server with a token"
+WITH_TLS = "server with TLS and a token"
 # Batches under way at a time, where several are.
 UNDER_WAY = 4
 OVERLAPPED = f"server, {UNDER_WAY} batches under way"
@@ -123,10 +128,11 @@ def prepared(context: Context, count: int) -> Iterator[Work]:
 
 
 def _reward_server(
-    work: Work, scratch: Path, workers: int = 1
+    work: Work, scratch: Path, workers: int = 1, settings: Mapping[str, str] | None = None
 ) -> contextlib.AbstractContextManager[tuple[str, int]]:
     """Start ``consensuspr serve`` with one matching thread in each worker."""
-    return serving(work.dataset, scratch, workers=workers, settings={"CONSENSUSPR_THREADS": "1"})
+    own = {"CONSENSUSPR_THREADS": "1", **(settings or {})}
+    return serving(work.dataset, scratch, workers=workers, settings=own)
 
 
 def peer(*words: str) -> list[str]:
@@ -243,6 +249,7 @@ def run(context: Context) -> SuiteResult:
     result = SuiteResult(suite="service", title="Service: server and clients")
     with prepared(context, max(counts)) as work:
         _one_core(context, work, counts, result)
+        secured(context, work, counts, result)
         if len(os.sched_getaffinity(0)) > 1:
             _all_cores(context, work, counts, result)
             _two_workers(context, work, result)
@@ -310,6 +317,48 @@ def _one_core(context: Context, work: Work, counts: Sequence[int], result: Suite
         "client and server beside scoring and an empty echo, all on one core; "
         + ", ".join(f"{share:.1f} µs in batches of {count}" for count, share in shares.items()),
     )
+
+
+def secured(context: Context, work: Work, counts: Sequence[int], result: SuiteResult) -> None:
+    """Compare, on one core, calls that show a token, and such over TLS, with plain ones."""
+    if shutil.which("openssl") is None:
+        result.notes.append("no openssl, which makes certificates: TLS was not measured")
+        return
+    token, cert, key = (context.scratch / name for name in ("token", "tls.pem", "tls.key"))
+    write_token(token, new_token())
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=benchmark"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    shown = {"CONSENSUSPR_TOKEN_FILE": str(token)}
+    both = {**shown, "CONSENSUSPR_TLS_CERT": str(cert), "CONSENSUSPR_TLS_KEY": str(key)}
+    ways = {
+        SYNC: ({}, Access(tls=False)),
+        WITH_TOKEN: (shown, Access(token, tls=False)),
+        WITH_TLS: (both, Access(token, tls_ca=cert)),
+    }
+    found: dict[int, Costs] = {}
+    with on_one_core(), contextlib.ExitStack() as stack:
+        clients = {}
+        for name, (settings, access) in ways.items():
+            address, _ = stack.enter_context(_reward_server(work, context.scratch, 1, settings))
+            clients[name] = stack.enter_context(RewardClient(address, access=access))
+        for count in counts:
+            context.say(f"batches of {count} with a token and TLS")
+            rollouts, expected = work.rollouts[:count], work.score(count)[0]
+            for name, client in clients.items():
+                check(name, client.score(rollouts, REWARD), expected)
+            calls = {name: partial(one.score, rollouts, REWARD) for name, one in clients.items()}
+            found[count] = a_rollout(fastest(calls, context.rounds), count)
+    for count, of_one in found.items():
+        of: Parameters = {"rollouts": count, "cores": "1"}
+        for name in (WITH_TOKEN, WITH_TLS):
+            result.add(f"{name} / plain", of_one[name] / of_one[SYNC], "x", of)
 
 
 def _all_cores(context: Context, work: Work, counts: Sequence[int], result: SuiteResult) -> None:
