@@ -124,6 +124,37 @@ def job(
     return Job(lambda: None, num_bytes, Caller(connection, run), deadline)
 
 
+def test_what_arrives_counts_with_the_requests() -> None:
+    books = Worker(100).admission
+    assert books.hold(70, 0) is None, "the only body may be larger than half of the limit"
+    assert books.hold(20, 70) is None
+    refusal = books.hold(1, 0)
+    assert refusal is not None
+    assert (
+        refusal.reason == "90 bytes are arriving and 1 more would exceed the limit of 50 bytes"
+        " of this worker"
+    )
+    assert books.unfinished_bytes == 90
+    books.release(90)
+    assert books.hold(30, 0) is None
+    assert books.hold(20, 0) is None
+    assert books.hold(1, 20) is not None
+    books.release(50)
+    assert books.unfinished_bytes == 0
+
+
+def test_requests_and_what_arrives_share_the_limit() -> None:
+    worker = Worker(100)
+    assert worker.admission.hold(45, 0) is None
+    assert worker.lets_in(num_bytes=20)
+    assert not worker.lets_in(num_bytes=40)
+    refusal = worker.admission.hold(40, 0)
+    assert refusal is not None
+    assert "65 bytes of requests are unfinished" in refusal.reason
+    worker.admission.release(45)
+    assert worker.lets_in("other", num_bytes=10)
+
+
 def test_requests_are_let_in_up_to_the_limit_in_bytes() -> None:
     worker = Worker(100)
     for sender, num_bytes in (("a:1", 60), ("b:1", 40)):

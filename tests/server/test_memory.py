@@ -151,7 +151,14 @@ def _call(channel: grpc.Channel, method: str) -> Any:
     )
 
 
-def send(address: str, raw: bytes, times: int = 1, connections: int = 1, **how: Any) -> list[Code]:
+def send(
+    address: str,
+    raw: bytes,
+    times: int = 1,
+    connections: int = 1,
+    method: str = "Score",
+    **how: Any,
+) -> list[Code]:
     """Send a request so often at the same time; return how each ended."""
     options = [
         ("grpc.max_send_message_length", -1),
@@ -159,7 +166,7 @@ def send(address: str, raw: bytes, times: int = 1, connections: int = 1, **how: 
         ("grpc.use_local_subchannel_pool", 1),
     ]
     channels = [grpc.insecure_channel(address, options=options) for _ in range(connections)]
-    calls = [_call(channels[at % connections], "Score") for at in range(times)]
+    calls = [_call(channels[at % connections], method) for at in range(times)]
     ends = [call.future(raw, timeout=100, **how) for call in calls]
     codes = [end.code() for end in ends]
     for channel in channels:
@@ -186,6 +193,14 @@ def test_a_worker_stays_within_its_bound(worker: Worker, attack: str) -> None:
     assert len(raw) <= 17 * MIB
     ends = send(worker.server.address, request_bytes(raw), times, connections)
     assert set(ends) <= {Code.OK, Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED}
+    worker.check()
+
+
+def test_a_worker_that_explains_stays_within_its_bound(worker: Worker) -> None:
+    raw = request_bytes(field(7, DUCKS_ID + field(2, repeated(b"1+1=2 ", SIZE - 100))))
+    ends = send(worker.server.address, raw, 8, 2, "Explain")
+    assert set(ends) <= {Code.OK, Code.RESOURCE_EXHAUSTED}
+    assert Code.OK in ends
     worker.check()
 
 

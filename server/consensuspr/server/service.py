@@ -61,6 +61,8 @@ from consensuspr.server.admission import (
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.memory import (
+    COPIES,
+    COPIES_EXPLAINED,
     GZIP_MAGIC,
     TURN_S,
     Arrival,
@@ -461,7 +463,8 @@ class ScoringService:
                 # One at a time: what it becomes is let in before the next one becomes anything.
                 async with self._unpacking:
                     raw = await asyncio.to_thread(self._unpacked, raw)
-            num_bytes = charge(raw, self._tables[method], self._max_fields)
+            copies = COPIES_EXPLAINED if method == "Explain" else COPIES
+            num_bytes = charge(raw, self._tables[method], self._max_fields, copies)
         except InvalidRequest as error:
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         trace = self.begin_trace(method, context.invocation_metadata() or ())
