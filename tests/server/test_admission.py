@@ -28,8 +28,8 @@ from consensuspr.server.admission import (
     STANDING_WAIT_S,
     TIMELY_SHARE,
     Admission,
-    Caller,
     Job,
+    Origin,
     Refusal,
     Slots,
     WorkingThreads,
@@ -81,7 +81,7 @@ class Worker:
 
     def closed(self, sender: str = "") -> Refusal | None:
         """Return why a request would be refused before its bytes are received."""
-        with self.admission.coming(Caller(sender)) as refusal:
+        with self.admission.coming(Origin(sender)) as refusal:
             return refusal
 
     def begin(self, count: int) -> None:
@@ -121,7 +121,7 @@ def job(
     connection: str = "", num_bytes: int = MB, run: str = "", deadline: float | None = None
 ) -> Job:
     """Return a request without work."""
-    return Job(lambda: None, num_bytes, Caller(connection, run), deadline)
+    return Job(lambda: None, num_bytes, Origin(connection, run), deadline)
 
 
 def test_what_arrives_counts_with_the_requests() -> None:
@@ -481,7 +481,7 @@ def test_runs_that_wait_are_bounded_and_all_are_served() -> None:
     ],
 )
 def test_the_host_of_a_connection(connection: str, host: str) -> None:
-    assert Caller(connection).host == host
+    assert Origin(connection).host == host
 
 
 # -- deadlines
@@ -555,13 +555,13 @@ def test_requests_whose_bytes_are_coming_count_as_if_they_waited() -> None:
     worker.begin(FLOOD_REQUESTS - 1)
     with contextlib.ExitStack() as stack:
         for number in range(10):
-            refusal = stack.enter_context(worker.admission.coming(Caller("one")))
+            refusal = stack.enter_context(worker.admission.coming(Origin("one")))
             assert (refusal is None) is (number < 2)
     assert worker.closed("one") is None, "all of them have come"
     worker.begin(1)
     with contextlib.ExitStack() as stack:
         for _ in range(100):
-            stack.enter_context(worker.admission.coming(Caller("one")))
+            stack.enter_context(worker.admission.coming(Origin("one")))
         assert worker.lets_in("one"), "what never comes keeps nobody out"
 
 
@@ -659,7 +659,7 @@ class Pool:
         self.threads = WorkingThreads(number, slots, self.queue)
 
     def submit(self, work: Callable[[], Any], run: str = "") -> Future[Any]:
-        job = Job(work, 1, Caller(run=run))
+        job = Job(work, 1, Origin(run=run))
         assert self.queue.admit(job) is None
         job.add_done_callback(partial(self.queue.finish, served=True))
         self.threads.wake()

@@ -64,7 +64,7 @@ from consensuspr.http.connections import MAX_HEADER_BYTES, Connections, listen
 from consensuspr.http.json_body import Body, BodyTooLarge, Receiver
 from consensuspr.http.problems import open_texts, texts_folder
 from consensuspr.scoring import DatasetIndex
-from consensuspr.server.admission import Caller
+from consensuspr.server.admission import Origin
 from consensuspr.server.config import Address
 from consensuspr.server.memory import REQUEST_OVERHEAD_BYTES
 from consensuspr.server.metrics import Metrics
@@ -256,7 +256,7 @@ class HttpFront:
         sender = "" if request.client is None else f"{request.client.host}:{request.client.port}"
         trace = self._service.begin_trace(shape, request.headers.items())
         num_bytes = len(body) + REQUEST_OVERHEAD_BYTES
-        caller = Caller(sender, settings.options.run or "")
+        caller = Origin(sender, settings.options.run or "")
         submitted = self._service.submit(work, body, num_bytes, None, caller, trace)
         del body
         # What nobody waits for any more is dropped from the queue, or stops at its next piece.

@@ -99,7 +99,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Origin:
     """Who sends a request, as far as that is known before it is read.
 
     Attributes:
@@ -117,7 +117,7 @@ class Caller:
         return _host_of(self.connection)
 
 
-NOBODY = Caller()
+NOBODY = Origin()
 
 
 @lru_cache(4096)
@@ -195,7 +195,7 @@ class Job(Future[Any]):
         self,
         work: Callable[[], Any],
         num_bytes: int,
-        caller: Caller = NOBODY,
+        caller: Origin = NOBODY,
         deadline: float | None = None,
     ) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class Admission:
         return self._clock() - self._last_refused_at < self._burst_s
 
     @contextlib.contextmanager
-    def coming(self, caller: Caller, deadline: float | None = None) -> Iterator[Refusal | None]:
+    def coming(self, caller: Origin, deadline: float | None = None) -> Iterator[Refusal | None]:
         """Count a request in while its bytes are received; yield why it is refused before that.
 
         None: it is not refused now, and waits from now on as far as others are concerned.
@@ -434,7 +434,7 @@ class Admission:
 
     # -- flows
 
-    def _key(self, caller: Caller) -> tuple[str, str]:
+    def _key(self, caller: Origin) -> tuple[str, str]:
         """Return whose turn a caller's requests take, by host and run."""
         host = caller.host
         key = (host, caller.run)
@@ -567,7 +567,7 @@ class Admission:
             self._drain_s(self._bytes),
         )
 
-    def _flood(self, caller: Caller, flow: _Flow | None) -> Refusal | None:
+    def _flood(self, caller: Origin, flow: _Flow | None) -> Refusal | None:
         """Return why a request is refused that a flooding connection sends, else None."""
         may_wait = STANDING_WAIT_S * self._bytes_per_s
         if flow is None:
@@ -598,7 +598,7 @@ class Admission:
         )
 
     def _late(
-        self, caller: Caller, flow: _Flow | None, num_bytes: int, deadline: float | None
+        self, caller: Origin, flow: _Flow | None, num_bytes: int, deadline: float | None
     ) -> Refusal | None:
         """Return why a request is refused that would not be done before its deadline, else None."""
         if deadline is None or flow is None:
@@ -631,7 +631,7 @@ class Admission:
         coming = min(MOST_COMING, self._coming[flow.key])
         return waiting + coming, num_bytes + coming * (num_bytes // waiting if waiting else 0)
 
-    def _until_done(self, caller: Caller, flow: _Flow, num_bytes: int) -> int:
+    def _until_done(self, caller: Origin, flow: _Flow, num_bytes: int) -> int:
         """Return how much is worked off at most until a request would be.
 
         Whoever waits beside it gets as much as it does meanwhile, or all that it waits for: among

@@ -50,8 +50,8 @@ from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import MAX_LABEL_BYTES, ScoreColumns, ScoreOptions
 from consensuspr.server.admission import (
     Admission,
-    Caller,
     Job,
+    Origin,
     R,
     Refusal,
     Slots,
@@ -493,7 +493,7 @@ class ScoringService:
         raw: B,
         num_bytes: int,
         deadline: float | None,
-        caller: Caller,
+        caller: Origin,
         trace: Trace | None = None,
     ) -> R:
         """Let a request in and have it worked on by a thread; what every front calls.
@@ -741,12 +741,12 @@ def _deadline(context: Context) -> float | None:
     return None if remaining_s is None else time.monotonic() + remaining_s
 
 
-def _caller(context: Context) -> Caller:
+def _caller(context: Context) -> Origin:
     """Return who calls, as far as the head of the request says it."""
     for key, value in context.invocation_metadata() or ():
         if key == RUN_KEY and isinstance(value, bytes):
-            return Caller(context.peer(), value[:MAX_LABEL_BYTES].decode("utf-8", "replace"))
-    return Caller(context.peer())
+            return Origin(context.peer(), value[:MAX_LABEL_BYTES].decode("utf-8", "replace"))
+    return Origin(context.peer())
 
 
 def internal(method: str) -> Abort:
