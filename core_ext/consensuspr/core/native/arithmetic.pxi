@@ -127,7 +127,6 @@ cdef void parse_atom(Parser* p, Value* value) noexcept nogil:
         value.operations = 0
         value.shown = item.plain
         value.decimals = item.decimals
-        value.zeros = item.zeros
         return
     if item.kind != I_OPEN:
         p.failed = True
@@ -236,7 +235,9 @@ cdef bint rounds_to(const Value* exact, const Value* rounded, bint approximate) 
         return False
     places = rounded.decimals
     if approximate and places == 0:
-        places = -rounded.zeros
+        # As many zeros as stand at its end.
+        while rounded.num and rounded.num % TENS[1 - places] == 0:
+            places -= 1
     return fraction_rounds_to(exact.num, exact.den, rounded.num, rounded.den, places)
 
 
@@ -385,18 +386,58 @@ cdef void solved(Reader* r, const Side* right) noexcept nogil:
     state(r, &part, 1, r.named_side.start, right.end, False)
 
 
+cdef bint name_of(
+    const Reader* r, const Item* sign, uint64_t* name, uint64_t* rest, int64_t* factor
+) noexcept nogil:
+    """Hash what a sign's line says before it, and that without its factor; is it a name?"""
+    cdef uint64_t whole = <uint64_t>HASH_START
+    cdef uint64_t unknown = <uint64_t>HASH_START
+    cdef uint32_t digits = 0
+    cdef bint leading = True
+    cdef bint letters = False
+    cdef uint32_t at
+    cdef uint8_t byte
+    factor[0] = 0
+    for at in range(<uint32_t>(sign.num - 1), sign.start):
+        byte = r.text[at]
+        if byte >= 0x80:
+            return False
+        if UNNAMED_BYTE[byte]:
+            continue
+        letters = letters or is_ascii_letter(byte)
+        whole = hash_step(whole, byte)
+        if leading and is_digit(byte):
+            digits += 1
+            if digits <= MAX_DIGITS:
+                factor[0] = factor[0] * 10 + (byte - c'0')
+        else:
+            leading = False
+            unknown = hash_step(unknown, byte)
+    name[0] = whole | <uint64_t>(whole == 0)
+    rest[0] = unknown | <uint64_t>(unknown == 0)
+    if digits == 0 or digits > MAX_DIGITS:
+        rest[0] = 0
+        factor[0] = 0
+    return letters
+
+
 cdef void restated(Reader* r, const Item* sign, Side* right) noexcept nogil:
     """Read "speed = 120 / 3" and, on a later line, "speed = 40" as one equation."""
+    cdef uint64_t name, rest
+    cdef int64_t factor
     cdef int index
     if not right.exists:
         return
+    if not name_of(r, sign, &name, &rest, &factor):
+        return
     if r.named:
-        if r.named == sign.name:
+        if r.named == name:
             pair(r, &r.named_side, right, sign.approximate, sign.verb)
-        elif r.named_rest == sign.name:
+        elif r.named_rest == name:
             solved(r, right)
-    r.named = sign.name
-    name_rest(r, sign)
+    r.named = name
+    r.named_rest = rest
+    r.named_factor = factor
     r.named_side = right[0]
     if right.known:
         for index in range(right.num_parts):
@@ -444,7 +485,7 @@ cdef void equations(Reader* r) noexcept nogil:
         item = &r.items[r.signs[number]]
         left = &r.before[number]
         if not left.exists:
-            if item.name:
+            if item.num:
                 restated(r, item, &r.after[number])
             continue
         if left.first_item < 0:

@@ -616,7 +616,6 @@ cdef Item* code_item(Code* c, int kind, const Lexeme* lexeme) noexcept nogil:
     item.seen = SEEN_NONE
     item.plain = True
     item.decimals = 0
-    item.zeros = 0
     item.start = lexeme.start
     item.end = lexeme.end
     item.num = 0
@@ -950,9 +949,10 @@ cdef uint64_t name_hash(bytes name):
 
 def _fill():
     """Copy the vocabulary of consensuspr.core.statements and .tables into C."""
-    global NUM_LANGUAGES
+    global NUM_LANGUAGES, OPERATIONS
     cdef uint32_t slot
-    cdef uint64_t value
+    cdef uint64_t value, first, rest
+    cdef WordMeaning* entry
     cdef Unit unit
     argument = re.compile(f"[{statements.ARGUMENT}]")
     fractions = {char: index for index, char in enumerate(tables.FRACTIONS)}
@@ -972,6 +972,7 @@ def _fill():
         (B_ARROW, CH_ARROW), (B_OTHER, CH_OTHER),
     ):
         KIND_OF[byte] = kind
+    KIND_OF[0] = CH_NEWLINE  # the end
     for char, index in fractions.items():
         above, below = tables.FRACTIONS[char].split("/")
         KIND_OF[B_FRACTIONS + index] = CH_FRACTION
@@ -990,29 +991,25 @@ def _fill():
         MARKS[code] = kind in (
             CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR
         )
-        GOES_ON[code] = kind in (CH_DIGIT, CH_UNDERSCORE, CH_PRIME) or chr(code) == "-"
+        GOES_ON[code] = (
+            kind in (CH_DIGIT, CH_UNDERSCORE, CH_PRIME) or code in (ord("-"), B_LETTER)
+        )
         NUMBER_GOES_ON[code] = kind == CH_DIGIT or chr(code) in ".,{\\"
-        GLUES[code] = kind in (CH_LETTER, CH_UNDERSCORE, CH_BACKSLASH)
-        SEEK[code] = (
-            SOUGHT_DIGIT if kind == CH_DIGIT
-            else SOUGHT_LINE if kind == CH_NEWLINE
-            else SOUGHT_BACKSLASH if kind == CH_BACKSLASH
-            else SOUGHT_COMMA if kind == CH_COMMA
-            else SOUGHT_POINT if kind == CH_POINT
-            else SOUGHT_READ
-            if kind in (CH_EQUALS, CH_FRACTION, CH_SUPERSCRIPT, CH_UNDERSCORE) or code == B_APPROX
-            else SOUGHT_OPERATION
+        PASSED[code] = (
+            PASSED_LINE if kind == CH_NEWLINE
+            else PASSED_POINT if kind == CH_POINT
+            else PASSED_NOT
             if kind in (
+                CH_DIGIT, CH_EQUALS, CH_FRACTION, CH_SUPERSCRIPT, CH_SUBSCRIPT, CH_UNDERSCORE,
                 CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_BULLET, CH_SLASH, CH_CARET, CH_OPEN,
                 CH_BRACKET_OPEN, CH_BRACE_OPEN, CH_CLOSE, CH_BRACKET_CLOSE, CH_BRACE_CLOSE,
-                CH_BAR, CH_BANG, CH_PLUS_MINUS, CH_SYMBOL, CH_ROOT, CH_SUBSCRIPT, CH_DROP,
+                CH_BAR, CH_BANG, CH_PLUS_MINUS, CH_SYMBOL, CH_ROOT, CH_DROP, CH_BACKSLASH,
             )
-            or code == B_DOTS
-            else SOUGHT_STOP
-            if kind in (CH_SENTENCE_END, CH_HASH, CH_ARROW, CH_RELATION)
-            or (kind == CH_OTHER and code != B_DOTS)
+            or code in (B_APPROX, B_DOTS)
+            else PASSED_STOP
+            if kind in (CH_COMMA, CH_SENTENCE_END, CH_HASH, CH_ARROW, CH_RELATION, CH_OTHER)
             or (kind == CH_MARK and chr(code) not in "$`")
-            else SOUGHT_NOTHING
+            else PASSED_OVER
         )
     operations = {
         statements.Meaning.PLUS,
@@ -1025,19 +1022,16 @@ def _fill():
         statements.Meaning.MANIFOLD,
     }
     for meaning in operations:
-        MAKES_OPERATION[int(meaning)] = True
+        OPERATIONS |= 1 << int(meaning)
     for word, meaning in statements.WORDS.items():
-        value = name_hash(word.encode())
-        slot = <uint32_t>(value >> 32)
-        while MEANINGS[slot & (WORD_SLOTS - 1)].hash:
-            slot += 1
-        MEANINGS[slot & (WORD_SLOTS - 1)].hash = value
-        MEANINGS[slot & (WORD_SLOTS - 1)].meaning = int(meaning)
-        MEANINGS[slot & (WORD_SLOTS - 1)].number = statements.MANIFOLDS.get(word, 1)
-        MEANINGS[slot & (WORD_SLOTS - 1)].part = statements.PARTS.get(word, 1)
+        word_letters(word.encode() + bytes(16), len(word), &first, &rest)
+        entry = meaning_slot(first, rest)
+        entry.first = first
+        entry.rest = rest
+        entry.meaning = int(meaning)
+        entry.number = statements.MANIFOLDS.get(word, 1)
+        entry.part = statements.PARTS.get(word, 1)
         WORD_LENGTHS[ord(word[0]) & 31] |= 1 << len(word)
-        if meaning in operations:
-            OPERATION_LENGTHS[ord(word[0]) & 31] |= 1 << len(word)
     for name, (action, payload) in tables.COMMANDS.items():
         value = name_hash(name.encode())
         slot = <uint32_t>(value >> 32)

@@ -38,6 +38,12 @@ cdef enum Meaning:
     M_PART
     M_MANIFOLD
 
+cdef enum:
+    # The meaning of a word that has not been looked up.
+    UNREAD = 31
+    # Words that are passed over are at least so many bytes.
+    FAR = 64
+
 cdef enum Brace:
     BRACE_GROUP = 0
     BRACE_NOTHING
@@ -67,7 +73,8 @@ cdef enum:
     COMMAND_SLOTS = 1024
 
 cdef struct WordMeaning:
-    uint64_t hash
+    uint64_t first      # its letters, eight and eight; 0: an empty slot
+    uint64_t rest
     uint8_t meaning
     uint8_t number      # of a manifold
     uint8_t part        # the denominator of a part
@@ -85,12 +92,14 @@ cdef uint8_t UNIT_LETTER[256]     # tables.UNIT_LETTERS
 cdef uint8_t GROUPS[256]         # may begin a separator of thousands
 cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
 cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
-cdef uint8_t GLUES[256]          # makes a digit behind it something else than a number
 cdef uint8_t GOES_ON[256]        # may stand within a word
 cdef uint8_t NUMBER_GOES_ON[256]  # may go on the number whose digits it follows
-cdef uint8_t MAKES_OPERATION[32]  # a word of this meaning can be an operation
-cdef uint16_t OPERATION_LENGTHS[32]  # as WORD_LENGTHS, of such words
-cdef uint8_t SEEK[256]           # what a byte is to seek()
+cdef uint32_t OPERATIONS = 0     # bit n: a word of meaning n can be an operation
+# Bit n: a token of kind n can be an operation, or become one.
+cdef uint32_t OPERATION_KINDS = (
+    1 << T_FRACTION | 1 << T_OPERATOR | 1 << T_STAR | 1 << T_STARS | 1 << T_OPEN | 1 << T_PERCENT
+)
+cdef uint8_t PASSED[256]         # what a byte is to pass_words()
 cdef uint16_t WORD_LENGTHS[32]   # bit n: a word of n bytes with a meaning begins with this letter
 cdef uint8_t UNNAMED_BYTE[256]   # left out of the name of an equation
 cdef int64_t FRACTION_ABOVE[32]
@@ -100,6 +109,7 @@ cdef uint8_t SUPERSCRIPT_TEXT[32]
 cdef enum:
     HASH_START = 0xCBF29CE484222325
     HASH_FACTOR = 0x100000001B3
+    HASH_MIX = 0x9E3779B97F4A7C15
 
 
 cdef inline uint64_t hash_step(uint64_t value, uint8_t byte) noexcept nogil:
@@ -114,43 +124,159 @@ cdef uint64_t hash_bytes(const uint8_t* text, uint32_t start, uint32_t end) noex
     return value | <uint64_t>(value == 0)
 
 
-cdef inline const WordMeaning* find_meaning(uint64_t value) noexcept nogil:
-    cdef uint32_t slot = <uint32_t>(value >> 32)
-    cdef const WordMeaning* entry
+cdef extern from *:
+    """
+    #include <string.h>
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* The helpers look up to 16 bytes ahead, which PADDING allows. */
+
+    static inline uint64_t eight_bytes(const uint8_t* text) {
+        uint64_t word;
+        memcpy(&word, text, 8);
+    #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        word = __builtin_bswap64(word);
+    #endif
+        return word;
+    }
+
+    /* Return how many letters of ASCII stand here, 16 for as many or more. */
+    static inline uint32_t count_letters(const uint8_t* text) {
+    #if defined(__SSE2__)
+        const __m128i span = _mm_set1_epi8(25);
+        const __m128i lower = _mm_or_si128(
+            _mm_loadu_si128((const __m128i*)text), _mm_set1_epi8(0x20));
+        const __m128i offset = _mm_sub_epi8(lower, _mm_set1_epi8('a'));
+        const unsigned letters = (unsigned)_mm_movemask_epi8(
+            _mm_cmpeq_epi8(_mm_min_epu8(offset, span), offset));
+        return (uint32_t)__builtin_ctz(~letters);
+    #else
+        uint32_t count = 0;
+        while (count < 16 && (uint8_t)((text[count] | 0x20) - 'a') < 26)
+            count++;
+        return count;
+    #endif
+    }
+
+    /* Return how many digits stand here, 8 for as many or more, and their value if fewer. */
+    static inline uint32_t read_digits(const uint8_t* text, uint64_t* value) {
+        uint64_t digits = eight_bytes(text) ^ 0x3030303030303030u;
+        const uint64_t others =
+            ((digits + 0x7676767676767676u) | digits) & 0x8080808080808080u;
+        const uint32_t count = others ? (uint32_t)__builtin_ctzll(others) >> 3 : 8;
+        if (count == 0 || count == 8)
+            return count;
+        digits <<= 64 - 8 * count;
+        digits = digits * 2561 >> 8 & 0x00FF00FF00FF00FFu;
+        digits = digits * 6553601 >> 16 & 0x0000FFFF0000FFFFu;
+        *value = digits * 42949672960001u >> 32;
+        return count;
+    }
+
+    /* The lower-cased letters of a word of up to 15. */
+    static inline void word_letters(
+        const uint8_t* text, uint32_t size, uint64_t* first, uint64_t* rest
+    ) {
+        const uint64_t lower = 0x2020202020202020u;
+        *first = eight_bytes(text) | lower;
+        *rest = 0;
+        if (size < 8)
+            *first &= ((uint64_t)1 << 8 * size) - 1;
+        else if (size > 8)
+            *rest = (eight_bytes(text + 8) | lower) & (((uint64_t)1 << 8 * (size - 8)) - 1);
+    }
+
+    /* Return the first place from ``at`` on that is neither a letter nor a blank; a few others
+       are passed over as well.  A zero is found. */
+    static inline uint32_t next_sought(
+        const uint8_t* text, uint32_t at, const uint8_t* sought
+    ) {
+    #if defined(__SSE2__)
+        const __m128i first = _mm_set1_epi8(0x22), span = _mm_set1_epi8(0x3F - 0x22);
+        const __m128i second = _mm_set1_epi8(0x5B), second_span = _mm_set1_epi8(0x5F - 0x5B);
+        const __m128i control = _mm_set1_epi8(0x1F), high = _mm_set1_epi8(0x7B);
+        for (;; at += 16) {
+            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
+            const __m128i offset = _mm_sub_epi8(bytes, first);
+            const __m128i second_offset = _mm_sub_epi8(bytes, second);
+            __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(offset, span), offset);
+            found = _mm_or_si128(found,
+                _mm_cmpeq_epi8(_mm_min_epu8(second_offset, second_span), second_offset));
+            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
+            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_max_epu8(bytes, high), bytes));
+            unsigned mask = (unsigned)_mm_movemask_epi8(found);
+            while (mask) {
+                const uint32_t place = at + (uint32_t)__builtin_ctz(mask);
+                if (sought[text[place]])
+                    return place;
+                mask &= mask - 1;
+            }
+        }
+    #else
+        while (!sought[text[at]])
+            at++;
+        return at;
+    #endif
+    }
+    """
+    uint32_t count_letters(const uint8_t* text) noexcept nogil
+    uint32_t read_digits(const uint8_t* text, uint64_t* value) noexcept nogil
+    void word_letters(
+        const uint8_t* text, uint32_t size, uint64_t* first, uint64_t* rest
+    ) noexcept nogil
+    uint32_t next_sought(
+        const uint8_t* text, uint32_t at, const uint8_t* sought
+    ) noexcept nogil
+
+
+cdef inline WordMeaning* meaning_slot(uint64_t first, uint64_t rest) noexcept nogil:
+    """Return the entry of a word, or the empty one where it would stand."""
+    cdef uint32_t slot = <uint32_t>(((first ^ rest) * <uint64_t>HASH_MIX) >> 40)
+    cdef WordMeaning* entry
     while True:
         entry = &MEANINGS[slot & (WORD_SLOTS - 1)]
-        if entry.hash == value:
+        if entry.first == first and entry.rest == rest or entry.first == 0:
             return entry
-        if entry.hash == 0:
-            return NULL
         slot += 1
+
+
+cdef inline const WordMeaning* meaning_of(const uint8_t* word, uint32_t size) noexcept nogil:
+    """Return the entry of a word, NULL or an empty one where it has no meaning."""
+    cdef uint64_t first, rest
+    if size >= 16 or not WORD_LENGTHS[word[0] & 31] >> size & 1:
+        return NULL
+    word_letters(word, size, &first, &rest)
+    return meaning_slot(first, rest)
 
 
 # One region of prose while it is read.
 cdef struct Scan:
     Reader* r
-    const uint8_t* text
+    uint8_t* text           # ends with a zero
     uint32_t at
-    uint32_t end
     uint32_t line_at
     int depth               # of braces
     uint8_t braces[MAX_DEPTH]
     uint32_t lost_braces
     bint gap
-    bint line_start
     bint line_named
     bint table_row
-    uint32_t read_until     # what stands before has to be read
-    int words               # in a row, at the end of the tokens
-    int others              # tokens that are no words
+    # Of the tokens:
+    int words               # in a row, at their end
+    int others              # that are no words
+    int numbers
+    uint32_t kinds          # bit n: one is of kind n, or may become an operation
 
 
 cdef inline uint8_t peek(const Scan* s, uint32_t at) noexcept nogil:
-    return s.text[at] if at < s.end else 0
+    return s.text[at]
 
 
 cdef inline int kind_at(const Scan* s, uint32_t at) noexcept nogil:
-    return KIND_OF[s.text[at]] if at < s.end else CH_NEWLINE
+    """Return the class of a byte; that of a line's end at the end."""
+    return KIND_OF[s.text[at]]
 
 
 cdef inline bint is_digit(uint8_t byte) noexcept nogil:
@@ -167,43 +293,53 @@ cdef inline int last_kind(const Scan* s) noexcept nogil:
 
 
 cdef inline uint32_t skip_blanks(const Scan* s, uint32_t at) noexcept nogil:
-    while at < s.end and is_blank(s.text[at]):
+    while is_blank(s.text[at]):
         at += 1
     return at
 
 
+cdef bint may_state(Scan* s) noexcept nogil:
+    """Give words their meaning; tell whether the tokens may hold a statement.
+
+    Without a sign of equality they hold none without a verb, two numbers and an operation.
+    """
+    cdef uint32_t meanings = 0
+    cdef int index
+    cdef Token* token
+    cdef const WordMeaning* entry
+    for index in range(s.r.num_tokens):
+        token = &s.r.tokens[index]
+        if token.meaning == UNREAD:
+            entry = meaning_of(s.text + token.start, token.end - token.start)
+            token.meaning = M_PLAIN
+            if entry != NULL and entry.first:
+                token.meaning = entry.meaning
+                token.num = entry.number
+                token.den = entry.part
+                meanings |= <uint32_t>1 << entry.meaning
+    return s.kinds >> T_EQUALS & 1 or (
+        meanings & (1 << M_VERB | 1 << M_EQUAL) != 0
+        and (meanings & OPERATIONS or s.kinds & OPERATION_KINDS)
+    )
+
+
 cdef void stop(Scan* s) noexcept nogil:
     """Read the stretch that ends here."""
-    if s.r.has_sign:
-        fold(s.r)
+    if (s.numbers > 1 or s.numbers and s.kinds >> T_EQUALS & 1) and may_state(s):
+        fold(s)
         equations(s.r)
     s.r.num_tokens = 0
-    s.r.has_sign = False
     s.gap = True
     s.depth = 0
     s.lost_braces = 0
     s.words = 0
     s.others = 0
+    s.numbers = 0
+    s.kinds = 0
 
 
-cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
-    """Append a token; what a number or a sign has beyond a word is left to the caller."""
-    cdef Token* token
-    if kind == T_WORD:
-        if s.words == MANY_WORDS + LAST_WORDS:
-            # The first words of a row belong to what stands before it, the last to what
-            # follows; one between them goes, so that tokens stay bounded.
-            token = &s.r.tokens[s.r.num_tokens - LAST_WORDS]
-            memmove(token, token + 1, (LAST_WORDS - 1) * sizeof(Token))
-            s.r.num_tokens -= 1
-        else:
-            s.words += 1
-    else:
-        if s.others >= MAX_STRETCH:
-            stop(s)
-        s.others += 1
-        s.words = 0
-    token = &s.r.tokens[s.r.num_tokens]
+cdef inline Token* next_token(Scan* s, int kind, uint32_t start) noexcept nogil:
+    cdef Token* token = &s.r.tokens[s.r.num_tokens]
     s.r.num_tokens += 1
     token.kind = kind
     token.op = 0
@@ -212,9 +348,36 @@ cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
     token.single = False
     token.times = False
     token.letters = 0
+    token.decimals = 0
     token.start = start
     token.end = s.at
     s.gap = False
+    return token
+
+
+cdef inline Token* put_token(Scan* s, int kind, uint32_t start) noexcept nogil:
+    """Append a token that is no word; what a number or a sign says is left to the caller."""
+    if s.others >= MAX_STRETCH:
+        stop(s)
+    s.others += 1
+    s.words = 0
+    s.kinds |= <uint32_t>1 << kind
+    return next_token(s, kind, start)
+
+
+cdef inline Token* put_word(Scan* s, uint32_t start, uint32_t letters) noexcept nogil:
+    cdef Token* token
+    cdef Token* last
+    if s.words == MAX_ROW:
+        # The first words of a row belong to what stands before it, the last to what follows;
+        # those between them go, so that tokens stay bounded.
+        last = &s.r.tokens[s.r.num_tokens - LAST_WORDS]
+        memmove(last - (MAX_ROW - MANY_WORDS - LAST_WORDS), last, LAST_WORDS * sizeof(Token))
+        s.r.num_tokens -= MAX_ROW - MANY_WORDS - LAST_WORDS
+        s.words = MANY_WORDS + LAST_WORDS
+    s.words += 1
+    token = next_token(s, T_WORD, start)
+    token.letters = letters if letters < 255 else 255
     return token
 
 
@@ -222,41 +385,49 @@ cdef inline void put_operator(Scan* s, uint8_t op, uint32_t start) noexcept nogi
     put_token(s, T_OPERATOR, start).op = op
 
 
+cdef void begin_line(Scan* s) noexcept nogil:
+    """Pass over blanks and list marks where a line begins."""
+    while True:
+        while kind_at(s, s.at) == CH_SPACE:
+            s.at += 1
+            s.gap = True
+        if not (MARKS[s.text[s.at]] and list_mark(s, kind_at(s, s.at))):
+            break
+
+
 cdef void line_break(Scan* s, int lines) noexcept nogil:
     cdef int last
-    s.line_start = True
     s.line_at = s.at
     s.line_named = False
     s.table_row = False
     if lines > 1:
         stop(s)
-        return
-    last = last_kind(s)
-    if last == T_EQUALS or last == T_OPERATOR or last == T_LINE:
-        return
-    if last == T_STAR and s.r.tokens[s.r.num_tokens - 1].gap:
-        return
-    put_token(s, T_LINE, s.at)
-    s.gap = True
+    else:
+        last = last_kind(s)
+        if not (
+            last == T_EQUALS
+            or last == T_OPERATOR
+            or last == T_LINE
+            or (last == T_STAR and s.r.tokens[s.r.num_tokens - 1].gap)
+        ):
+            put_token(s, T_LINE, s.at)
+            s.gap = True
+    begin_line(s)
 
 
 cdef void blank(Scan* s) noexcept nogil:
+    """Pass over a line's end and all blanks behind it."""
     cdef int lines = 0
-    cdef uint8_t byte
-    cdef int kind
-    while s.at < s.end:
+    cdef uint8_t byte = s.text[s.at]
+    cdef int kind = KIND_OF[byte]
+    while byte and (kind == CH_NEWLINE or kind == CH_SPACE):
+        s.at += 1
+        # A CR and the LF behind it are one line break.
+        lines += kind == CH_NEWLINE and not (byte == c'\r' and s.text[s.at] == c'\n')
         byte = s.text[s.at]
         kind = KIND_OF[byte]
-        if kind == CH_NEWLINE:
-            # A CR and the LF behind it are one line break.
-            if not (byte == c'\r' and s.at + 1 < s.r.length and s.text[s.at + 1] == c'\n'):
-                lines = 1 if lines == 0 else 2
-        elif kind != CH_SPACE:
-            break
-        s.at += 1
     s.gap = True
-    if lines:
-        line_break(s, lines)
+    line_break(s, lines)
 
 
 cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nogil:
@@ -270,7 +441,7 @@ cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nog
         while peek(s, at) == c'*':
             at += 1
     first[0] = at
-    while at < s.end and is_digit(s.text[at]) and at - first[0] < 3:
+    while is_digit(s.text[at]) and at - first[0] < 3:
         at += 1
     last[0] = at
     if at == first[0]:
@@ -288,7 +459,7 @@ cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nog
         at += 1
         while peek(s, at) == c'*':
             at += 1
-    if at >= s.end or not is_blank(s.text[at]):
+    if not is_blank(s.text[at]):
         return 0
     at = skip_blanks(s, at)
     byte = peek(s, at)
@@ -298,37 +469,29 @@ cdef uint32_t list_number(Scan* s, uint32_t* first, uint32_t* last) noexcept nog
 
 
 cdef bint list_mark(Scan* s, int kind) noexcept nogil:
+    """Pass over a list mark, which ends what stands before it; tell whether there is one."""
     cdef uint32_t at, first, last
     cdef int64_t number = 0
-    if kind == CH_MINUS or kind == CH_STAR or kind == CH_PLUS or kind == CH_BULLET:
-        if kind != CH_BULLET and kind_at(s, s.at + 1) != CH_SPACE:
-            if kind != CH_STAR:
-                return False
-            # **1.** may follow.
-            at = list_number(s, &first, &last)
-            if not at:
-                return False
-        else:
-            s.at += 1
-            stop(s)
-            s.line_start = True
-            s.line_at = s.at
-            return True
-    elif kind == CH_DIGIT or kind == CH_OPEN:
+    if kind == CH_BAR:
+        s.table_row = True
+        return False
+    if kind == CH_BULLET or (
+        kind != CH_DIGIT and kind != CH_OPEN and kind_at(s, s.at + 1) == CH_SPACE
+    ):
+        s.at += 1
+    elif kind == CH_MINUS or kind == CH_PLUS:
+        return False
+    else:
+        # **1.** is one, too.
         at = list_number(s, &first, &last)
         if not at:
             return False
-    else:
-        if kind == CH_BAR:
-            s.table_row = True
-        return False
-    s.at = at
-    while first < last:
-        number = number * 10 + (s.text[first] - c'0')
-        first += 1
-    count_number(s.r, number, 1)
+        s.at = at
+        while first < last:
+            number = number * 10 + (s.text[first] - c'0')
+            first += 1
+        count_number(s.r, number, 1)
     stop(s)
-    s.line_start = True
     s.line_at = s.at
     return True
 
@@ -339,90 +502,89 @@ cdef inline bint touches(const Scan* s, int kind) noexcept nogil:
     return not s.gap and last_kind(s) == kind
 
 
-cdef void scan_word(Scan* s) noexcept nogil:
-    cdef uint32_t start = s.at
-    cdef uint32_t at = start
-    cdef uint32_t end = s.end
-    cdef uint32_t index
-    cdef uint32_t others = 0
-    cdef uint32_t letters
-    cdef bint plain = True
-    cdef uint64_t value = <uint64_t>HASH_START
-    cdef const uint8_t* text = s.text
-    cdef uint8_t byte = text[start]
-    cdef uint8_t low
-    cdef int kind, last
-    cdef Token* token
-    cdef const WordMeaning* entry
+cdef uint32_t rest_of_word(
+    const uint8_t* text, uint32_t at, uint32_t* others, bint* plain
+) noexcept nogil:
+    """Return where a word ends; count what is no letter, but a digit, _, - or ' within it."""
+    cdef uint8_t byte
+    cdef int kind
+    while True:
+        while KIND_OF[text[at]] == CH_LETTER:
+            at += 1
+        byte = text[at]
+        if not GOES_ON[byte]:
+            return at
+        if KIND_OF[byte] == CH_DIGIT:
+            plain[0] = False
+        else:
+            kind = KIND_OF[text[at + 1]]
+            if byte == c'_' and kind == CH_DIGIT:
+                plain[0] = False
+            elif kind != CH_LETTER:
+                return at
+            elif byte == c'_':
+                plain[0] = False
+        others[0] += 1
+        at += 1
+
+
+cdef void scan_letter(Scan* s, uint32_t start) noexcept nogil:
+    """Read a word of one letter: a multiplication, "a", a unit, or a variable."""
     cdef bint number = touches(s, T_NUMBER)
-    if (byte == c'x' or byte == c'X') and number and kind_at(s, start + 1) == CH_DIGIT:
-        s.at += 1
-        token = put_token(s, T_WORD, start)
-        token.letters = 1
+    cdef uint8_t low = LOWER_OF[s.text[start]]
+    cdef int kind = kind_at(s, s.at)
+    cdef Token* token = put_word(s, start, 1)
+    if low == c'x':
         token.times = True
         token.single = True
-        return
-    while True:
-        while at < end and KIND_OF[text[at]] == CH_LETTER:
-            at += 1
-        if at >= end or not GOES_ON[text[at]]:
-            break
-        byte = text[at]
-        if KIND_OF[byte] == CH_DIGIT:
-            plain = False
-            others += 1
-        elif byte == c'_':
-            kind = kind_at(s, at + 1)
-            if kind != CH_LETTER and kind != CH_DIGIT:
-                break
-            plain = False
-            others += 1
-        elif kind_at(s, at + 1) != CH_LETTER:
-            break
-        else:
-            others += 1
-        at += 1
-    letters = at - start - others
-    s.at = at
-    if letters == 1 and at == start + 1:
-        low = LOWER_OF[text[start]]
-        kind = kind_at(s, at)
-        token = put_token(s, T_WORD, start)
-        token.letters = 1
-        if low == c'x':
-            token.times = True
-            token.single = True
-        elif (low == c'a' or low == c'i') and not (
-            number or kind == CH_CARET or kind == CH_UNDERSCORE or kind == CH_OPEN
+        s.kinds |= 1 << T_OPERATOR
+    elif (low == c'a' or low == c'i') and not (
+        number or kind == CH_CARET or kind == CH_UNDERSCORE or kind == CH_OPEN
+    ):
+        token.meaning = M_FILLER if low == c'a' else M_STOP
+    elif (number or kind != CH_OPEN) and UNIT_LETTER[s.text[start]]:
+        token.meaning = M_UNIT
+    else:
+        token.single = True
+
+
+cdef void scan_word(Scan* s) noexcept nogil:
+    cdef uint32_t start = s.at
+    cdef uint32_t at = start + count_letters(s.text + start)
+    cdef uint32_t others = 0
+    cdef bint plain = True
+    cdef uint8_t byte = s.text[at]
+    cdef int last
+    cdef Token* token
+    cdef const WordMeaning* entry
+    if at - start == 16 or GOES_ON[byte]:
+        byte = s.text[start]
+        if (byte == c'x' or byte == c'X') and (
+            touches(s, T_NUMBER) and kind_at(s, start + 1) == CH_DIGIT
         ):
-            token.meaning = M_FILLER if low == c'a' else M_STOP
-        elif (number or kind != CH_OPEN) and UNIT_LETTER[text[start]]:
-            token.meaning = M_UNIT
+            at = start + 1
         else:
-            token.single = True
+            at = rest_of_word(s.text, at, &others, &plain)
+        byte = s.text[at]
+    s.at = at
+    if at - start == 1:
+        scan_letter(s, start)
         return
-    entry = NULL
-    if plain and at - start < 16 and WORD_LENGTHS[text[start] & 31] >> (at - start) & 1:
-        for index in range(start, at):
-            value = hash_step(value, LOWER_OF[text[index]])
-        entry = find_meaning(value)
-    if entry == NULL and peek(s, at) == c'(':
+    if byte == c'(':
         last = last_kind(s)
         if last != T_NUMBER and last != T_FRACTION and last != T_CLOSE and last != T_WORD:
-            put_token(s, T_NAME, start)
+            entry = meaning_of(s.text + start, at - start) if plain else NULL
+            if entry == NULL or entry.first == 0:
+                put_token(s, T_NAME, start)
+                return
+    if at - start == 7 and s.text[start] | 0x20 == c'p':
+        entry = meaning_of(s.text + start, 7)
+        if entry != NULL and entry.first and entry.meaning == M_PERCENT:
+            put_token(s, T_PERCENT, start)
             return
-    if entry == NULL:
-        put_token(s, T_WORD, start).letters = letters if letters < 255 else 255
-    elif entry.meaning == M_PERCENT:
-        put_token(s, T_PERCENT, start)
-    else:
-        token = put_token(s, T_WORD, start)
-        token.letters = <uint8_t>letters
-        token.meaning = entry.meaning
-        token.num = entry.number
-        token.den = entry.part
-        if entry.meaning == M_VERB or entry.meaning == M_EQUAL:
-            s.r.has_sign = True
+    token = put_word(s, start, at - start - others)
+    if plain:
+        token.meaning = UNREAD
 
 
 cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
@@ -446,96 +608,71 @@ cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
     return 0
 
 
-# A number as written.
-cdef struct Written:
-    int64_t num
-    int64_t den
-    uint32_t decimals
-    int zeros
-    bint fits
+cdef void scan_number(Scan* s) noexcept nogil:
+    cdef uint32_t start = s.at
+    cdef uint64_t value
+    cdef uint32_t digits = read_digits(s.text + start, &value)
+    cdef Token* token
+    if digits == 0 or digits == 8 or NUMBER_GOES_ON[s.text[start + digits]]:
+        scan_long_number(s, start)
+        return
+    # A whole number, as nearly all are.
+    s.at += digits
+    count_number(s.r, <int64_t>value, 1)
+    token = put_token(s, T_NUMBER, start)
+    token.num = <int64_t>value
+    token.den = 1
+    s.numbers += 1
 
 
-cdef uint32_t number_at(const Scan* s, uint32_t start, Written* number) noexcept nogil:
-    """Read the number at ``start``, where a digit stands or a point before one; its end."""
+cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
+    """Read a number with decimals, separators of thousands, or of any length."""
     cdef uint32_t at = start
     cdef uint32_t next_group, index
-    cdef int64_t digits = 0
+    cdef int64_t num = 0
+    cdef int64_t den = 1
     cdef uint32_t significant = 0   # digits from the first that is not 0
     cdef uint32_t decimals = 0
-    cdef int zeros = 0
     cdef uint8_t byte
     cdef uint64_t divisor
-    while at < s.end and is_digit(s.text[at]):
-        digits = digits * 10 + (s.text[at] - c'0')
+    cdef Token* token
+    while is_digit(s.text[at]):
         at += 1
-        if at - start == MAX_DIGITS:
-            break
-    if at == s.end or not NUMBER_GOES_ON[s.text[at]]:
-        # A whole number, as nearly all are.
-        number.fits = True
-        number.num = digits
-        number.den = 1
-        number.decimals = 0
-        number.zeros = 0
-        if digits:
-            while s.text[at - 1 - number.zeros] == c'0':
-                number.zeros += 1
-        return at
-    digits = 0
-    at = start
-    while at < s.end and is_digit(s.text[at]):
-        at += 1
-    if at - start <= 3 and at < s.end and GROUPS[s.text[at]] and at > start:
+    if 0 < at - start <= 3 and GROUPS[s.text[at]]:
         while True:
             next_group = grouped(s, at)
             if not next_group:
                 break
             at = next_group
+    if s.text[at] == c'.' and is_digit(s.text[at + 1]):
+        at += 1
+        index = at
+        while is_digit(s.text[at]):
+            at += 1
+        decimals = at - index
     for index in range(start, at):
         byte = s.text[index]
         if is_digit(byte):
             significant += significant > 0 or byte != c'0'
             if significant <= MAX_DIGITS:
-                digits = digits * 10 + (byte - c'0')
-            zeros = zeros + 1 if byte == c'0' else 0
-    if peek(s, at) == c'.' and is_digit(peek(s, at + 1)):
-        at += 1
-        while at < s.end and is_digit(s.text[at]):
-            byte = s.text[at]
-            significant += significant > 0 or byte != c'0'
-            if significant <= MAX_DIGITS:
-                digits = digits * 10 + (byte - c'0')
-            decimals += 1
-            at += 1
-    number.fits = significant <= MAX_DIGITS and decimals <= MAX_DIGITS
-    number.num = digits
-    number.den = 1
-    number.decimals = decimals
-    number.zeros = zeros if decimals == 0 and digits else 0
-    if decimals and number.fits:
-        divisor = common_divisor(<uint64_t>digits, <uint64_t>TENS[decimals])
-        number.num = digits // <int64_t>divisor
-        number.den = TENS[decimals] // <int64_t>divisor
-    return at
-
-
-cdef void scan_number(Scan* s) noexcept nogil:
-    cdef uint32_t start = s.at
-    cdef Written number
-    cdef Token* token
-    s.at = number_at(s, start, &number)
-    if not number.fits:
+                num = num * 10 + (byte - c'0')
+    s.at = at
+    if significant > MAX_DIGITS or decimals > MAX_DIGITS:
         put_token(s, T_NAME, start)
         return
-    count_number(s.r, number.num, number.den)
-    if peek(s, s.at) == c'.' and is_digit(peek(s, s.at + 1)):
+    if decimals:
+        divisor = common_divisor(<uint64_t>num, <uint64_t>TENS[decimals])
+        num = num // <int64_t>divisor
+        den = TENS[decimals] // <int64_t>divisor
+    count_number(s.r, num, den)
+    if s.text[at] == c'.' and is_digit(s.text[at + 1]):
         put_token(s, T_NAME, start)
         return
     token = put_token(s, T_NUMBER, start)
-    token.num = number.num
-    token.den = number.den
-    token.decimals = <int>number.decimals
-    token.zeros = number.zeros
+    token.num = num
+    token.den = den
+    token.decimals = <uint8_t>decimals
+    s.numbers += 1
 
 
 cdef void put_fraction(Scan* s, uint32_t start, int64_t above, int64_t below) noexcept nogil:
@@ -545,6 +682,7 @@ cdef void put_fraction(Scan* s, uint32_t start, int64_t above, int64_t below) no
     token = put_token(s, T_FRACTION, start)
     token.num = above
     token.den = below
+    s.numbers += 2
 
 
 # --- signs ---------------------------------------------------------------------------------
@@ -624,55 +762,7 @@ cdef void scan_superscript(Scan* s, uint32_t start) noexcept nogil:
     token = put_token(s, T_NUMBER, start)
     token.num = number
     token.den = 1
-    token.decimals = 0
-    token.zeros = 0
-
-
-cdef void name_of(Scan* s, uint32_t sign, Token* token) noexcept nogil:
-    """Give a sign the hash of what its line says before it, and of that without its factor."""
-    cdef uint64_t value = <uint64_t>HASH_START
-    cdef uint64_t rest = <uint64_t>HASH_START
-    cdef int64_t factor = 0
-    cdef uint32_t digits = 0
-    cdef bint leading = True
-    cdef bint letters = False
-    cdef uint32_t at
-    cdef uint8_t byte
-    token.name = 0
-    if s.line_named:
-        return
-    s.line_named = True
-    if sign - s.line_at > MAX_NAMED:
-        return
-    for at in range(s.line_at, sign):
-        byte = s.text[at]
-        if byte >= 0x80:
-            return
-        if UNNAMED_BYTE[byte]:
-            continue
-        letters = letters or is_ascii_letter(byte)
-        value = hash_step(value, byte)
-        if leading and is_digit(byte):
-            digits += 1
-            if digits <= MAX_DIGITS:
-                factor = factor * 10 + (byte - c'0')
-        else:
-            leading = False
-            rest = hash_step(rest, byte)
-    if not letters:
-        return
-    token.name = value | <uint64_t>(value == 0)
-    if 0 < digits <= MAX_DIGITS:
-        token.num = <int64_t>(rest | <uint64_t>(rest == 0))
-        token.den = factor
-    else:
-        token.num = 0
-        token.den = 0
-
-
-cdef void name_rest(Reader* r, const Item* sign) noexcept nogil:
-    r.named_rest = <uint64_t>sign.num
-    r.named_factor = sign.den
+    s.numbers += 1
 
 
 cdef void scan_equals(Scan* s, uint32_t start) noexcept nogil:
@@ -695,15 +785,17 @@ cdef void scan_equals(Scan* s, uint32_t start) noexcept nogil:
         return
     token = put_token(s, T_EQUALS, start)
     token.op = c'='
-    s.r.has_sign = True
-    name_of(s, start, token)
+    # What stands before a line's first sign may be a name.
+    token.num = 0
+    if not s.line_named and start - s.line_at <= MAX_NAMED:
+        token.num = <int64_t>s.line_at + 1
+    s.line_named = True
 
 
 cdef void approximate(Scan* s, uint32_t start) noexcept nogil:
     cdef Token* token = put_token(s, T_EQUALS, start)
     token.op = c'~'
-    token.name = 0
-    s.r.has_sign = True
+    token.num = 0
 
 
 cdef void scan_point(Scan* s, uint32_t start) noexcept nogil:
@@ -714,7 +806,7 @@ cdef void scan_point(Scan* s, uint32_t start) noexcept nogil:
             s.at += 1
         put_token(s, T_DOTS, start)
         return
-    if touches(s, T_WORD) and s.at < s.end and is_blank(s.text[s.at]):
+    if touches(s, T_WORD) and is_blank(s.text[s.at]):
         at = skip_blanks(s, s.at)
         byte = peek(s, at)
         if byte == c'*' or byte == c'+' or byte == c'/' or byte == c'=' or byte == B_TIMES:
@@ -771,7 +863,7 @@ cdef uint32_t braced_digits(Scan* s, uint32_t at, int64_t* number, uint32_t* dig
     at = skip_blanks(s, at + 1)
     first = at
     number[0] = 0
-    while at < s.end and is_digit(s.text[at]):
+    while is_digit(s.text[at]):
         if at - first < MAX_DIGITS:
             number[0] = number[0] * 10 + (s.text[at] - c'0')
         at += 1
@@ -822,7 +914,7 @@ cdef uint32_t braced_text(const Scan* s, uint32_t at, uint32_t most) noexcept no
         return 0
     at += 1
     first = at
-    while at < s.end and at - first < most and IN_ARGUMENT[s.text[at]]:
+    while at - first < most and IN_ARGUMENT[s.text[at]]:
         at += 1
     return at + 1 if peek(s, at) == c'}' else 0
 
@@ -1012,209 +1104,13 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
 
 # --- what need not be read ------------------------------------------------------------------
 
-# What a byte is to seek().
-cdef enum Sought:
-    SOUGHT_NOTHING = 0
-    SOUGHT_DIGIT
-    SOUGHT_READ         # has to be read, whatever else stands there
-    SOUGHT_LINE
-    SOUGHT_STOP         # a stop, unless a backslash stands before it
-    SOUGHT_COMMA
-    SOUGHT_POINT
-    SOUGHT_BACKSLASH
-    SOUGHT_OPERATION
-
-cdef enum:
-    # Numbers of one stretch that are kept until it is left or read.
-    SOUGHT_NUMBERS = 16
-
-
-cdef extern from *:
-    """
-    #include <string.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
-
-    /* Return the first place in [at, end) that is neither a letter nor a blank nor a brace; a
-       few others are passed over as well: what seek() has no use for. */
-    static inline uint32_t next_sought(
-        const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* sought
-    ) {
-    #if defined(__SSE2__)
-        const __m128i first = _mm_set1_epi8(0x22), span = _mm_set1_epi8(0x3F - 0x22);
-        const __m128i second = _mm_set1_epi8(0x5B), second_span = _mm_set1_epi8(0x5F - 0x5B);
-        const __m128i control = _mm_set1_epi8(0x1F), high = _mm_set1_epi8(0x7B);
-        while (at < end && end - at >= 16) {
-            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
-            const __m128i offset = _mm_sub_epi8(bytes, first);
-            const __m128i second_offset = _mm_sub_epi8(bytes, second);
-            __m128i found = _mm_cmpeq_epi8(_mm_min_epu8(offset, span), offset);
-            found = _mm_or_si128(found,
-                _mm_cmpeq_epi8(_mm_min_epu8(second_offset, second_span), second_offset));
-            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes));
-            found = _mm_or_si128(found, _mm_cmpeq_epi8(_mm_max_epu8(bytes, high), bytes));
-            unsigned mask = (unsigned)_mm_movemask_epi8(found);
-            while (mask) {
-                uint32_t place = at + (uint32_t)__builtin_ctz(mask);
-                if (sought[text[place]])
-                    return place;
-                mask &= mask - 1;
-            }
-            at += 16;
-        }
-    #endif
-        while (at < end && !sought[text[at]])
-            at++;
-        return at;
-    }
-    """
-    uint32_t next_sought(
-        const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* sought
-    ) noexcept nogil
-
-
-cdef bint seek(Scan* s) noexcept nogil:
-    """Pass over what can state nothing; tell whether something is left to be read.
-
-    To be called between two stretches.  A stretch states nothing without two numbers, without
-    a sign of equality or an operation in front of a verb: its numbers are counted and it is
-    left.  Only stops that no context takes back end a stretch here, so that what is left out
-    is what reading would have left without a trace.
-    """
-    cdef const uint8_t* text = s.text
-    cdef uint32_t at = s.at
-    cdef uint32_t end = s.end
-    cdef uint32_t line, begin, before, special
-    cdef int numbers, index, lines
-    cdef bint backslash, operation, stopped, must
-    cdef uint8_t byte, what
-    cdef Written found[SOUGHT_NUMBERS]
-    cdef Scan other
-    while at < end:
-        if s.line_start:
-            # A list mark ends what stands before it, here nothing.
-            while at < end and KIND_OF[text[at]] == CH_SPACE:
-                at += 1
-            s.at = at
-            if at < end and MARKS[text[at]] and list_mark(s, KIND_OF[text[at]]):
-                at = s.at
-                continue
-            s.line_start = at >= end or KIND_OF[text[at]] == CH_NEWLINE
-        # Look at one stretch.
-        begin = at
-        special = end
-        numbers = 0
-        backslash = False
-        operation = False
-        stopped = False
-        must = False
-        line = 0
-        while True:
-            at = next_sought(text, at, end, SEEK)
-            if at >= end:
-                break
-            byte = text[at]
-            what = SEEK[byte]
-            if special == end and what != SOUGHT_LINE:
-                special = at
-            if what == SOUGHT_DIGIT or (what == SOUGHT_POINT and is_digit(peek(s, at + 1))):
-                if numbers == SOUGHT_NUMBERS or (at and GLUES[text[at - 1]]):
-                    must = True
-                    break
-                at = number_at(s, at, &found[numbers])
-                numbers += 1
-            elif what == SOUGHT_OPERATION:
-                at += 1
-                # Not the hyphen of a word.
-                operation = operation or byte != c'-' or kind_at(s, at) != CH_LETTER
-            elif what == SOUGHT_STOP:
-                at += 1
-                stopped = True
-                break
-            elif what == SOUGHT_COMMA:
-                at += 1
-                if not (is_digit(peek(s, at)) or (at > 1 and text[at - 2] == c'{')):
-                    stopped = True
-                    break
-            elif what == SOUGHT_POINT:
-                at += 1
-                if peek(s, at) == c'.':
-                    while peek(s, at) == c'.':
-                        at += 1
-                elif not backslash and ends_sentence(s, at):
-                    stopped = True
-                    break
-            elif what == SOUGHT_LINE:
-                # As blank() does; what stands behind the break decides.
-                before = at
-                lines = 0
-                while at < end and (
-                    KIND_OF[text[at]] == CH_NEWLINE or KIND_OF[text[at]] == CH_SPACE
-                ):
-                    if KIND_OF[text[at]] == CH_NEWLINE and not (
-                        text[at] == c'\r' and at + 1 < s.r.length and text[at + 1] == c'\n'
-                    ):
-                        lines += 1
-                    at += 1
-                if lines == 0:
-                    continue
-                line = at
-                if lines > 1:
-                    stopped = True
-                    break
-                if at < end and MARKS[text[at]]:
-                    if KIND_OF[text[at]] == CH_BAR:
-                        must = True  # a table; rare
-                        at = before
-                        break
-                    other.r = s.r
-                    other.text = text
-                    other.at = at
-                    other.end = end
-                    if is_mark(&other):
-                        stopped = True
-                        break
-            elif what == SOUGHT_BACKSLASH:
-                operation = True
-                backslash = True
-                at += 1
-                if at < end and (text[at] == c'\\' or KIND_OF[text[at]] == CH_NEWLINE):
-                    must = True
-                    break
-                at += at < end
-            else:
-                must = True
-                break
-            if backslash and numbers:
-                must = True
-                break
-        if not must and numbers > 1:
-            must = operation or has_operation_word(s, begin, at)
-        if must:
-            s.read_until = at + 1
-            begin = last_words(text, s.at, special if special < at else at)
-            if begin > s.at:
-                if line and line <= begin:
-                    s.line_at = line
-                    s.line_named = False
-                    s.table_row = False
-                    s.line_start = line == begin
-                elif line:
-                    begin = s.at
-                s.at = begin
-            return True
-        for index in range(numbers):
-            if found[index].fits:
-                count_number(s.r, found[index].num, found[index].den)
-        if line:
-            s.line_at = line
-            s.line_named = False
-            s.table_row = False
-            s.line_start = stopped and line == at
-        s.at = at
-    s.at = end
-    return False
+# What a byte is to pass_words().
+cdef enum Passed:
+    PASSED_OVER = 0
+    PASSED_STOP         # a stop where only words stand before it
+    PASSED_LINE
+    PASSED_POINT
+    PASSED_NOT
 
 
 cdef uint32_t last_words(const uint8_t* text, uint32_t begin, uint32_t at) noexcept nogil:
@@ -1225,8 +1121,6 @@ cdef uint32_t last_words(const uint8_t* text, uint32_t begin, uint32_t at) noexc
     cdef int words = 0
     while at > begin:
         at -= 1
-        if KIND_OF[text[at]] == CH_NEWLINE:
-            return at + 1
         if text[at] == c' ' and text[at + 1] != c' ':
             words += 1
             if words > LAST_WORDS:
@@ -1234,58 +1128,10 @@ cdef uint32_t last_words(const uint8_t* text, uint32_t begin, uint32_t at) noexc
     return begin
 
 
-cdef bint has_operation_word(const Scan* s, uint32_t at, uint32_t end) noexcept nogil:
-    """Tell whether a word in [at, end) can be an operation or its operand."""
-    cdef const uint8_t* text = s.text
-    cdef uint32_t start, index
-    cdef uint64_t value
-    cdef const WordMeaning* entry
-    while at < end:
-        while at < end and KIND_OF[text[at]] != CH_LETTER:
-            at += 1
-        if at >= end:
-            break
-        start = at
-        while at < end and KIND_OF[text[at]] == CH_LETTER:
-            at += 1
-        if (
-            at - start >= 16
-            or not OPERATION_LENGTHS[text[start] & 31] >> (at - start) & 1
-        ):
-            if at - start == 1 and text[start] | 0x20 == c'x':
-                return True
-            continue
-        value = <uint64_t>HASH_START
-        for index in range(start, at):
-            value = hash_step(value, LOWER_OF[text[index]])
-        entry = find_meaning(value)
-        if entry != NULL and MAKES_OPERATION[entry.meaning]:
-            return True
-    return False
-
-
-cdef bint is_mark(Scan* s) noexcept nogil:
-    """Tell whether a list mark stands at a line's beginning."""
-    cdef uint32_t first, last
-    cdef int kind = KIND_OF[s.text[s.at]]
-    if kind == CH_BULLET:
-        return True
-    if kind == CH_MINUS or kind == CH_STAR or kind == CH_PLUS:
-        if kind_at(s, s.at + 1) == CH_SPACE:
-            return True
-        if kind != CH_STAR:
-            return False
-    return list_number(s, &first, &last) != 0
-
-
 cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
     """Tell whether the point before ``at`` is a stop in whatever context."""
     cdef uint8_t byte
-    if at > 1 and s.text[at - 2] == c'.':
-        return False
-    if at >= s.end:
-        return True
-    if KIND_OF[s.text[at]] == CH_NEWLINE:
+    if kind_at(s, at) == CH_NEWLINE:
         return True
     if not is_blank(s.text[at]):
         return False
@@ -1297,7 +1143,20 @@ cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
 
 cdef bint pass_words(Scan* s) noexcept nogil:
     """Pass over words that belong neither to the number before them nor to what follows."""
-    cdef uint32_t at = last_words(s.text, s.at, next_sought(s.text, s.at, s.end, SEEK))
+    cdef uint32_t at = next_sought(s.text, s.at, PASSED)
+    cdef int what = PASSED[s.text[at]]
+    if s.r.num_tokens == 0 and what != PASSED_NOT:
+        if what == PASSED_LINE:
+            s.at = at
+            s.gap = True
+            return True
+        if what == PASSED_STOP or ends_sentence(s, at + 1):
+            s.at = at + 1
+            stop(s)
+            return True
+    if at - s.at < FAR:
+        return False
+    at = last_words(s.text, s.at, at)
     if at == s.at:
         return False
     s.at = at
@@ -1307,58 +1166,37 @@ cdef bint pass_words(Scan* s) noexcept nogil:
 
 cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     cdef Scan s
-    cdef uint8_t byte
     cdef int kind
-    cdef bint at_line_start
+    cdef uint8_t behind = r.text[end]
     s.r = r
     s.text = r.text
+    s.text[end] = 0
     s.at = start
-    s.end = end
     s.line_at = start
-    s.depth = 0
-    s.lost_braces = 0
-    s.gap = True
-    s.line_start = True
     s.line_named = False
     s.table_row = False
-    s.read_until = 0
-    s.words = 0
-    s.others = 0
-    r.num_tokens = 0
-    r.has_sign = False
-    while s.at < end:
-        if r.num_tokens == 0 and s.at >= s.read_until and not seek(&s):
-            break
-        start = s.at
-        byte = s.text[start]
-        kind = KIND_OF[byte]
+    s.numbers = 0
+    stop(&s)
+    begin_line(&s)
+    while True:
+        kind = kind_at(&s, s.at)
         if kind == CH_SPACE:
-            # One blank between words is by far the most common.
-            if start + 1 < end and KIND_OF[s.text[start + 1]] == CH_LETTER:
-                s.at += 1
-                s.gap = True
-                s.line_start = False
-                if s.words < MANY_WORDS or not pass_words(&s):
-                    scan_word(&s)
-                continue
-            blank(&s)
-            continue
-        if kind == CH_NEWLINE:
-            blank(&s)
-            continue
-        at_line_start = s.line_start
-        s.line_start = False
-        if at_line_start and list_mark(&s, kind):
-            continue
-        if kind == CH_LETTER:
-            if s.words < MANY_WORDS or not pass_words(&s):
+            s.at += 1
+            s.gap = True
+        elif kind == CH_LETTER:
+            if not ((r.num_tokens == 0 or s.words >= MANY_WORDS) and pass_words(&s)):
                 scan_word(&s)
-        elif kind == CH_DIGIT or (kind == CH_POINT and is_digit(peek(&s, start + 1))):
+        elif kind == CH_DIGIT or (kind == CH_POINT and is_digit(s.text[s.at + 1])):
             scan_number(&s)
+        elif kind == CH_NEWLINE:
+            if s.at >= end:
+                break
+            blank(&s)
         else:
             s.at += 1
-            scan_sign(&s, byte, start)
+            scan_sign(&s, s.text[s.at - 1], s.at - 1)
     stop(&s)
+    s.text[end] = behind
 
 
 # --- folding ----------------------------------------------------------------------------------
@@ -1412,12 +1250,10 @@ cdef inline Item* put_item(Fold* f, int kind, const Token* token) noexcept nogil
     item.verb = False
     item.plain = True
     item.decimals = 0
-    item.zeros = 0
     item.start = token.start
     item.end = token.end
     item.num = 0
     item.den = 1
-    item.name = 0
     f.after_unit = False
     return item
 
@@ -1486,7 +1322,6 @@ cdef void fold_number(Fold* f, const Token* token) noexcept nogil:
     item.num = token.num
     item.den = token.den
     item.decimals = token.decimals
-    item.zeros = token.zeros
     if token.decimals == 0:
         fold_mixed(f, item)
     if token_kind(f, f.at) == T_PERCENT and not (
@@ -1500,7 +1335,6 @@ cdef void fold_number(Fold* f, const Token* token) noexcept nogil:
         item.percent = True
         item.decimals += 2
         item.plain = item.plain and item.decimals <= MAX_DIGITS
-        item.zeros = 0
         item.end = f.tokens[f.at].end
         f.at += 1
 
@@ -1600,9 +1434,7 @@ cdef void fold_equals(Fold* f, const Token* token) noexcept nogil:
     else:
         item = put_item(f, I_SIGN, token)
         item.approximate = token.op == c'~'
-        item.name = token.name
         item.num = token.num
-        item.den = token.den
     fillers(f, item)
 
 
@@ -1821,14 +1653,17 @@ cdef int without_emphasis(Token* tokens, int size) noexcept nogil:
     return kept
 
 
-cdef void fold(Reader* r) noexcept nogil:
+cdef void fold(const Scan* s) noexcept nogil:
     """Tokens of one stretch to items."""
+    cdef Reader* r = s.r
     cdef Fold f
     cdef Token* token
     cdef int kind, following
     f.r = r
     f.tokens = r.tokens
-    f.size = without_emphasis(r.tokens, r.num_tokens)
+    f.size = r.num_tokens
+    if s.kinds & (1 << T_STAR | 1 << T_STARS):
+        f.size = without_emphasis(r.tokens, f.size)
     f.at = 0
     f.after_unit = False
     f.unit_words = 0

@@ -14,8 +14,13 @@ cdef struct Stated:
     bint whole
     bint code
 
-# A growing set of hashes, for counting what is distinct.
+# What is distinct is counted: small whole numbers as bits, all else in a growing set of hashes.
+cdef enum:
+    SMALL_WORDS = 16
+
 cdef struct Counted:
+    uint64_t small[SMALL_WORDS]
+    uint32_t num_small
     uint64_t* slots
     uint32_t capacity   # a power of two, or 0
     uint32_t size

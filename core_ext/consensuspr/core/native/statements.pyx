@@ -104,8 +104,9 @@ cdef enum:
     LAST_WORDS = MAX_OF_WORDS + 3
     # Words in a row; the last of these is past what belongs to a number before them.
     MANY_WORDS = MAX_UNIT_WORDS + 3
-    # Between two tokens that are no words, words beyond these are passed over.
-    MAX_TOKENS = MAX_STRETCH * (1 + MANY_WORDS + LAST_WORDS) + MANY_WORDS + LAST_WORDS
+    # As many words are kept between two tokens that are no words.
+    MAX_ROW = MANY_WORDS + LAST_WORDS + 8
+    MAX_TOKENS = MAX_STRETCH * (1 + MAX_ROW) + MAX_ROW
     # Of tokens that are no words each can become a fraction, which is five items, or a few
     # of those with a stop before them; a word one or, as "half of", five in place of two.
     MAX_ITEMS = 6 * MAX_STRETCH + 3 * MAX_TOKENS
@@ -149,12 +150,10 @@ cdef struct Item:
     uint8_t verb
     uint8_t plain
     uint8_t decimals
-    uint8_t zeros
     uint32_t start
     uint32_t end
-    int64_t num
+    int64_t num         # of a sign: where its line begins, plus 1; 0 where it has no name
     int64_t den
-    uint64_t name
 
 # A value while it is worked out; shown: one number as written.
 cdef struct Value:
@@ -164,7 +163,6 @@ cdef struct Value:
     int operations
     bint shown
     int decimals
-    int zeros
 
 cdef struct Part:
     int64_t num
@@ -197,14 +195,12 @@ cdef struct Token:
     uint8_t single
     uint8_t times
     uint8_t letters
-    # Of numbers and signs alone:
     uint8_t decimals
     uint32_t start
     uint32_t end
-    int zeros
+    # Of numbers and signs, and of words with a meaning:
     int64_t num
     int64_t den
-    uint64_t name
 
 # A token of code; op: its up to three bytes.
 cdef struct Lexeme:
@@ -214,7 +210,7 @@ cdef struct Lexeme:
     uint32_t end
 
 cdef struct Reader:
-    const uint8_t* text
+    uint8_t* text
     uint32_t length
     const uint32_t* offsets
     # Where results go.
@@ -237,7 +233,6 @@ cdef struct Reader:
     # One stretch of prose; from here on nothing is cleared.
     Token tokens[MAX_TOKENS]
     int num_tokens
-    bint has_sign
     Item items[MAX_ITEMS]
     int num_items
     Part parts[MAX_PARTS]
@@ -255,7 +250,7 @@ cdef struct Reader:
 # --- what is distinct ------------------------------------------------------------------------
 
 cdef int counted_grow(Counted* counted) noexcept nogil:
-    cdef uint32_t capacity = counted.capacity * 2 if counted.capacity else 256
+    cdef uint32_t capacity = counted.capacity * 2 if counted.capacity else 32
     cdef uint64_t* slots = <uint64_t*>PyMem_RawCalloc(capacity, sizeof(uint64_t))
     cdef uint32_t index, slot
     if slots == NULL:
@@ -272,8 +267,19 @@ cdef int counted_grow(Counted* counted) noexcept nogil:
     return 0
 
 
-cdef inline void count(Reader* r, Counted* counted, uint64_t value) noexcept nogil:
+cdef inline void count(
+    Reader* r, Counted* counted, int64_t num, int64_t den
+) noexcept nogil:
+    cdef uint64_t value
+    cdef uint64_t* word
     cdef uint32_t slot
+    if <uint64_t>num < 64 * SMALL_WORDS and den == 1:
+        word = &counted.small[num >> 6]
+        value = <uint64_t>1 << (num & 63)
+        counted.num_small += word[0] & value == 0
+        word[0] |= value
+        return
+    value = fraction_hash(num, den)
     if 2 * counted.size >= counted.capacity and counted_grow(counted) < 0:
         r.failed = True
         return
@@ -296,10 +302,12 @@ cdef void counted_clear(Counted* counted) noexcept nogil:
     elif counted.size:
         memset(counted.slots, 0, counted.capacity * sizeof(uint64_t))
     counted.size = 0
+    counted.num_small = 0
+    memset(counted.small, 0, sizeof(counted.small))
 
 
 cdef inline void count_number(Reader* r, int64_t num, int64_t den) noexcept nogil:
-    count(r, &r.numbers, fraction_hash(num, den))
+    count(r, &r.numbers, num, den)
 
 
 # --- keys --------------------------------------------------------------------------------------
@@ -349,7 +357,7 @@ cdef void state(
     cdef const Part* part
     for index in range(num_parts):
         part = &parts[index]
-        count(r, &r.values, fraction_hash(part.num, part.den))
+        count(r, &r.values, part.num, part.den)
         if r.keys != NULL and r.keys.capacity:
             key = key_of(part.num, part.den, part.operands)
             slot = <uint32_t>key & (r.keys.capacity - 1)
@@ -370,8 +378,8 @@ cdef inline void reach(
     r.matched[key.node] = CHANNEL_CODE if code else CHANNEL_STATEMENT
     if r.places != NULL:
         place = &r.places[key.node]
-        place.start = r.offsets[start] if r.offsets != NULL else start
-        place.end = r.offsets[end] if r.offsets != NULL else end
+        place.start = r.offsets[start]
+        place.end = r.offsets[end]
         place.key = key.index
 
 
@@ -393,8 +401,8 @@ cdef void keep_statement(
     one.num = part.num
     one.den = part.den
     one.operands = part.operands
-    one.start = r.offsets[start] if r.offsets != NULL else start
-    one.end = r.offsets[end] if r.offsets != NULL else end
+    one.start = r.offsets[start]
+    one.end = r.offsets[end]
     one.whole = whole
     one.code = code
     r.num_stated += 1
@@ -496,8 +504,8 @@ cdef int read_statements_into(
         memset(r.names, 0, 2 * MAX_NAMES * sizeof(Name))
         r.num_names = 0
     read_text(r)
-    values[0] = r.values.size
-    numbers[0] = r.numbers.size
+    values[0] = r.values.size + r.values.num_small
+    numbers[0] = r.numbers.size + r.numbers.num_small
     return -1 if r.failed else 0
 
 

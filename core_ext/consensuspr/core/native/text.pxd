@@ -28,13 +28,15 @@ cdef enum:
     B_SUBSCRIPTS = 0xD0
     B_SUBSCRIPTS_END = 0xDA
 
+# Zeros behind a text, so that what reads it may look ahead.
+cdef enum:
+    PADDING = 32
+
 # Buffers are kept from text to text; zeroed before the first use, freed by text_free.
 cdef struct Text:
-    const uint8_t* bytes    # the caller's own where all is plain ASCII
+    uint8_t* bytes          # none of them 0, and zeros behind them
     uint32_t length
-    uint32_t* offsets       # where each character begins; NULL: where its byte stands
-    uint8_t* byte_buffer
-    uint32_t* offset_buffer
+    uint32_t* offsets       # where each character begins, if that was wanted
     Py_ssize_t byte_size
     Py_ssize_t offset_size
 

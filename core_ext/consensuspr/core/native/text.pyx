@@ -3,6 +3,7 @@
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
 
 from consensuspr.core.native.normal_form cimport (
     CH_ARROW,
@@ -56,22 +57,6 @@ cdef extern from *:
     #include <emmintrin.h>
     #endif
 
-    /* Tell whether a text is ASCII without NUL, so that every byte stands for itself. */
-    static int is_plain(const uint8_t* data, Py_ssize_t length) {
-        const uint64_t ones = 0x0101010101010101u;
-        uint64_t seen = 0;
-        uint64_t word;
-        Py_ssize_t at = 0;
-        for (; at + 8 <= length; at += 8) {
-            memcpy(&word, data + at, 8);
-            /* The top bit of a byte: it is beyond ASCII, or it was 0 and borrowed. */
-            seen |= word | (word - ones);
-        }
-        for (; at < length; at++)
-            seen |= data[at] | (data[at] == 0 ? 0x80u : 0u);
-        return (seen & 0x8080808080808080u) == 0;
-    }
-
     /* Copy the bytes that stand for themselves, and perhaps more, to a buffer that has room for
        all of [at, length); return how many do. */
     static inline Py_ssize_t copy_plain(
@@ -96,7 +81,6 @@ cdef extern from *:
         return at - begin;
     }
     """
-    bint is_plain(const uint8_t* data, Py_ssize_t length) noexcept nogil
     Py_ssize_t copy_plain(
         const uint8_t* data, Py_ssize_t at, Py_ssize_t length, uint8_t* out
     ) noexcept nogil
@@ -104,17 +88,17 @@ cdef extern from *:
 
 cdef int make_room(Text* text, Py_ssize_t length, bint offsets) noexcept nogil:
     cdef void* grown
-    if text.byte_size < length:
-        grown = PyMem_RawRealloc(text.byte_buffer, length)
+    if text.bytes == NULL or text.byte_size < length:
+        grown = PyMem_RawRealloc(text.bytes, length + PADDING)
         if grown == NULL:
             return -1
-        text.byte_buffer = <uint8_t*>grown
+        text.bytes = <uint8_t*>grown
         text.byte_size = length
     if offsets and text.offset_size < length + 1:
-        grown = PyMem_RawRealloc(text.offset_buffer, (length + 1) * sizeof(uint32_t))
+        grown = PyMem_RawRealloc(text.offsets, (length + 1) * sizeof(uint32_t))
         if grown == NULL:
             return -1
-        text.offset_buffer = <uint32_t*>grown
+        text.offsets = <uint32_t*>grown
         text.offset_size = length + 1
     return 0
 
@@ -126,18 +110,10 @@ cdef int text_take(
     cdef Py_ssize_t plain, index
     cdef uint32_t size = 0
     cdef Unit unit
-    text.offsets = NULL
-    if is_plain(data, length):
-        text.bytes = data
-        text.length = <uint32_t>length
-        return 0
     if make_room(text, length, offsets) < 0:
         return -1
-    text.bytes = text.byte_buffer
-    if offsets:
-        text.offsets = text.offset_buffer
     while at < length:
-        plain = copy_plain(data, at, length, text.byte_buffer + size)
+        plain = copy_plain(data, at, length, text.bytes + size)
         if offsets:
             for index in range(plain):
                 text.offsets[size + index] = <uint32_t>(at + index)
@@ -148,24 +124,25 @@ cdef int text_take(
         if offsets:
             text.offsets[size] = <uint32_t>at
         if data[at] < 0x80:
-            text.byte_buffer[size] = ASCII[data[at]]
+            text.bytes[size] = ASCII[data[at]]
             at += 1
         else:
             unit = character_at(data, length, at)
-            text.byte_buffer[size] = byte_of(&unit)
+            text.bytes[size] = byte_of(&unit)
             at += unit.width
         size += 1
     if offsets:
         text.offsets[size] = <uint32_t>length
+    memset(text.bytes + size, 0, PADDING)
     text.length = size
     return 0
 
 
 cdef void text_free(Text* text) noexcept nogil:
-    PyMem_RawFree(text.byte_buffer)
-    PyMem_RawFree(text.offset_buffer)
-    text.byte_buffer = NULL
-    text.offset_buffer = NULL
+    PyMem_RawFree(text.bytes)
+    PyMem_RawFree(text.offsets)
+    text.bytes = NULL
+    text.offsets = NULL
     text.byte_size = 0
     text.offset_size = 0
 
