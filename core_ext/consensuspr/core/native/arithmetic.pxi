@@ -113,6 +113,15 @@ cdef void see_through(Parser* p, int seen, Value* value) noexcept nogil:
     value.shown = False
 
 
+cdef inline void take_number(const Item* item, Value* value) noexcept nogil:
+    value.num = item.num
+    value.den = item.den
+    value.operands = operand_hash(item.num, item.den)
+    value.operations = 0
+    value.shown = item.plain
+    value.decimals = item.decimals
+
+
 cdef void parse_atom(Parser* p, Value* value) noexcept nogil:
     cdef const Item* item
     if p.failed or p.at >= p.end:
@@ -121,12 +130,7 @@ cdef void parse_atom(Parser* p, Value* value) noexcept nogil:
     item = &p.items[p.at]
     p.at += 1
     if item.kind == I_NUMBER:
-        value.num = item.num
-        value.den = item.den
-        value.operands = operand_hash(item.num, item.den)
-        value.operations = 0
-        value.shown = item.plain
-        value.decimals = item.decimals
+        take_number(item, value)
         return
     if item.kind != I_OPEN:
         p.failed = True
@@ -205,16 +209,31 @@ cdef bint evaluate(
 ) noexcept nogil:
     """Work items[start:end] out; its parts, the whole being the last, go on the pool."""
     cdef Parser p
+    cdef Value right
     cdef int first = r.num_parts
     if end - start > MAX_SIDE:
         return False
     p.r = r
     p.items = items
-    p.at = start
+    p.at = end
     p.end = end
     p.depth = 0
     p.failed = False
-    parse_sum(&p, value)
+    # Nearly all sides are a number or an operation on two.
+    if items[start].kind == I_NUMBER and end - start == 1:
+        take_number(&items[start], value)
+    elif (
+        end - start == 3
+        and items[start].kind == I_NUMBER
+        and items[start + 1].kind == I_OPERATOR
+        and items[start + 2].kind == I_NUMBER
+    ):
+        take_number(&items[start], value)
+        take_number(&items[start + 2], &right)
+        join(&p, items[start + 1].op, value, &right)
+    else:
+        p.at = start
+        parse_sum(&p, value)
     if p.failed or p.at != end:
         r.num_parts = first
         return False
