@@ -30,6 +30,7 @@ cdef uint64_t CODE_LANGUAGES[16]   # hashes
 cdef int NUM_LANGUAGES = 0
 cdef uint8_t PYTHON_FOLLOWS[256]
 cdef uint8_t PYTHON_BEGINS[256]
+cdef uint8_t CODE_BEGINS[256]
 
 
 # --- regions ------------------------------------------------------------------------------------
@@ -162,6 +163,24 @@ cdef bint has_in(const Reader* r, uint32_t at, uint32_t end) noexcept nogil:
         ):
             return True
         at += 1
+    return False
+
+
+cdef bint may_hold_code(const Reader* r) noexcept nogil:
+    """Turn nearly all texts away that hold no fence and no line by which code is told."""
+    cdef uint32_t start = 0
+    cdef uint32_t at, end
+    while start < r.length:
+        end = line_end(r, start)
+        at = past_blanks(r, start, end)
+        start = end + 1
+        if CODE_BEGINS[r.text[at]] and (
+            r.text[at] == c'`'
+            or r.text[at] == c'~'
+            or begins(r, at, end, b"print(", 6)
+            or begins_python(r, at, end)
+        ):
+            return True
     return False
 
 
@@ -987,6 +1006,7 @@ def _fill():
         kind = KIND_OF[code]
         # What may follow the first word of an assignment, print(), else: and so on.
         PYTHON_FOLLOWS[code] = code < 128 and chr(code) in "=+-*/,(:"
+        CODE_BEGINS[code] = code < 128 and chr(code) in "dcpfir`~"
         PYTHON_BEGINS[code] = code < 128 and chr(code) in "dcfirwe"
         MARKS[code] = kind in (
             CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR
@@ -994,7 +1014,7 @@ def _fill():
         GOES_ON[code] = (
             kind in (CH_DIGIT, CH_UNDERSCORE, CH_PRIME) or code in (ord("-"), B_LETTER)
         )
-        NUMBER_GOES_ON[code] = kind == CH_DIGIT or chr(code) in ".,{\\"
+        NUMBER_GOES_ON[code] = code < 128 and chr(code) in ".,{\\"
         PASSED[code] = (
             PASSED_LINE if kind == CH_NEWLINE
             else PASSED_POINT if kind == CH_POINT

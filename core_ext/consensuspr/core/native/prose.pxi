@@ -93,7 +93,7 @@ cdef uint8_t GROUPS[256]         # may begin a separator of thousands
 cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
 cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
 cdef uint8_t GOES_ON[256]        # may stand within a word
-cdef uint8_t NUMBER_GOES_ON[256]  # may go on the number whose digits it follows
+cdef uint8_t NUMBER_GOES_ON[256]  # may go on a number with a digit or a comma behind it
 cdef uint32_t OPERATIONS = 0     # bit n: a word of meaning n can be an operation
 # Bit n: a token of kind n can be an operation, or become one.
 cdef uint32_t OPERATION_KINDS = (
@@ -613,7 +613,10 @@ cdef void scan_number(Scan* s) noexcept nogil:
     cdef uint64_t value
     cdef uint32_t digits = read_digits(s.text + start, &value)
     cdef Token* token
-    if digits == 0 or digits == 8 or NUMBER_GOES_ON[s.text[start + digits]]:
+    cdef const uint8_t* behind = s.text + start + digits
+    if digits == 0 or digits == 8 or (
+        NUMBER_GOES_ON[behind[0]] and (is_digit(behind[1]) or behind[1] == c',')
+    ):
         scan_long_number(s, start)
         return
     # A whole number, as nearly all are.

@@ -446,6 +446,8 @@ cdef void read_text(Reader* r) noexcept nogil:
     cdef uint32_t end, first, closing, block
     cdef int fence
     cdef bint is_code
+    if not may_hold_code(r):
+        start = r.length
     while start < r.length:
         end = line_end(r, start)
         fence = fence_at(r, start, end)
