@@ -548,8 +548,8 @@ cdef void scan_letter(Scan* s, uint32_t start) noexcept nogil:
         token.single = True
 
 
-cdef void scan_word(Scan* s) noexcept nogil:
-    cdef uint32_t start = s.at
+cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
+    """Read the word at ``start``; return its end."""
     cdef uint32_t at = start + count_letters(s.text + start)
     cdef uint32_t others = 0
     cdef bint plain = True
@@ -569,22 +569,23 @@ cdef void scan_word(Scan* s) noexcept nogil:
     s.at = at
     if at - start == 1:
         scan_letter(s, start)
-        return
+        return at
     if byte == c'(':
         last = last_kind(s)
         if last != T_NUMBER and last != T_FRACTION and last != T_CLOSE and last != T_WORD:
             entry = meaning_of(s.text + start, at - start) if plain else NULL
             if entry == NULL or entry.first == 0:
                 put_token(s, T_NAME, start)
-                return
+                return at
     if at - start == 7 and s.text[start] | 0x20 == c'p':
         entry = meaning_of(s.text + start, 7)
         if entry != NULL and entry.first and entry.meaning == M_PERCENT:
             put_token(s, T_PERCENT, start)
-            return
+            return at
     token = put_word(s, start, at - start - others)
     if plain:
         token.meaning = UNREAD
+    return at
 
 
 cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
@@ -608,8 +609,8 @@ cdef inline uint32_t grouped(const Scan* s, uint32_t at) noexcept nogil:
     return 0
 
 
-cdef void scan_number(Scan* s) noexcept nogil:
-    cdef uint32_t start = s.at
+cdef inline uint32_t scan_number(Scan* s, uint32_t start) noexcept nogil:
+    """Read the number at ``start``; return its end."""
     cdef uint64_t value
     cdef uint32_t digits = read_digits(s.text + start, &value)
     cdef Token* token
@@ -618,14 +619,15 @@ cdef void scan_number(Scan* s) noexcept nogil:
         NUMBER_GOES_ON[behind[0]] and (is_digit(behind[1]) or behind[1] == c',')
     ):
         scan_long_number(s, start)
-        return
+        return s.at
     # A whole number, as nearly all are.
-    s.at += digits
+    s.at = start + digits
     count_number(s.r, <int64_t>value, 1)
     token = put_token(s, T_NUMBER, start)
     token.num = <int64_t>value
     token.den = 1
     s.numbers += 1
+    return start + digits
 
 
 cdef void scan_long_number(Scan* s, uint32_t start) noexcept nogil:
@@ -1169,6 +1171,8 @@ cdef bint pass_words(Scan* s) noexcept nogil:
 
 cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     cdef Scan s
+    cdef const uint8_t* text = r.text
+    cdef uint32_t at
     cdef int kind
     cdef uint8_t behind = r.text[end]
     s.r = r
@@ -1181,23 +1185,29 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     s.numbers = 0
     stop(&s)
     begin_line(&s)
+    at = s.at
     while True:
-        kind = kind_at(&s, s.at)
+        kind = KIND_OF[text[at]]
         if kind == CH_SPACE:
-            s.at += 1
+            at += 1
             s.gap = True
-        elif kind == CH_LETTER:
+            continue
+        s.at = at
+        if kind == CH_LETTER:
             if not ((r.num_tokens == 0 or s.words >= MANY_WORDS) and pass_words(&s)):
-                scan_word(&s)
-        elif kind == CH_DIGIT or (kind == CH_POINT and is_digit(s.text[s.at + 1])):
-            scan_number(&s)
+                at = scan_word(&s, at)
+                continue
+        elif kind == CH_DIGIT or (kind == CH_POINT and is_digit(text[at + 1])):
+            at = scan_number(&s, at)
+            continue
         elif kind == CH_NEWLINE:
-            if s.at >= end:
+            if at >= end:
                 break
             blank(&s)
         else:
-            s.at += 1
-            scan_sign(&s, s.text[s.at - 1], s.at - 1)
+            s.at = at + 1
+            scan_sign(&s, text[at], at)
+        at = s.at
     stop(&s)
     s.text[end] = behind
 
