@@ -466,15 +466,11 @@ cdef void restated(Reader* r, const Item* sign, Side* right) noexcept nogil:
 
 cdef void equations(Reader* r) noexcept nogil:
     """Read the statements around each sign of equality of one stretch."""
-    cdef int num_signs = 0
+    cdef int num_signs = r.num_signs
     cdef int index, number, sign, stop, start, limit, end
     cdef Side* left
     cdef Item* item
     cdef bint joined
-    for index in range(r.num_items):
-        if r.items[index].kind == I_SIGN:
-            r.signs[num_signs] = index
-            num_signs += 1
     r.num_parts = 0
     for number in range(num_signs):
         sign = r.signs[number]

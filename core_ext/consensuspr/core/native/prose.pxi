@@ -1271,6 +1271,12 @@ cdef inline Item* put_item(Fold* f, int kind, const Token* token) noexcept nogil
     return item
 
 
+cdef inline Item* put_sign(Fold* f, const Token* token) noexcept nogil:
+    f.r.signs[f.r.num_signs] = f.r.num_items
+    f.r.num_signs += 1
+    return put_item(f, I_SIGN, token)
+
+
 cdef inline void fold_stop(Fold* f, const Token* token) noexcept nogil:
     if f.r.num_items and last_item(f) != I_STOP:
         put_item(f, I_STOP, token)
@@ -1445,7 +1451,7 @@ cdef void fold_equals(Fold* f, const Token* token) noexcept nogil:
         item.approximate = item.approximate or token.op == c'~'
         item.verb = False
     else:
-        item = put_item(f, I_SIGN, token)
+        item = put_sign(f, token)
         item.approximate = token.op == c'~'
         item.num = token.num
     fillers(f, item)
@@ -1561,11 +1567,12 @@ cdef void fold_verb(Fold* f, const Token* token) noexcept nogil:
     if not operand_ends(f):
         fold_stop(f, token)
         return
-    sign = put_item(f, I_SIGN, token)
+    sign = put_sign(f, token)
     sign.verb = True
     fillers(f, sign)
     if f.at == before and not operand_begins(f, f.at):
         f.r.num_items -= 1
+        f.r.num_signs -= 1
         f.after_unit = unit
         fold_stop(f, token)
 
@@ -1681,6 +1688,7 @@ cdef void fold(const Scan* s) noexcept nogil:
     f.after_unit = False
     f.unit_words = 0
     r.num_items = 0
+    r.num_signs = 0
     while f.at < f.size:
         token = &f.tokens[f.at]
         kind = token.kind

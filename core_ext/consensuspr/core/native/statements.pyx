@@ -239,7 +239,8 @@ cdef struct Reader:
     int num_parts
     Side before[MAX_SIGNS]
     Side after[MAX_SIGNS]
-    int signs[MAX_SIGNS]
+    int signs[MAX_SIGNS]    # items
+    int num_signs
     Side named_side
     Part named_parts[MAX_SIDE + 4]
     # Code.
