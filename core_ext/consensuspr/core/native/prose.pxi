@@ -263,6 +263,7 @@ cdef struct Scan:
     bint gap
     bint line_named
     bint table_row
+    uint32_t passed         # what stands before this is not looked through for words again
     # Of the tokens:
     int words               # in a row, at their end
     int others              # that are no words
@@ -1148,8 +1149,13 @@ cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
 
 cdef bint pass_words(Scan* s) noexcept nogil:
     """Pass over words that belong neither to the number before them nor to what follows."""
-    cdef uint32_t at = next_sought(s.text, s.at, PASSED)
-    cdef int what = PASSED[s.text[at]]
+    cdef uint32_t at
+    cdef int what
+    if s.at < s.passed:
+        return False
+    at = next_sought(s.text, s.at, PASSED)
+    what = PASSED[s.text[at]]
+    s.passed = at
     if s.r.num_tokens == 0 and what != PASSED_NOT:
         if what == PASSED_LINE:
             s.at = at
@@ -1182,6 +1188,7 @@ cdef void read_prose(Reader* r, uint32_t start, uint32_t end) noexcept nogil:
     s.line_at = start
     s.line_named = False
     s.table_row = False
+    s.passed = start
     s.numbers = 0
     stop(&s)
     begin_line(&s)
