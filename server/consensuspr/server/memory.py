@@ -25,6 +25,7 @@ import asyncio
 import ctypes
 import os
 import zlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,9 +51,11 @@ _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 # Bodies that arrive at a time without further ado, and of those beyond, which take their turns.
 # Ordinary ones arrive in about a millisecond; a turn costs a message of a megabyte 0.3 ms.
 RECEIVED_AT_ONCE = 2
-RECEIVED_IN_TURN = 1
-# While others wait for their turn; 17 MiB arrive so over 100 Mbit/s.
+# While others wait for their turn; 17 MiB arrive so over 100 Mbit/s.  The more wait, the shorter.
 TURN_S = 2.0
+SHORTEST_TURN_S = 0.1
+# Connections of which a body has arrived in time are remembered, so many at most.
+MAX_KNOWN = 4096
 
 # So much more than after the last time is handed back: where nothing is to be done, and under load,
 # where the allocator keeps some on purpose (ALLOCATOR of the supervisor).
@@ -116,13 +119,19 @@ def unpacked(request: bytes, max_bytes: int) -> bytes | None:
 class Reception:
     """How many requests arrive at a time; of one event loop.
 
+    Turns go by connection: those of which a body has arrived in time have one turn among them,
+    all others another one.  So hundreds that begin requests and never end them wait for each
+    other, and not those that score.
+
     Attributes:
         arriving: bodies that arrive without a turn.
     """
 
     def __init__(self) -> None:
         self.arriving = 0
-        self._turns = asyncio.Semaphore(RECEIVED_IN_TURN)
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._of_known = _Turns()
+        self._of_others = _Turns()
 
     @property
     def busy(self) -> bool:
@@ -135,10 +144,66 @@ class Reception:
         Raises:
             TimeoutError: it did not arrive in time.
         """
-        async with self._turns, asyncio.timeout(TURN_S):
-            # Not by the iterator of messages, which would keep the last one as long as it lives.
-            message = await context.read()
+        sender = context.peer()
+        turns = self._of_known if sender in self._known else self._of_others
+        await turns.take()
+        try:
+            async with asyncio.timeout(max(SHORTEST_TURN_S, TURN_S / (1 + turns.waiting))):
+                # Not by the iterator of messages, which would keep the last one as long as it
+                # lives.
+                message = await context.read()
+        except TimeoutError:
+            self._known.pop(sender, None)
+            raise
+        finally:
+            turns.give_back()
+        self.know(sender)
         return message if isinstance(message, bytes) else None
+
+    def know(self, sender: str) -> None:
+        """Take note that a body arrived by a connection."""
+        self._known[sender] = None
+        self._known.move_to_end(sender)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+
+
+class _Turns:
+    """One turn at a time, for who came last first: who waits for long is more likely to stall."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    async def take(self) -> None:
+        """Wait for the turn and take it."""
+        if not self._taken:
+            self._taken = True
+            return
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            elif not mine.cancelled():
+                self.give_back()  # it was this one's already
+            raise
+
+    def give_back(self) -> None:
+        """Let the next one have the turn."""
+        while self._waiting:
+            following = self._waiting.pop()
+            if not following.done():
+                following.set_result(None)
+                return
+        self._taken = False
 
 
 class Arrival:
@@ -160,6 +225,8 @@ class Arrival:
 
     async def unary_unary(self, request: bytes, context: Any) -> bytes:
         """Carry out the call."""
+        if self._reception is not None:
+            self._reception.know(context.peer())
         self._arrived()
         work = self._behaviour(request, context)
         del request  # gRPC may keep this frame

@@ -62,8 +62,6 @@ class _Recheck:
         return cls(rollouts[at], options, _found(scores, at))
 
     def carry_out(self, scorer: Scorer, metrics: Metrics) -> None:
-        if len(self.rollout.response) > MAX_RECHECKED_BYTES:
-            return
         found, twin = self.found, _found(scorer.recheck([self.rollout], self.options), 0)
         metrics.rechecked(agrees=found == twin)
         if found != twin:
@@ -74,6 +72,10 @@ class _Recheck:
                 self.rollout.rollout_id, self.rollout.problem_id, self.options.expect_digest,
                 [*found[0]], *found[1:], [*twin[0]], *twin[1:],
             )  # fmt: skip
+
+
+def _is_worth_it(rollout: Rollout, scores: ScoreColumns, at: int) -> bool:
+    return bool(scores.channel_numbers[at]) and len(rollout.response) <= MAX_RECHECKED_BYTES
 
 
 def _found(scores: ScoreColumns, at: int) -> tuple[bytes, float, float]:
@@ -141,7 +143,7 @@ class SecondLook:
                 self._until_recheck -= len(rollouts)
                 if self._until_recheck < 0:
                     self._until_recheck = self._draw()
-            if at < len(rollouts) and scores.channel_numbers[int(at)]:
+            if at < len(rollouts) and _is_worth_it(rollouts[int(at)], scores, int(at)):
                 self._put(_Recheck.of(rollouts, int(at), options, scores, identity))
         shadow = self._shadows.get(identity.dataset)
         if shadow is not None and self._random.random() < self._shadow_share:
