@@ -567,7 +567,7 @@ class Caller:
 
 
 @dataclass(slots=True)
-class Comparison:
+class PendingComparison:
     """One comparison in the pool.
 
     Attributes:
@@ -589,13 +589,13 @@ class _Lane:
 
     def __init__(self, slice_s: float) -> None:
         self.slice_s = slice_s
-        self._waiting: dict[int, tuple[Caller, deque[Comparison]]] = {}
+        self._waiting: dict[int, tuple[Caller, deque[PendingComparison]]] = {}
 
-    def push(self, task: Comparison) -> None:
+    def push(self, task: PendingComparison) -> None:
         _, tasks = self._waiting.setdefault(id(task.call), (task.call, deque()))
         tasks.append(task)
 
-    def pop(self) -> Comparison | None:
+    def pop(self) -> PendingComparison | None:
         if not self._waiting:
             return None
         call, tasks = min(self._waiting.values(), key=lambda waiting: waiting[0].spent_s)
@@ -604,7 +604,7 @@ class _Lane:
             del self._waiting[id(call)]
         return task
 
-    def drain(self) -> list[Comparison]:
+    def drain(self) -> list[PendingComparison]:
         tasks = [task for _, waiting in self._waiting.values() for task in waiting]
         self._waiting.clear()
         return tasks
@@ -633,13 +633,13 @@ class SymbolicPool:
         self._closed = False
         self.processes_started = 0
 
-    def submit(self, key: ComparisonKey, call: Caller) -> Comparison:
+    def submit(self, key: ComparisonKey, call: Caller) -> PendingComparison:
         """Queue a comparison; cancelling its future works until it is first started.
 
         Raises:
             VerifierUnavailable: the pool is closed.
         """
-        task = Comparison(key, call)
+        task = PendingComparison(key, call)
         with self._changed:
             if self._closed:
                 raise VerifierUnavailable("the answer verifier is closed")
@@ -696,7 +696,7 @@ class SymbolicPool:
         if worker is not None:
             self._end(worker)
 
-    def _next(self, lane: _Lane) -> Comparison | None:
+    def _next(self, lane: _Lane) -> PendingComparison | None:
         """Wait for a task that is still wanted; None when the pool is closed."""
         while True:
             with self._changed:
@@ -712,7 +712,7 @@ class SymbolicPool:
             else:
                 task.future.set_result(ComparisonOutcome(None, "load", final=False))
 
-    def _run(self, task: Comparison, lane: _Lane, worker: Worker | None) -> Worker | None:
+    def _run(self, task: PendingComparison, lane: _Lane, worker: Worker | None) -> Worker | None:
         """Run one task; return the worker if it can go on."""
         if worker is not None and not worker.alive():
             self._end(worker)
@@ -745,7 +745,7 @@ class SymbolicPool:
         task.future.set_result(ComparisonOutcome(None, "memory"))
         return None
 
-    def _out_of_time(self, task: Comparison, lane: _Lane, own_fault: bool) -> None:
+    def _out_of_time(self, task: PendingComparison, lane: _Lane, own_fault: bool) -> None:
         if lane is self._slow:
             limit = "budget" if own_fault else "load"
             task.future.set_result(ComparisonOutcome(None, limit, final=own_fault))
@@ -757,7 +757,7 @@ class SymbolicPool:
                 return
         _settle([task], VerifierUnavailable(_CLOSED))
 
-    def _died(self, task: Comparison, lane: _Lane, worker: Worker) -> None:
+    def _died(self, task: PendingComparison, lane: _Lane, worker: Worker) -> None:
         """Settle a task in whose midst the worker ended."""
         by_signal = self._end(worker)
         out_of_time = by_signal == signal.SIGXCPU
@@ -793,7 +793,7 @@ class SymbolicPool:
             return None
 
 
-def _settle(tasks: Iterable[Comparison], result: ComparisonOutcome | Exception) -> None:
+def _settle(tasks: Iterable[PendingComparison], result: ComparisonOutcome | Exception) -> None:
     for task in tasks:
         # A caller may cancel at any moment; then nobody wants the result.
         with contextlib.suppress(InvalidStateError):

@@ -47,9 +47,9 @@ from consensuspr.scoring.answers.extract import (
 )
 from consensuspr.scoring.answers.sandbox import (
     Caller,
-    Comparison,
     ComparisonKey,
     ComparisonOutcome,
+    PendingComparison,
     SymbolicPool,
     screen,
 )
@@ -353,7 +353,7 @@ class _Running:
 
     __slots__ = ("comparison", "future", "waiting")
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: PendingComparison) -> None:
         self.comparison = comparison
         self.future = comparison.future
         self.waiting = 0
