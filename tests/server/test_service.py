@@ -23,7 +23,12 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from consensuspr.client import RewardClient
-from consensuspr.scoring.answers.sandbox import Caller, Comparison, ComparisonKey, SymbolicPool
+from consensuspr.scoring.answers.sandbox import (
+    Caller,
+    ComparisonKey,
+    PendingComparison,
+    SymbolicPool,
+)
 from consensuspr.scoring.types import Rollout
 from consensuspr.server import service as build
 from consensuspr.server.admission import FLOOD_REQUESTS
@@ -264,9 +269,9 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     monkeypatch.setattr(build, "available_cores", lambda: 1)
     asked = threading.Semaphore(0)
 
-    def never_free(pool: SymbolicPool, key: ComparisonKey, caller: Caller) -> Comparison:
+    def never_free(pool: SymbolicPool, key: ComparisonKey, caller: Caller) -> PendingComparison:
         asked.release()
-        return Comparison(key, caller)
+        return PendingComparison(key, caller)
 
     monkeypatch.setattr(SymbolicPool, "submit", never_free)
     monkeypatch.setattr("consensuspr.scoring.scorer.MAX_REPEATS", 1)
