@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import secrets
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
+from opentelemetry.sdk.trace import TracerProvider
 
+from consensuspr.client import AsyncRewardClient, RewardClient, Rollout
 from consensuspr.server.config import ServerConfig
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
 from tests.processes import wait_for
@@ -79,6 +82,31 @@ def test_a_request_is_a_span_of_its_caller_and_its_stages_leave_no_gap(
     assert request.start_time_unix_nano <= stages[0].start_time_unix_nano
     assert stages[-1].end_time_unix_nano <= request.end_time_unix_nano
     assert kept.resources[0]["service.name"] == "consensuspr"
+
+
+def test_a_client_tells_which_span_it_is_in(serve: Serve, collector: tuple[Collector, str]) -> None:
+    kept, endpoint = collector
+    server = serve(trace_endpoint=endpoint, trace_share=0)
+    tracer = TracerProvider().get_tracer("a trainer")
+    rollouts = [Rollout("ducks", RIGHT)]
+    with RewardClient(server.address, timeout_s=20) as client:
+        with tracer.start_as_current_span("step") as step:
+            client.score(rollouts)
+        client.score(rollouts)  # in no span
+
+    async def score() -> None:
+        async with AsyncRewardClient(server.address, timeout_s=20) as client:
+            with tracer.start_as_current_span("another step"):
+                await client.score(rollouts)
+
+    asyncio.run(score())
+    assert server.built.tracing is not None
+    server.built.tracing.close()
+    first, second = kept.named("Score")
+    span = step.get_span_context()
+    assert first.trace_id.hex() == f"{span.trace_id:032x}"
+    assert first.parent_span_id.hex() == f"{span.span_id:016x}"
+    assert second.trace_id != first.trace_id
 
 
 def test_a_request_that_ends_otherwise_says_how(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -146,10 +147,12 @@ class Connector:
         """Return what a call shows that begins now; None: nothing.
 
         ``run`` is the name of the training run that asks: whose turn it is is decided before a
-        request is read.
+        request is read.  A span of OpenTelemetry that the caller is in goes along.
         """
-        shown = self._token()
-        return (*(shown or ()), (RUN_KEY, run.encode())) if run else shown
+        shown = (*(self._token() or ()), *_trace_context())
+        if run:
+            shown = (*shown, (RUN_KEY, run.encode()))
+        return shown or None
 
     def _token(self) -> Metadata:
         if self._access.token_file is not None:
@@ -186,6 +189,17 @@ class Connector:
         files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
         read = [None if file is None else Path(file).read_bytes() for file in files]
         return grpc.ssl_channel_credentials(*read)
+
+
+def _trace_context() -> tuple[tuple[str, str], ...]:
+    """Return the caller's span as W3C writes it; where nobody traces, nothing is imported."""
+    api = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return ()
+    span = api.get_current_span().get_span_context()
+    if not span.is_valid:
+        return ()
+    return (("traceparent", f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"),)
 
 
 def _first_token(path: Path) -> str:
