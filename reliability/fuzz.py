@@ -11,7 +11,6 @@ of the compiled core: it has the same rules.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import os
 import re
@@ -198,7 +197,6 @@ def _service() -> BuiltService:
     from consensuspr.server.service import build_service
 
     config = ServerConfig(datasets={"default": SAMPLE}, recheck_share=0, answer_budget_s=0.001)
-    asyncio.set_event_loop(asyncio.new_event_loop())
     return build_service(config, {"default": DatasetIndex.load(SAMPLE)}, Metrics())
 
 

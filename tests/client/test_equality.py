@@ -262,7 +262,7 @@ def test_what_the_clients_say_about_what_scores(local: LocalClient, real_server:
         here.normal_form_version, here.answer_version, here.core_backend,
     )  # fmt: skip
     assert there.max_response_bytes == here.max_response_bytes == 16 << 20
-    assert (there.max_message_bytes, here.max_message_bytes) == (64 << 20, 0)
+    assert (there.max_message_bytes, here.max_message_bytes) == (17 << 20, 0)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -399,6 +399,11 @@ def test_files_that_are_watched(start: StartServer, files: Files) -> None:
     becomes({"default": files.first, "x": folder / "x.jsonl"})
 
 
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it has ended by itself meanwhile
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_workers_that_die_meanwhile_come_back_with_what_is_served(
     start: StartServer, files: Files
 ) -> None:
@@ -412,7 +417,7 @@ def test_workers_that_die_meanwhile_come_back_with_what_is_served(
         digest = digest_of(path)
         deadline = time.monotonic() + MOST_S
         while True:
-            killer = threading.Timer(0.5, os.kill, (server.worker_pids()[0], signal.SIGKILL))
+            killer = threading.Timer(0.5, kill, (server.worker_pids()[0],))
             killer.start()
             try:
                 return put(server, path)
