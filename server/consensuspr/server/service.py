@@ -441,7 +441,7 @@ class ScoringService:
             except TimeoutError:
                 raise Abort(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"the request did not arrive in its turn, of {TURN_S:g} s at most, while others wait",
+                    f"the request did not arrive in its turn of {TURN_S:g} s at most; others wait",
                     ARRIVAL_RETRY_S,
                 ) from None
             if raw is None:
