@@ -245,7 +245,7 @@ def vanished_clients(server: Server, load: Load) -> None:
     """Reset 500 connections in the middle of a request."""
     for _ in range(500):
         with _connection(server.port) as sock:
-            sock.sendall(_begun_request(1 << 20) + b"x" * 10_000)
+            sock.sendall(begun_request(1 << 20) + b"x" * 10_000)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
@@ -255,7 +255,7 @@ def stalled_clients(server: Server, load: Load) -> None:
     with ExitStack() as stack:
         for _ in range(400):
             sock = stack.enter_context(_connection(server.port))
-            sock.sendall(_begun_request(1 << 20))
+            sock.sendall(begun_request(1 << 20))
         http = _http_port(server)
         for _ in range(100):
             sock = stack.enter_context(_connection(http))
@@ -270,7 +270,7 @@ def half_closed_streams(server: Server, load: Load) -> None:
     with ExitStack() as stack:
         for _ in range(200):
             sock = stack.enter_context(_connection(server.port))
-            sock.sendall(_begun_request(len(request)) + _data(1, request, end=True))
+            sock.sendall(begun_request(len(request)) + _data(1, request, end=True))
             sock.shutdown(socket.SHUT_WR)
         time.sleep(3)
 
@@ -490,8 +490,8 @@ def _data(stream: int, content: bytes, *, end: bool) -> bytes:
     return frames
 
 
-def _begun_request(size: int) -> bytes:
-    """Return the beginning of a connection and of a request of so many bytes."""
+def begun_request(size: int) -> bytes:
+    """Return the beginning of a connection and of a request of so many bytes, none of them yet."""
     prefix = _frame(0, 0, 1, b"\x00" + struct.pack(">I", size))
     return PREFACE + _frame(4, 0, 0, b"") + _headers(1) + prefix
 

@@ -16,9 +16,10 @@ import grpc
 import pytest
 
 from consensuspr.errors import InvalidRequest
-from consensuspr.server.memory import FIELD_BYTES, RECEIVED_AT_ONCE, charge, field_table, unpacked
+from consensuspr.server.memory import FIELD_BYTES, charge, field_table, unpacked
 from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
+from reliability.chaos import begun_request
 from tests.processes import wait_for
 from tests.server.conftest import RIGHT, request_of
 from tests.servers import ServeProcess, free_port, serve_command
@@ -290,11 +291,12 @@ def test_requests_that_stall_keep_nobody_out(serve: Serve) -> None:
     """Clients that stop in the midst of a message hold the ways in for a bounded time."""
     server = serve()
     host, port = server.address.split(":")
-    held = [stalled(host, int(port)) for _ in range(RECEIVED_AT_ONCE + 3)]
+    # Each in its turn of two seconds would take longer than anybody waits.
+    held = [stalled(host, int(port)) for _ in range(100)]
     try:
         request = request_of(RIGHT)
         wait_for(lambda: server.built.service.receives_in_turn)
-        ends = [server.stub.Score.future(request, timeout=60) for _ in range(4)]
+        ends = [server.stub.Score.future(request, timeout=30) for _ in range(4)]
         assert all(len(end.result().statuses) == 1 for end in ends)
     finally:
         for connection in held:
@@ -350,35 +352,8 @@ def test_unpacking_is_bounded_and_checked() -> None:
             unpacked(broken, 5000)
 
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
 def stalled(host: str, port: int) -> socket.socket:
-    """Begin a call, send half of its message, and no more."""
-
-    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-        head = len(content).to_bytes(3, "big") + bytes([kind, flags])
-        return head + stream.to_bytes(4, "big") + content
-
-    def literal(name: bytes, value: bytes) -> bytes:
-        return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-    headers = b"".join(
-        literal(name, value)
-        for name, value in (
-            (b":method", b"POST"),
-            (b":scheme", b"http"),
-            (b":path", f"/{SERVICE_NAME}/Score".encode()),
-            (b":authority", b"test"),
-            (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-        )
-    )
+    """Begin a call, send a part of its message, and no more."""
     connection = socket.create_connection((host, port))
-    connection.sendall(
-        PREFACE
-        + frame(4, 0, 0, b"")
-        + frame(1, 4, 1, headers)
-        + frame(0, 0, 1, b"\0" + (1_000_000).to_bytes(4, "big") + bytes(5000))
-    )
+    connection.sendall(begun_request(1_000_000))
     return connection

@@ -219,7 +219,8 @@ class Supervisor:
         while True:
             self._parent.send({"alive": True})
             if metrics is not None:
-                self.tell(metrics)
+                # Of thousands of series it takes tens of milliseconds to see what has changed.
+                await asyncio.to_thread(self.tell, metrics)
             await asyncio.sleep(HEARTBEAT_S)
 
     def tell(self, metrics: Metrics) -> None:
