@@ -94,6 +94,8 @@ spans = st.tuples(uint32s, uint32s)
 def sound(score: Score) -> Score:
     """Return a score whose parts say the same of its nodes."""
     score.matched = tuple(map(bool, score.channel_numbers))
+    if score.spans is not None:
+        score.shares = tuple(float(at) for at, _ in enumerate(score.spans))
     if score.ncr is None:
         score.ncr_raw = score.guard = None
     return score

@@ -214,6 +214,27 @@ def test_which_nodes_count_and_for_how_much(
         assert score.num_matched == nodes - 1
 
 
+@pytest.mark.parametrize(
+    ("problem", "spec", "shares"),
+    [
+        ("weights", {"ncr": "weighted"}, (1 / 2, 1 / 4, 1 / 4)),
+        ("weights", {"ncr": "weighted", "final_nodes": False}, (2 / 3, 1 / 3, 0.0)),
+        ("weights", {"final_nodes": False}, (1 / 2, 1 / 2, 0.0)),
+        ("zeros", {"ncr": NcrKind.WEIGHTED}, (1 / 3, 1 / 3, 1 / 3)),
+        ("none", {}, (1 / 3, 1 / 3, 1 / 3)),
+    ],
+)
+def test_with_spans_it_says_what_each_node_adds(
+    guarded: Scorer, problem: str, spec: dict[str, Any], shares: tuple[float, ...]
+) -> None:
+    options = ScoreOptions(RewardSpec.linear(**spec), include_spans=True)
+    for response in (HONEST, LISTED, "Nothing."):
+        (score,), _ = guarded.score([Rollout(problem, response)], options)
+        assert score.shares == shares
+        earned = sum(share for share, hit in zip(shares, score.matched, strict=True) if hit)
+        assert score.ncr_raw == pytest.approx(earned)
+
+
 def test_nothing_but_final_nodes_is_no_nodes(guarded: Scorer) -> None:
     score = score_of(guarded, Rollout("final", HONEST), final_nodes=False)
     assert (score.status, score.ncr, score.acc) == (Status.NO_NODES, None, 1.0)

@@ -535,6 +535,9 @@ class NodeSpan(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SPAN_FIELD_NUMBER: builtins.int
+    SHARE_FIELD_NUMBER: builtins.int
+    share: builtins.float
+    """what the node adds to ncr_raw where it is matched; 0 where it does not count"""
     @property
     def span(self) -> global___Span:
         """of the first hit"""
@@ -543,9 +546,10 @@ class NodeSpan(google.protobuf.message.Message):
         self,
         *,
         span: global___Span | None = ...,
+        share: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["span", b"span"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["span", b"span"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["share", b"share", "span", b"span"]) -> None: ...
 
 global___NodeSpan = NodeSpan
 

@@ -461,7 +461,7 @@ def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
 
 def encode_score_response(columns: ScoreColumns, identity: Identity) -> pb.ScoreResponse:
     """Return the reply to a batch, scores in request order."""
-    answers, spans = columns.answer, columns.spans
+    answers, spans, shares = columns.answer, columns.spans, columns.shares
     count = len(columns)
     return pb.ScoreResponse(
         identity=encode_identity(identity),
@@ -484,7 +484,9 @@ def encode_score_response(columns: ScoreColumns, identity: Identity) -> pb.Score
         unanswered=[at for at, answer in enumerate(answers) if answer is None],
         answer_methods=columns.answer_method,
         messages={at: valid_text(text) for at, text in columns.messages.items()},
-        spans=[_encode_spans(spans.get(at, ())) for at in range(count)] if spans else (),
+        spans=[_encode_spans(spans.get(at, ()), shares.get(at, ())) for at in range(count)]
+        if spans
+        else (),
     )
 
 
@@ -515,7 +517,7 @@ def decode_score_response(message: pb.ScoreResponse) -> ScoreColumns:
     for at in by_position("unanswered", dict.fromkeys(message.unanswered)):
         answers[at] = None
     # No spans and no nodes look alike on the wire, and mean the same.
-    spans = enumerate(column("spans", []))
+    spans = {at: one.nodes for at, one in enumerate(column("spans", [])) if one.nodes}
     return ScoreColumns(
         status=statuses,
         reward=column("rewards"),
@@ -530,7 +532,8 @@ def decode_score_response(message: pb.ScoreResponse) -> ScoreColumns:
         guard=column("guards", [1.0] * count),
         channel_numbers=_decode_channels(message.channels, column("num_channels")),
         messages=by_position("messages", message.messages),
-        spans={at: tuple(map(_decode_span, one.nodes)) for at, one in spans if one.nodes},
+        spans={at: tuple(map(_decode_span, nodes)) for at, nodes in spans.items()},
+        shares={at: tuple([node.share for node in nodes]) for at, nodes in spans.items()},
     )
 
 
@@ -551,8 +554,11 @@ def _decode_channels(channels: bytes, sizes: Sequence[int]) -> list[bytes]:
     return [known[start:end] for start, end in pairwise(ends)]
 
 
-def _encode_spans(spans: Iterable[Span | None]) -> pb.NodeSpans:
-    return pb.NodeSpans(nodes=[pb.NodeSpan(span=_encode_span(span)) for span in spans])
+def _encode_spans(spans: Sequence[Span | None], shares: Sequence[float]) -> pb.NodeSpans:
+    nodes = zip(spans, shares, strict=True)
+    return pb.NodeSpans(
+        nodes=[pb.NodeSpan(span=_encode_span(span), share=share) for span, share in nodes]
+    )
 
 
 def encode_identity(identity: Identity) -> pb.Identity:

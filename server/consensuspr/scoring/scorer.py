@@ -334,6 +334,7 @@ class _Batch:
         num_nodes, num_matched: of the nodes that count.
         shares: NCR by position, where not every node adds the same.
         channels, spans: of all nodes of the problem, where they were matched.
+        node_shares: what each of them adds to NCR, where spans were asked for.
         num_values, num_numbers: what the guard counts.
         budgets: what the guard allows of them by position, where it is not the default.
         verdicts: of the answers that were checked.
@@ -366,6 +367,7 @@ class _Batch:
         self.budgets: dict[int, GuardBudget] = {}
         self.channels = [b""] * count
         self.spans: dict[int, Spans] = {}
+        self.node_shares: dict[int, tuple[float, ...]] = {}
         self.verdicts: list[Verdict | None] = [None] * count
         self._defects = 0
 
@@ -460,6 +462,12 @@ class _Nodes(NamedTuple):
         if weighted and len(stored) == len(read) and (plain * stored).any():
             return cls(matcher, budget, counted, plain * stored)
         return cls(matcher, budget, counted, plain)
+
+    def shares(self, count: int) -> tuple[float, ...]:
+        """Return what each of so many nodes adds to NCR, where one counts at all."""
+        if self.weights is None:
+            return (1 / count,) * count
+        return tuple((self.weights / (self.weights.sum() or 1.0)).tolist())
 
 
 class _Task(NamedTuple):
@@ -670,6 +678,7 @@ class _Matching:
             if self._include_spans:
                 batch.check_deadline("the node matching")
                 batch.spans[at] = batch.spans_in(at, one.matcher, reward.statements)
+                batch.node_shares[at] = one.shares(len(channels))
         if reward.guard:
             values, numbers = guard.counted(result)
             counts = zip(positions, values.tolist(), numbers.tolist(), strict=True)
@@ -920,6 +929,7 @@ def _combine(batch: _Batch, options: ScoreOptions) -> ScoreColumns:
         channel_numbers=batch.channels,
         messages=batch.messages,
         spans=batch.spans,
+        shares=batch.node_shares,
     )
     if options.on_undecided is OnUndecided.MASK:
         for at in undecided:

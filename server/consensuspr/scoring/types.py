@@ -347,6 +347,8 @@ class Score:
         tpn: tokens per matched node (equation 2); None without tokens or matches.
         spans: for each node the half-open code point span of its first hit in the
             response, None where not matched; None as a whole unless spans were asked for.
+        shares: for each node what it adds to ncr_raw where it is matched, 0 where it does not
+            count; None unless spans were asked for.
         message: one sentence where the status is not OK, else empty.
         answer: the answer taken from the response, None where none was found.
         answer_method: how acc was decided (``docs/answers.md``), empty where it was not.
@@ -372,6 +374,7 @@ class Score:
     ncr_raw: float | None = None
     guard: float | None = None
     channel_numbers: bytes = b""
+    shares: tuple[float, ...] | None = None
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -413,6 +416,7 @@ class ScoreColumns:
     channel_numbers: list[bytes]
     messages: dict[int, str]
     spans: dict[int, tuple[tuple[int, int] | None, ...]]
+    shares: dict[int, tuple[float, ...]]
 
     @classmethod
     def of(cls, scores: Sequence[Score]) -> Self:
@@ -439,6 +443,7 @@ class ScoreColumns:
             channel_numbers=column("channel_numbers"),
             messages={at: score.message for at, score in enumerate(scores) if score.message},
             spans={at: score.spans for at, score in enumerate(scores) if score.spans is not None},
+            shares={at: one.shares for at, one in enumerate(scores) if one.shares is not None},
         )
 
     def __len__(self) -> int:
@@ -448,7 +453,7 @@ class ScoreColumns:
     def scores(self) -> list[Score]:
         """Return the scores one by one."""
         at = range(len(self.status))
-        messages, spans = self.messages, self.spans
+        messages, spans, shares = self.messages, self.spans, self.shares
         # By position and not by name: thousands a batch.
         made = map(
             Score,
@@ -467,6 +472,7 @@ class ScoreColumns:
             _known(self.ncr_raw),
             _known(self.guard),
             self.channel_numbers,
+            [shares.get(one) for one in at] if shares else [None] * len(at),
         )
         return list(made)
 
@@ -477,6 +483,7 @@ class ScoreColumns:
         self.num_nodes[at] = self.num_matched[at] = 0
         self.answer[at], self.answer_method[at], self.channel_numbers[at] = None, "", b""
         self.spans.pop(at, None)
+        self.shares.pop(at, None)
 
     def extend(self, more: ScoreColumns) -> None:
         """Add the scores of the rollouts that follow."""
