@@ -565,6 +565,31 @@ def test_requests_whose_bytes_are_coming_count_as_if_they_waited() -> None:
         assert worker.lets_in("one"), "what never comes keeps nobody out"
 
 
+def test_connections_that_flood_together_are_known_as_soon_as_the_first() -> None:
+    worker = Worker(burst_s=BURST_S)
+    worker.let_in(FLOOD_REQUESTS, "host:1")
+    worker.now += 0.3
+    worker.let_in(FLOOD_REQUESTS // 2, "host:2")
+    worker.let_in(FLOOD_REQUESTS // 2 - 1, "host:3")
+    worker.let_in(FLOOD_REQUESTS // 2, "another:1")
+    assert worker.lets_in("host:2"), "no connection was refused so far"
+    assert not worker.lets_in("host:1")
+    assert not worker.lets_in("host:2")
+    assert worker.lets_in("host:3"), "a trainer's client may have as many under way"
+    assert worker.lets_in("another:1")
+
+
+def test_a_flooding_connection_does_not_queue_up_for_being_received() -> None:
+    worker = flooded(0.3)
+    assert not worker.lets_in("one")
+    worker.begin(FLOOD_REQUESTS)
+    with contextlib.ExitStack() as stack:
+        refusals = [stack.enter_context(worker.admission.coming(Origin("one"))) for _ in range(9)]
+        assert [refusal is None for refusal in refusals] == [True] * 3 + [False] * 6
+        assert worker.closed("two") is None, "others are let in"
+        assert worker.lets_in("one"), "what has come is let in before what is coming"
+
+
 class Computing:
     """A thread that takes a turn, with ``lends`` lends it until it may go on, and keeps it then.
 

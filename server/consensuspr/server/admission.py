@@ -165,7 +165,11 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _Flow:
-    """What is unfinished of one run from one host; lines take turns, the first one is next."""
+    """What is unfinished of one run from one host; lines take turns, the first one is next.
+
+    Attributes:
+        refused_at: when a connection of it was last refused because it floods.
+    """
 
     key: tuple[str, str]
     run: _Share
@@ -174,6 +178,7 @@ class _Flow:
     waiting: int = 0
     waiting_bytes: int = 0
     lines: dict[str, _Line] = field(default_factory=dict)
+    refused_at: float = -math.inf
 
 
 class Job(Future[Any]):
@@ -246,6 +251,7 @@ class Admission:
         self._least_run_s = 0.0
         self._least_host_s = 0.0
         self._coming: Counter[tuple[str, str]] = Counter()  # by flow
+        self._coming_by: Counter[str] = Counter()  # by connection
         self._waiting_of: Counter[str] = Counter()
         # Of connections: since when too many wait, and when one was last refused for that.
         self._flooding_since: dict[str, float] = {}
@@ -317,20 +323,18 @@ class Admission:
         with self._lock:
             key = self._key(caller)
             flow = self._flows.get(key)
-            refusal = self._flood(caller, flow) or self._late(caller, flow, 0, deadline)
+            own = self._coming_by[caller.connection] if caller.connection else 0
+            refusal = self._flood(caller, flow, own) or self._late(caller, flow, 0, deadline, own)
             if refusal is None:
                 self._coming[key] += 1
+                self._coming_by[caller.connection] += 1
         try:
             yield refusal
         finally:
             if refusal is None:
                 with self._lock:
-                    self._came(key)
-
-    def _came(self, key: tuple[str, str]) -> None:
-        self._coming[key] -= 1
-        if not self._coming[key]:
-            del self._coming[key]
+                    _count_out(self._coming, key)
+                    _count_out(self._coming_by, caller.connection)
 
     def admit(self, job: Job) -> Refusal | None:
         """Put a job into the queue; return why not where it is refused."""
@@ -567,18 +571,26 @@ class Admission:
             self._drain_s(self._bytes),
         )
 
-    def _flood(self, caller: Origin, flow: _Flow | None) -> Refusal | None:
-        """Return why a request is refused that a flooding connection sends, else None."""
+    def _flood(self, caller: Origin, flow: _Flow | None, own: int = 0) -> Refusal | None:
+        """Return why a request is refused that a flooding connection sends, else None.
+
+        ``own``: as of :meth:`_waiting_soon`.
+        """
         may_wait = STANDING_WAIT_S * self._bytes_per_s
         if flow is None:
             return None
-        waiting, waiting_bytes = self._waiting_soon(flow)
+        waiting, waiting_bytes = self._waiting_soon(flow, own)
         if waiting < STANDING_REQUESTS or waiting_bytes < may_wait:
             return None
         now = self._clock()
         connection = caller.connection
         since = self._flooding_since.get(connection)
-        if since is None or now - since <= self._burst_s:
+        # A flood by several connections is one: the others need not each take as long to be known.
+        joins = (
+            now - flow.refused_at < self._burst_s
+            and self._waiting_of[connection] >= FLOOD_REQUESTS // 2
+        )
+        if (since is None or now - since <= self._burst_s) and not joins:
             refused_at = self._refused_at.get(connection)
             if refused_at is None:
                 return None
@@ -589,6 +601,7 @@ class Admission:
             # Those of connections that have left are not asked for again.
             past = now - self._burst_s
             self._refused_at = {s: at for s, at in self._refused_at.items() if at > past}
+        flow.refused_at = now
         self._refused_at[connection] = self._last_refused_at = now
         return Refusal(
             f"more comes by this connection than is served: {waiting} requests of"
@@ -598,12 +611,20 @@ class Admission:
         )
 
     def _late(
-        self, caller: Origin, flow: _Flow | None, num_bytes: int, deadline: float | None
+        self,
+        caller: Origin,
+        flow: _Flow | None,
+        num_bytes: int,
+        deadline: float | None,
+        own: int = 0,
     ) -> Refusal | None:
-        """Return why a request is refused that would not be done before its deadline, else None."""
+        """Return why a request is refused that would not be done before its deadline, else None.
+
+        ``own``: as of :meth:`_waiting_soon`.
+        """
         if deadline is None or flow is None:
             return None
-        waiting, waiting_bytes = self._waiting_soon(flow)
+        waiting, waiting_bytes = self._waiting_soon(flow, own)
         if waiting < STANDING_REQUESTS:
             return None
         num_bytes = (num_bytes or waiting_bytes // waiting) + waiting_bytes - flow.waiting_bytes
@@ -622,14 +643,20 @@ class Admission:
             self._drain_s(until_done - in_time),
         )
 
-    def _waiting_soon(self, flow: _Flow) -> tuple[int, int]:
+    def _waiting_soon(self, flow: _Flow, own: int) -> tuple[int, int]:
         """Return requests, and their bytes, that wait, and some of those whose bytes are coming.
 
-        Not all of those: who never sends the bytes would keep others out.
+        Few of others': who never sends the bytes would keep them out.  Of the caller's own
+        connection ``own``, which are all of them where it asks before its bytes come: a flood
+        would otherwise queue up for being received, and what is let in at last would be late.
         """
         waiting, num_bytes = flow.waiting, flow.waiting_bytes
-        coming = min(MOST_COMING, self._coming[flow.key])
-        return waiting + coming, num_bytes + coming * (num_bytes // waiting if waiting else 0)
+        coming = max(own, min(MOST_COMING, self._coming[flow.key]))
+        if waiting:
+            each = num_bytes // waiting
+        else:
+            each = (self._bytes - self._held_bytes) // max(1, self._requests)
+        return waiting + coming, num_bytes + coming * each
 
     def _until_done(self, caller: Origin, flow: _Flow, num_bytes: int) -> int:
         """Return how much is worked off at most until a request would be.
@@ -658,6 +685,12 @@ class Admission:
         """Return in how long so many bytes are worked off."""
         drain_s = num_bytes / max(self._bytes_per_s, 1.0)
         return min(MAX_RETRY_S, max(MIN_RETRY_S, drain_s))
+
+
+def _count_out(counts: Counter[Any], key: object) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def available_cores() -> int:
