@@ -1,23 +1,15 @@
-"""Settings in the URL, and texts as trainers send them."""
+"""Settings in the URL."""
 
 from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
-from consensuspr.http.adapters import (
-    RequestSettings,
-    after_prompt,
-    read_settings,
-    without_special_tokens,
-)
+from consensuspr.http.adapters import RequestSettings, read_settings
 from consensuspr.scoring import AnswerRule, OnUndecided, RewardSpec
 from consensuspr.scoring.types import ScoreOptions
-from tests.linear import assert_linear
 
 CHOICES = {"reply": ("object", "number")}
 
@@ -85,65 +77,3 @@ def test_what_is_refused(query: str, sentence: str) -> None:
     with pytest.raises(InputError) as error:
         settings_of(query)
     assert sentence in str(error.value)
-
-
-CHAT = "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n"
-
-
-@pytest.mark.parametrize(
-    ("query", "prompt", "response"),
-    [
-        ("2+2=4", "2+2=", "4"),
-        (CHAT + "Four.<|im_end|>", CHAT, "Four.<|im_end|>"),
-        ("<pad><pad><s>" + CHAT + "Four.", CHAT, "Four."),  # left padding
-        (CHAT.replace("\n", " ") + " Four.", CHAT, "  Four."),  # white space not kept
-        ("What is  2 +2 ? Four", "What is 2+2? ", " Four"),
-        (CHAT + CHAT + "Four.", CHAT, CHAT + "Four."),  # the policy repeats the prompt
-        (CHAT, CHAT, ""),
-        ("anything", "", "anything"),
-        ("日本語の問題。答えは四", "日本語の問題。", "答えは四"),
-        ("something else", CHAT, None),
-        ("", "x", None),
-    ],
-)
-def test_the_response_is_what_follows_the_prompt(
-    query: str, prompt: str, response: str | None
-) -> None:
-    assert after_prompt(query, prompt) == response
-
-
-@given(st.text(), st.text())
-def test_prompt_and_response_come_apart(prompt: str, response: str) -> None:
-    assert after_prompt(prompt + response, prompt) == response
-
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        ("Answer: 42<|im_end|>", "Answer: 42"),
-        ("Answer: 42<|im_end|>\n<|endoftext|><|endoftext|>", "Answer: 42"),
-        ("Answer: 42</s>", "Answer: 42"),
-        ("Answer: 42<｜end▁of▁sentence｜>", "Answer: 42"),
-        ("Answer: 42<end_of_turn>\n", "Answer: 42"),
-        ("Answer: 42\n", "Answer: 42\n"),
-        ("<|im_end|>", ""),
-        ("", ""),
-        ("a <|im_end|> b", "a <|im_end|> b"),
-        ("x < y and y |>", "x < y and y |>"),
-        ("<| not one |>", "<| not one |>"),
-        ("<|" + "x" * 100 + "|>", "<|" + "x" * 100 + "|>"),
-    ],
-)
-def test_special_tokens_at_the_end_are_dropped(response: str, expected: str) -> None:
-    assert without_special_tokens(response) == expected
-
-
-@pytest.mark.parametrize(
-    "hostile", ["<|a|>", "<", "|>", " ", "<|a|> ", "a<|", "ab "], ids=lambda text: repr(text)
-)
-def test_time_is_linear(hostile: str) -> None:
-    def read(text: str) -> None:
-        without_special_tokens(text)
-        after_prompt(text, hostile * 50 + "b")
-
-    assert_linear(read, lambda size: hostile * (size // len(hostile)), 20_000)

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from consensuspr.client.training import ProblemIds, prompt_digest
-from consensuspr.client.trl import completion_text, rollouts_of, rows_of
+from consensuspr.client.trl import rows_of
 from consensuspr.errors import InputError
 from consensuspr.scoring.types import InlineNode, Rollout
 
 
 def rollout_of(prompt: Any = "Q?", column: str = "ground_truth", **row: Any) -> Rollout:
     columns = {name: [value] for name, value in row.items()}
-    rows = rows_of([prompt], columns, column)
-    [rollout] = rollouts_of(rows, ["A."], [[1, 2, 3]], ProblemIds("{data_source}/{index}"))
-    return rollout
+    [found] = rows_of([prompt], columns, column)
+    return found.rollout("A.", ProblemIds("{data_source}/{index}"), 3)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +75,8 @@ def test_the_rest_of_a_rollout() -> None:
 
 def test_what_is_no_column_is_not_read() -> None:
     columns = {"environments": object(), "problem_id": ["p"], "index": "7"}
-    rows = rows_of(["Q"], columns, "ground_truth")
-    [rollout] = rollouts_of(rows, ["A"], None, ProblemIds("{index}"))
+    [row] = rows_of(["Q"], columns, "ground_truth")
+    rollout = row.rollout("A", ProblemIds("{index}"))
     assert (rollout.problem_id, rollout.num_tokens) == ("p", None)
 
 
@@ -95,36 +94,3 @@ def test_what_is_no_column_is_not_read() -> None:
 def test_wrong_columns(row: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         rollout_of(**row)
-
-
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("so 4", "so 4"),
-        ("", ""),
-        ([], ""),
-        ([{"role": "assistant", "content": "so 4"}], "so 4"),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "so 4"}]}], "so 4"),
-        ([{"role": "assistant", "content": None}], ""),
-        (
-            [{"role": "assistant", "reasoning_content": "1+1=2", "content": "so 4"}],
-            "1+1=2\n</think>\nso 4",
-        ),
-        (
-            [
-                {"role": "assistant", "thinking": "hm", "content": "", "tool_calls": []},
-                {"role": "tool", "content": "the answer is 4"},
-                {"role": "assistant", "content": "so 4"},
-            ],
-            "hm\n</think>\n\nso 4",
-        ),
-    ],
-)
-def test_what_the_policy_wrote(completion: Any, text: str) -> None:
-    assert completion_text(completion) == text
-
-
-@pytest.mark.parametrize("completion", [None, 7, ["so 4"], {"role": "assistant"}])
-def test_what_is_no_completion(completion: Any) -> None:
-    with pytest.raises(InputError, match="a completion must be a text or a list of messages"):
-        completion_text(completion)

@@ -24,35 +24,27 @@ many datasets it holds a worked solution, against which every answer would be wr
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
-import math
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from consensuspr.client.training import (
-    EpochClock,
-    ProblemIds,
+    Outcome,
     RewardSettings,
-    ScoredSample,
-    ScoreLog,
+    SampleScorer,
     TrainingRow,
     UnscorableSample,
+    figure,
     ground_truth_text,
-    shared_source,
+    means,
+    together,
 )
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import END_OF_THINKING, Rollout
-
-RewardFunction: TypeAlias = Callable[..., Coroutine[Any, Any, list[float | None]]]
+from consensuspr.scoring.responses import said_by_policy
 
 # Before it, a completion that every reward function answers with None gets a reward of 0,
 # on which the policy is trained; from it on, it is left out of its group.
 NEUTRAL_SINCE = (1, 6)
-METRICS = "consensuspr"
-
-# What a message's thoughts are called by the response templates of various model families.
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 def consensus_reward(
@@ -61,7 +53,7 @@ def consensus_reward(
     name: str = "consensus_reward",
     **settings: Any,
 ) -> RewardFunction:
-    """Return a reward function for ``GRPOTrainer(reward_funcs=…)``.
+    """Return a reward function for ``reward_funcs`` of TRL's trainers.
 
     Args:
         ground_truth_column: column of the dataset with the ground truth of each row.  Where
@@ -78,11 +70,36 @@ def consensus_reward(
     if leave_out:
         _check_none_is_neutral()
         settings["on_unscorable"] = "raise"
-    batches = _Batches(RewardSettings.of(settings, "consensus_reward"), leave_out)
+    samples = SampleScorer(
+        RewardSettings.of(settings, "consensus_reward"),
+        missing="this trainer passes no trainer_state to reward functions",
+    )
+    return RewardFunction(samples, ground_truth_column, name, leave_out)
 
-    # Asynchronous, as TRL runs such functions beside others.  No object with ``__call__``:
-    # releases before 1.16 do not see that one is asynchronous.
-    async def reward(
+
+class RewardFunction:
+    """A reward function as TRL calls it, asynchronous and for a whole batch.
+
+    An object, since the asynchronous trainer pickles it for its rollout process, which it cannot
+    do to a closure, and since TRL unwraps a ``functools.partial`` and with it forgets its name.
+
+    Args:
+        samples: scores the completions.
+        ground_truth_column: name of the column that holds the ground truth.
+        name: what the trainer's log calls it.
+        leave_out: whether what cannot be scored is answered with None, and does not fail.
+    """
+
+    def __init__(
+        self, samples: SampleScorer, ground_truth_column: str, name: str, leave_out: bool
+    ) -> None:
+        self.__name__ = name
+        self._samples = samples
+        self._column = ground_truth_column
+        self._leave_out = leave_out
+
+    async def __call__(
+        self,
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]] | None = None,
@@ -91,78 +108,57 @@ def consensus_reward(
         log_extra: Callable[[str, list[Any]], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        rows = rows_of(prompts, columns, ground_truth_column)
-        rollouts = rollouts_of(rows, completions, completion_ids, batches.ids)
-        scored = await batches.score(rollouts, rows, trainer_state)
-        batches.log(rollouts, scored, rows, trainer_state)
+        """Return the rewards of a batch, (n,), None where a completion is left out.
+
+        Args:
+            prompts: (n,) texts, or lists of chat messages.
+            completions: (n,) texts, or lists of chat messages.
+            completion_ids: (n,) token ids of the completions, where the trainer tells them.
+            trainer_state: a ``transformers.TrainerState``; None where the trainer passes none.
+            log_metric: takes a figure of the batch for the trainer's log.
+            log_extra: takes a column, one value a completion.
+            columns: of the dataset, (n,) values each, and whatever else the trainer passes.
+        """
+        rows = rows_of(prompts, columns, self._column)
+        counts = [None] * len(rows) if completion_ids is None else map(len, completion_ids)
+        step, epoch = progress(trainer_state)
+        outcomes = await together(
+            self._one(row, said_by_policy(completion), count, step, epoch)
+            for row, completion, count in zip(rows, completions, counts, strict=True)
+        )
         if log_metric is not None:
-            for metric, value in _means(scored).items():
-                log_metric(f"{METRICS}/{metric}", value)
+            for metric, value in means(outcomes).items():
+                log_metric(metric, value)
         if log_extra is not None:
             for column in ("acc", "ncr", "ncr_raw", "guard", "status"):
-                log_extra(column, [_value(one, column) for one in scored])
-        return [None if isinstance(one, UnscorableSample) else one.reward for one in scored]
+                log_extra(column, [figure(one, column) for one in outcomes])
+        return [None if isinstance(one, UnscorableSample) else one.reward for one in outcomes]
 
-    reward.__name__ = reward.__qualname__ = name
-    return reward
-
-
-class _Batches:
-    """What is kept from batch to batch; ``leave_out``: what cannot be scored does not fail."""
-
-    def __init__(self, settings: RewardSettings, leave_out: bool) -> None:
-        self.ids = ProblemIds(settings.problem_id_format)
-        self._settings = settings
-        self._leave_out = leave_out
-        self._clock = EpochClock(
-            settings, missing="this trainer passes no trainer_state to reward functions"
-        )
-        self._log = ScoreLog(settings.score_log) if settings.score_log is not None else None
-
-    async def score(
-        self, rollouts: Sequence[Rollout], rows: Sequence[TrainingRow], state: Any
-    ) -> list[ScoredSample | UnscorableSample]:
-        """Score a batch; the first failure ends it, and the rest of its work."""
-        epoch = epoch_in(state, self._clock)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._one(rollout, epoch, row.split))
-                    for rollout, row in zip(rollouts, rows, strict=True)
-                ]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+    # Releases before 1.16 ask inspect whether this is a coroutine function, which says yes to
+    # an object that has what a function has.
+    __code__ = __call__.__code__
+    __defaults__ = __call__.__defaults__
+    __kwdefaults__ = __call__.__kwdefaults__
+    __annotations__ = __call__.__annotations__
 
     async def _one(
-        self, rollout: Rollout, epoch: int, split: str | None
-    ) -> ScoredSample | UnscorableSample:
+        self,
+        row: TrainingRow,
+        response: str,
+        num_tokens: int | None,
+        step: int | None,
+        epoch: int | None,
+    ) -> Outcome:
         try:
-            return await shared_source(self._settings).score(rollout, epoch, split)
+            return await self._samples.score(row, response, num_tokens, step=step, epoch=epoch)
         except UnscorableSample as error:
             if self._leave_out:
                 return error
             raise
 
-    def log(
-        self,
-        rollouts: Sequence[Rollout],
-        scored: Sequence[ScoredSample | UnscorableSample],
-        rows: Sequence[TrainingRow],
-        state: Any,
-    ) -> None:
-        """Append a batch to the score log; what was left out has no line."""
-        if self._log is None:
-            return
-        for rollout, one, row in zip(rollouts, scored, rows, strict=True):
-            if isinstance(one, UnscorableSample):
-                continue
-            step = None if state is None else state.global_step + 1
-            self._log.write(one.log_row(rollout, step, row.split))
 
-
-def epoch_in(state: Any, clock: EpochClock) -> int:
-    """Return the epoch, from 0, of the step that a trainer is making.
+def progress(state: Any) -> tuple[int | None, int | None]:
+    """Return the step, from 1, and the epoch, from 0, that a trainer is making.
 
     The state tells the epoch as a fraction: 1.25 is a quarter into the second epoch.  It is
     brought up to date after each step, so that while rollouts of an epoch are generated it lies
@@ -171,33 +167,8 @@ def epoch_in(state: Any, clock: EpochClock) -> int:
     Args:
         state: a ``transformers.TrainerState``, of which ``epoch`` (None before training) and
             ``global_step`` (steps done) are read; None where the trainer passes none.
-        clock: whose settings go before the state.
     """
-    if state is None:
-        return clock.epoch_of(None)
-    return clock.epoch_of(int(state.global_step) + 1, int(state.epoch or 0))
-
-
-def _means(scored: Sequence[ScoredSample | UnscorableSample]) -> dict[str, float]:
-    """Return the means over the completions that have the value, and the share without reward."""
-    means = {}
-    for name in ("acc", "ncr", "ncr_raw", "guard", "tpn"):
-        values = [value for one in scored if (value := _value(one, name)) is not None]
-        if values:
-            means[name] = math.fsum(values) / len(values)
-    if scored:
-        missing = sum(
-            isinstance(one, UnscorableSample) or one.score.reward is None for one in scored
-        )
-        means["unscorable"] = missing / len(scored)
-    return means
-
-
-def _value(one: ScoredSample | UnscorableSample, name: str) -> Any:
-    if isinstance(one, UnscorableSample):
-        return str(one.status) if name == "status" else None
-    value = getattr(one.score, name)
-    return str(value) if name == "status" else value
+    return (None, None) if state is None else (int(state.global_step) + 1, int(state.epoch or 0))
 
 
 def _check_none_is_neutral() -> None:
@@ -246,72 +217,12 @@ def rows_of(
     ]
 
 
-def rollouts_of(
-    rows: Sequence[TrainingRow],
-    completions: Sequence[Any],
-    completion_ids: Sequence[Sequence[int]] | None,
-    ids: ProblemIds,
-) -> list[Rollout]:
-    """Return the rollouts of a batch.
-
-    Args:
-        rows: (n,) of the dataset.
-        completions: (n,) texts, or lists of chat messages.
-        completion_ids: (n,) token ids of the completions, where the trainer tells them.
-        ids: finds the problem ids.
-
-    Raises:
-        InputError: a row names no problem, or a completion or nodes have another shape.
-    """
-    counts = [None] * len(rows) if completion_ids is None else map(len, completion_ids)
-    return [
-        row.rollout(completion_text(completion), ids, count)
-        for row, completion, count in zip(rows, completions, counts, strict=True)
-    ]
-
-
-def completion_text(completion: Any) -> str:
-    """Return what the policy wrote: a text, or all that the assistant said in a chat.
-
-    Thoughts that a response template has taken out of a message come first and end in
-    ``</think>``, as they were generated: nodes are found in them, unless ``after_think`` leaves
-    them out.  What tools and environments said is not the policy's.
-
-    Raises:
-        InputError: it is neither.
-    """
-    if isinstance(completion, str):
-        return completion
-    if not isinstance(completion, Sequence) or not all(isinstance(m, Mapping) for m in completion):
-        raise InputError(
-            f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"
-        )
-    said = [message for message in completion if message.get("role") == "assistant"]
-    return "\n".join(part for message in said for part in _parts(message))
-
-
-def _parts(message: Mapping[str, Any]) -> Iterator[str]:
-    for name in _THOUGHTS:
-        thought = message.get(name)
-        if isinstance(thought, str):
-            yield thought
-            yield END_OF_THINKING
-    content = message.get("content")
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, Sequence):
-        for part in content:
-            text = part.get("text") if isinstance(part, Mapping) else None
-            if isinstance(text, str):
-                yield text
-
-
 def _info(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what names the problem, columns before what ``extra_info`` says."""
     info = row.get("extra_info")
     own = {
         name: row[name]
-        for name in ("problem_id", "index", "split", "nodes", "budget")
+        for name in ("problem_id", "index", "split", "nodes", "budget", "epoch", "global_step")
         if name in row
     }
     return {**info, **own} if isinstance(info, Mapping) else own

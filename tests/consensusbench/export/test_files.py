@@ -10,7 +10,7 @@ import pytest
 from consensusbench.export import ExportSplit, LeftOut, export_trl, with_prompt
 from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import ProblemIds
-from consensuspr.client.trl import rollouts_of, rows_of
+from consensuspr.client.trl import rows_of
 from consensuspr.errors import DataError, InputError
 from tests.consensusbench.conftest import problem
 from tests.consensusbench.export.conftest import held_out, train
@@ -73,12 +73,11 @@ def test_nodes_travel_with_the_rows_where_wanted(bench: ExportBench) -> None:
 def test_the_reward_scores_what_was_exported_for_trl(inline: bool, bench: ExportBench) -> None:
     bench.export(train(1), held_out(2), by=export_trl, inline_nodes=inline)
     columns = {name: [value] for name, value in bench.rows()[0].items()}
-    said = [{"role": "assistant", "content": "First 1 + 1 = 2.\nAnswer: 2"}]
-    rows = rows_of(columns.pop("prompt"), columns, "ground_truth")
-    rollouts = rollouts_of(rows, [said], None, ProblemIds("{index}"))
-    assert (rollouts[0].nodes is not None) is inline
+    [row] = rows_of(columns.pop("prompt"), columns, "ground_truth")
+    rollout = row.rollout("First 1 + 1 = 2.\nAnswer: 2", ProblemIds("{index}"))
+    assert (rollout.nodes is not None) is inline
     with LocalClient(dataset=bench.folder / "problems.jsonl") as client:
-        [score] = client.score(rollouts, reward=RewardSpec.linear(0.5))
+        [score] = client.score([rollout], reward=RewardSpec.linear(0.5))
     assert (score.status, score.acc, score.num_matched, score.num_nodes) == ("OK", 1, 1, 2)
 
 

@@ -2,8 +2,8 @@
 
 What every adapter needs and no framework knows: settings, the problem a sample belongs
 to, the epoch of the curriculum, what happens while the server is away, and the score log.
-The adapters (``consensuspr.client.verl``, ``consensuspr.client.trl``) translate a
-framework's samples into calls of :class:`RewardSource`.
+The adapters (``consensuspr.client.verl``, ``.trl``, ``.slime``, …) translate a framework's
+samples into calls of :class:`SampleScorer`, or of :class:`RewardSource` itself.
 
 The server is asked first; retries with jitter are the client's.  A server that stays away
 is replaced by an equal scorer in this process where ``dataset_path`` names the data, else
@@ -19,6 +19,14 @@ from consensuspr.client.training.rows import (
     inline_nodes,
     prompt_digest,
 )
+from consensuspr.client.training.samples import (
+    Outcome,
+    SampleScorer,
+    figure,
+    means,
+    on_own_loop,
+    together,
+)
 from consensuspr.client.training.score_log import ScoreLog
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (
@@ -32,15 +40,21 @@ from consensuspr.client.training.source import (
 __all__ = [
     "VALIDATION_SPLITS",
     "EpochClock",
+    "Outcome",
     "ProblemIds",
     "RewardSettings",
     "RewardSource",
+    "SampleScorer",
     "ScoreLog",
     "ScoredSample",
     "TrainingRow",
     "UnscorableSample",
+    "figure",
     "ground_truth_text",
     "inline_nodes",
+    "means",
+    "on_own_loop",
     "prompt_digest",
     "shared_source",
+    "together",
 ]

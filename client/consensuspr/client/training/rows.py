@@ -153,6 +153,17 @@ class TrainingRow(NamedTuple):
         split = self.extra_info.get("split")
         return split if isinstance(split, str) else None
 
+    def planned(self, name: str) -> int | None:
+        """Return a count that the row was given when it was made, None where it has none.
+
+        Raises:
+            InputError: it is no whole number from 0.
+        """
+        value = self.extra_info.get(name)
+        if value is None or (isinstance(value, int) and value >= 0):
+            return value
+        raise InputError(f"{name} of a row must be a whole number from 0, got {value!r}")
+
     def rollout(
         self, response: str | bytes, ids: ProblemIds, num_tokens: int | None = None
     ) -> Rollout:

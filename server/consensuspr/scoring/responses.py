@@ -1,0 +1,120 @@
+"""What the policy wrote, taken out of what a trainer hands over for a response.
+
+Trainers decode prompt and response together, with the special tokens of a template, or keep a
+chat in which tools and environments speak too.  Nothing but the policy's own words is scored:
+else a tool that returns an answer, or a template that ends one, would earn or spoil a reward.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import END_OF_THINKING
+
+# What a message's thoughts are called by the response templates of various model families.
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+# The functions on texts are linear in them: a policy under training wrote them.
+_WORD = re.compile(r"\S+")
+_MAX_TOKEN_CHARS = 64
+# Openings of special tokens by their last characters, for tokens written in brackets.
+_BRACKETS = {"|>": "<|", "｜>": "<｜"}
+_NAMED = ("</s>", "<s>", "<eos>", "<bos>", "<pad>", "[PAD]", "<end_of_turn>", "<turn|>", "[EOS]")
+
+
+def after_prompt(query: str, prompt: str) -> str | None:
+    """Return what follows the prompt in the query, None where the prompt is not in it.
+
+    The query is decoded with special tokens and padding, the prompt is as it was before the
+    tokenizer.  The first place counts: what a policy wrote comes after it.  Padding and special
+    tokens may stand before it.  White space may differ, since tokenizers do not keep it.
+    """
+    if query.startswith(prompt):
+        return query[len(prompt) :]
+    found = query.find(prompt)
+    if found >= 0:
+        return query[found + len(prompt) :]
+    wanted = "".join(prompt.split())
+    found = "".join(query.split()).find(wanted)
+    return None if found < 0 else query[_position(query, found + len(wanted)) :]
+
+
+def without_special_tokens(response: str) -> str:
+    """Return a response without the special tokens at its end, and the space between them.
+
+    The answer rules look at the end of a response, and the tokens are not what the policy
+    wanted to say: ``Answer: 42<|im_end|>`` is the answer 42.
+    """
+    end = len(response)
+    while True:
+        at = end
+        while at and response[at - 1].isspace():
+            at -= 1
+        start = _token_start(response, at)
+        if start is None:
+            return response[:end]
+        end = start
+
+
+def _position(text: str, characters: int) -> int:
+    """Return where ``text`` has had that many characters that are no white space."""
+    if not characters:
+        return 0
+    for word in _WORD.finditer(text):
+        length = word.end() - word.start()
+        if length >= characters:
+            return word.start() + characters
+        characters -= length
+    raise AssertionError("fewer characters than were found")
+
+
+def _token_start(text: str, end: int) -> int | None:
+    """Return where the special token that ends at ``end`` starts, None where none does."""
+    for name in _NAMED:
+        if text.endswith(name, 0, end):
+            return end - len(name)
+    opening = _BRACKETS.get(text[max(0, end - 2) : end])
+    if opening is None:
+        return None
+    start = text.rfind("<", max(0, end - _MAX_TOKEN_CHARS), end)
+    inside = start >= 0 and text.startswith(opening, start, end - 2)
+    return start if inside and not any(map(str.isspace, text[start:end])) else None
+
+
+def said_by_policy(completion: Any) -> str:
+    """Return what the policy wrote: a text, or all that the assistant said in a chat.
+
+    Thoughts that a response template has taken out of a message come first and end in
+    ``</think>``, as they were generated: nodes are found in them, unless ``after_think`` leaves
+    them out.  What tools and environments said is not the policy's.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if isinstance(completion, str):
+        return completion
+    if not isinstance(completion, Sequence) or not all(isinstance(m, Mapping) for m in completion):
+        raise InputError(
+            f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"
+        )
+    said = [message for message in completion if message.get("role") == "assistant"]
+    return "\n".join(part for message in said for part in _parts(message))
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[str]:
+    for name in _THOUGHTS:
+        thought = message.get(name)
+        if isinstance(thought, str):
+            yield thought
+            yield END_OF_THINKING
+    content = message.get("content")
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Sequence):
+        for part in content:
+            text = part.get("text") if isinstance(part, Mapping) else None
+            if isinstance(text, str):
+                yield text
