@@ -19,7 +19,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
@@ -95,6 +95,11 @@ class RewardSettings(Settings):
         "raise",
         description="while the server's dataset has another digest: samples fail, or wait as for a"
         " server that is away",
+    )
+    grown_nodes: Path | None = Field(
+        None,
+        description="folder of datasets that grow with the run (`consensusbench grow`): each epoch"
+        " has the newest that is ready when it begins",
     )
     run: str | None = Field(
         None, description="name of this run at the server, for its fair share and for metrics"
@@ -178,6 +183,16 @@ class RewardSettings(Settings):
             )
         return value
 
+    @model_validator(mode="after")
+    def _check_grown(self) -> Self:
+        for name in ("dataset", "expect_digest", "dataset_path"):
+            if self.grown_nodes is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} and grown_nodes exclude each other: each epoch has a dataset of its"
+                    f" own, got {getattr(self, name)}"
+                )
+        return self
+
     @classmethod
     def of(cls, values: Mapping[str, Any], source: str) -> Self:
         """Check the settings that a trainer was given.
@@ -209,6 +224,13 @@ class RewardSettings(Settings):
         return Access(self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
 
     @property
+    def needs_epoch(self) -> str | None:
+        """What makes the reward of a sample depend on its epoch; None: nothing does."""
+        if self.grown_nodes is not None:
+            return "grown_nodes"
+        return "reward=curriculum" if self.reward == "curriculum" else None
+
+    @property
     def spec(self) -> RewardSpec:
         """The reward that these settings ask for."""
         return RewardSpec(
@@ -237,7 +259,7 @@ class EpochClock:
     before the epoch that a trainer tells itself.
 
     Args:
-        settings: whose reward is a curriculum or not.
+        settings: whose reward needs the epoch or not.
         steps_per_epoch: what the trainer told; the setting of that name goes before it.
         unknown: why ``steps_per_epoch`` is None, one clause for the error message; None where
             the epoch comes with the samples.
@@ -255,7 +277,7 @@ class EpochClock:
         missing: str = "the sample came without its step (global_steps)",
     ) -> None:
         self._settings = settings
-        self._needed = settings.reward == "curriculum"
+        self._needed = settings.needs_epoch
         self._steps_per_epoch = settings.steps_per_epoch or steps_per_epoch
         self._missing = missing
         # Late samples of the first stage may still trickle in after the switch.
@@ -263,7 +285,7 @@ class EpochClock:
         known = settings.epoch is not None or self._steps_per_epoch
         if self._needed and not known and unknown is not None:
             raise InputError(
-                f"reward=curriculum needs the epoch, which cannot be known: {unknown}; set"
+                f"{self._needed} needs the epoch, which cannot be known: {unknown}; set"
                 " steps_per_epoch, or one run per stage with a fixed epoch"
             )
 
@@ -287,10 +309,11 @@ class EpochClock:
             return epoch or 0
         if epoch is None:
             raise InputError(
-                f"reward=curriculum needs the epoch, and {self._missing}; set a fixed epoch, one"
+                f"{self._needed} needs the epoch, and {self._missing}; set a fixed epoch, one"
                 " run per stage"
             )
-        self._announce(epoch, step)
+        if self._settings.reward == "curriculum":
+            self._announce(epoch, step)
         return epoch
 
     def _announce(self, epoch: int, step: int | None) -> None:

@@ -25,6 +25,7 @@ from consensuspr.client.aio import AsyncRewardClient
 from consensuspr.client.batching import Batcher
 from consensuspr.client.calls import Deadline
 from consensuspr.client.local import LocalClient
+from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.score_log import EventLog
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
@@ -248,6 +249,7 @@ class RewardSource:
         # Responses before the first that ends its thoughts; at its bound once there was one.
         self._unfinished = 0
         self._options: ScoreOptions | None = None
+        self._grown = GrownDatasets(settings.grown_nodes) if settings.grown_nodes else None
         # What may pass while a sample waits.
         self._passing: tuple[type[Exception], ...] = _AWAY
         if settings.on_other_digest == "wait":
@@ -324,14 +326,18 @@ class RewardSource:
         """
         if self._options is None or self._options.epoch != epoch:
             settings = self.settings
+            dataset, digest = settings.dataset, settings.expect_digest
+            if self._grown is not None:
+                grown = self._grown.of_epoch(epoch)
+                dataset, digest = grown.name, grown.digest
             self._options = ScoreOptions.checked(
                 self._spec,
                 epoch,
-                settings.dataset,
+                dataset,
                 settings.answer_rule,
                 settings.on_undecided,
                 run=settings.run,
-                expect_digest=settings.expect_digest,
+                expect_digest=digest,
             )
         return self._options
 
@@ -427,6 +433,8 @@ class RewardSource:
     async def _ask_who(self) -> ServerInfo:
         """Ask the server who it is, and whether it has the dataset that is meant."""
         info = await self._client.server_info()
+        if self._grown is not None:
+            return info  # each request names its epoch's dataset, and the digest that it must have
         dataset = chosen_dataset(info, self.settings.dataset, self.settings.address)
         if self.settings.expect_digest not in (None, dataset.digest):
             raise DatasetMismatch.of(dataset.name, dataset.digest, self.settings.expect_digest)
@@ -435,7 +443,7 @@ class RewardSource:
 
     def _see_digest(self, digest: str) -> None:
         """Compare the data of the server, now, with what samples were scored with so far."""
-        if self._digest not in (None, digest):
+        if self._grown is None and self._digest not in (None, digest):
             self._events.report(
                 "dataset changed",
                 f"the server at {self.settings.address} has other data: digest {digest}, it was"

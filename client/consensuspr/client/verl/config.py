@@ -129,12 +129,12 @@ def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: st
         version: of verl.
 
     Raises:
-        InputError: the reward is a curriculum whose epoch cannot be known.
+        InputError: the reward needs the epoch, and it cannot be known.
     """
-    needed = settings.reward == "curriculum" and settings.epoch is None
+    needed = settings.needs_epoch if settings.epoch is None else None
     if needed and _without_steps(config, version):
         raise InputError(
-            f"reward=curriculum needs the training step, and this trainer of verl {version} does"
+            f"{needed} needs the training step, and this trainer of verl {version} does"
             " not tell the reward its step; use verl 0.9.1 or newer with trainer.use_v1=True, or"
             " run one stage after the other with a fixed epoch"
         )
