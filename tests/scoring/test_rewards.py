@@ -106,3 +106,17 @@ def test_a_batch_gives_what_its_rows_give_alone(rows: list[tuple[float, float]])
     for spec in (RewardSpec.linear(0.3), RewardSpec.maximum(), RewardSpec.outcome()):
         together = spec.compute(acc, ncr).tolist()
         assert together == [spec.compute([a], [n])[0] for a, n in rows]
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        RewardSpec.outcome(),
+        RewardSpec.linear(0.3),
+        RewardSpec.maximum(),
+        RewardSpec.curriculum(switch_epoch=2),
+    ],
+)
+def test_the_weight_of_ncr_is_what_it_adds_alone(spec: RewardSpec, epoch: int) -> None:
+    assert spec.ncr_weight(epoch) == spec.compute(0.0, 1.0, epoch)

@@ -174,6 +174,18 @@ class RewardSpec:
             case RewardKind.OUTCOME:
                 return outcome(acc)
 
+    def ncr_weight(self, epoch: int = 0) -> float:
+        """Return what an NCR of 1 adds to the reward where Acc adds nothing."""
+        match self.kind:
+            case RewardKind.LINEAR:
+                return 1.0 - self.alpha
+            case RewardKind.MAX:
+                return 1.0
+            case RewardKind.CURRICULUM:
+                return float(epoch < self.switch_epoch)
+            case RewardKind.OUTCOME:
+                return 0.0
+
 
 def _check_alpha(alpha: float) -> None:
     try:

@@ -1,19 +1,29 @@
-"""Which token reached a node, in texts of any tokenizer whose decoding puts tokens together."""
+"""What each token of a response earns: which of them reached a node, and how the sum is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training.credit import (
     Finder,
     finder_of_bytes,
     finder_of_decoding,
     node_tokens,
+    place_reward,
 )
+from consensuspr.errors import InputError
+from consensuspr.scoring import InlineNode
+from consensuspr.scoring.types import Score, Status
 
 # Anything: letters, code points of 2 to 4 bytes, the mark for bytes that are no text.
 TEXTS = st.text(st.sampled_from("ab1=+ \n√é€�😀\u0301"), max_size=40)
@@ -132,3 +142,209 @@ def test_a_tokenizer_may_write_otherwise_at_the_start(end: int, token: int | Non
     decode = sentence_piece(pieces)
     assert decode(range(5)) == "x = 12"
     assert finder_of_decoding(range(5), decode)(end) == token
+
+
+# --- what each token earns
+
+
+def letters(text: str) -> Finder:
+    """Return the finder of a text with a token for each letter."""
+    return finder_of_bytes([letter.encode() for letter in text])
+
+
+def assert_adds_up(placed: dict[int, float], reward: float, within: float = 2**-23) -> None:
+    """The sum is one number in float32, added in any order, and that is the reward."""
+    amounts = [np.float32(amount) for amount in placed.values()]
+    assert [float(amount) for amount in amounts] == [*placed.values()]
+    sums = set()
+    for seed in range(10):
+        random.Random(seed).shuffle(amounts)
+        sums.add(float(sum(amounts, np.float32(0))))
+    [total] = sums
+    assert abs(total - reward) <= within
+
+
+@given(
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=64),
+    weight=st.floats(0, 1),
+    reward=st.floats(-1.9, 1.9),
+    data=st.data(),
+)
+def test_the_sum_is_the_reward_in_any_order(
+    shares: list[float], weight: float, reward: float, data: st.DataObject
+) -> None:
+    shares = [share / max(1.0, sum(shares)) for share in shares]
+    tokens = st.none() | st.integers(0, 99)
+    reached = data.draw(st.lists(tokens, min_size=len(shares), max_size=len(shares)))
+    policy = data.draw(st.lists(st.booleans(), min_size=100, max_size=100))
+    score = Score(
+        Status.OK,
+        reward=0.0,
+        num_matched=len(shares),
+        shares=tuple(shares),
+        spans=tuple(None if token is None else (token, token + 1) for token in reached),
+    )
+    placed = place_reward(reward, score, weight, lambda end: end - 1, policy)
+    assert_adds_up(placed, reward)
+    assert all(policy[token] for token in placed) or set(placed) == {99}
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 1 / 3, -1.0, -37.3, 1e6, 1e-9])
+def test_without_nodes_the_last_token_of_the_policy_earns_all(reward: float) -> None:
+    score = Score(Status.NO_NODES, reward=None)
+    placed = place_reward(reward, score, 0.5, letters("abc"), [1, 1, 0])
+    assert set(placed) <= {1}
+    assert_adds_up(placed, reward, within=max(2**-23, abs(reward) * 2**-23))
+    assert set(place_reward(1.0, score, 0.5, letters("abc"), [0, 0, 0])) == {2}
+
+
+def test_a_number_of_the_users_own_is_no_sum_of_nodes() -> None:
+    score = Score(
+        Status.NO_GROUND_TRUTH, ncr=1.0, num_matched=1, spans=((0, 1),), shares=(1.0,), reward=None
+    )
+    assert place_reward(-0.5, score, 0.5, letters("abc"), [1, 1, 1]) == {2: -0.5}
+
+
+def test_what_lacks_is_said() -> None:
+    score = Score(Status.OK, reward=0.5, ncr=1.0, num_matched=1, spans=((0, 1),), shares=(0.0,))
+    with pytest.raises(InputError, match="older than this client"):
+        place_reward(0.5, score, 0.5, letters("abc"), [1, 1, 1])
+    with pytest.raises(InputError, match="without tokens"):
+        place_reward(0.5, score, 0.5, letters(""), [])
+
+
+NODES = ["3+4=7", "7*5=35", "35-1=34", "34/2=17"]
+LINES = [*NODES, "Answer: 17"]
+WEIGHTS = (1.0, 2.0, 4.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
+    """A scorer of one problem with four nodes, each by its weight, the last of them final."""
+    path = tmp_path_factory.mktemp("data") / "dataset.jsonl"
+    nodes = [
+        {"node_id": f"n{at}", "expressions": [text], "weight": weight, "is_final": at == 3}
+        for at, (text, weight) in enumerate(zip(NODES, WEIGHTS, strict=True))
+    ]
+    path.write_text(json.dumps({"problem_id": "p", "ground_truth": "17", "nodes": nodes}))
+    with LocalClient(path) as local:
+        yield local
+
+
+def placed_by(
+    client: LocalClient,
+    response: str,
+    spec: RewardSpec,
+    epoch: int = 0,
+    penalty: float = 0.0,
+    policy: Sequence[int] | None = None,
+) -> tuple[dict[int, float], Score]:
+    """Return what each letter of a response earns, and its score."""
+    [score] = client.score([Rollout("p", response)], reward=spec, epoch=epoch, include_spans=True)
+    assert score.reward is not None
+    placed = place_reward(
+        score.reward + penalty,
+        score,
+        spec.ncr_weight(epoch),
+        letters(response),
+        [1] * len(response) if policy is None else policy,
+    )
+    assert_adds_up(placed, score.reward + penalty)
+    return placed, score
+
+
+def after(response: str, part: str) -> int:
+    """Return the letter with which a part of a response is complete, for the first time."""
+    return response.index(part) + len(part) - 1
+
+
+KINDS = [
+    (RewardSpec.linear(0.5), 0, 0.5),
+    (RewardSpec.linear(0.25), 3, 0.75),
+    (RewardSpec.linear(1.0), 0, 0.0),
+    (RewardSpec.maximum(), 0, 1.0),
+    (RewardSpec.curriculum(switch_epoch=1), 0, 1.0),
+    (RewardSpec.curriculum(switch_epoch=1), 1, 0.0),
+    (RewardSpec.outcome(), 0, 0.0),
+    (RewardSpec.linear(0.5, ncr="weighted"), 0, 0.5),
+    (RewardSpec.maximum(ncr="weighted", final_nodes=False), 0, 1.0),
+    (RewardSpec.linear(0.5, final_nodes=False), 0, 0.5),
+    (RewardSpec.linear(0.5, guard=False, statements=False), 0, 0.5),
+]
+
+
+@pytest.mark.parametrize(("spec", "epoch", "weight"), KINDS)
+@pytest.mark.parametrize("right", [True, False])
+def test_each_node_earns_its_share_at_its_token_and_the_end_earns_the_rest(
+    client: LocalClient, spec: RewardSpec, epoch: int, weight: float, right: bool
+) -> None:
+    response = "\n".join([NODES[0], NODES[2], NODES[3], LINES[-1] if right else "Answer: 18"]) + "."
+    placed, score = placed_by(client, response, spec, epoch, penalty=-0.125)
+    assert score.acc == float(right) and score.guard == 1.0
+    worth = dict(zip(NODES, WEIGHTS if spec.ncr == "weighted" else [1] * 4, strict=True))
+    if not spec.final_nodes:
+        worth[NODES[3]] = 0
+    expected = {
+        after(response, node): weight * worth[node] / sum(worth.values())
+        for node in (NODES[0], NODES[2], NODES[3])
+        if weight * worth[node]
+    }
+    last = len(response) - 1
+    assert {token for token in placed if token != last} == set(expected)
+    for token, amount in expected.items():
+        assert placed[token] == pytest.approx(amount, abs=1e-6)
+    assert score.reward is not None
+    rest = score.reward - 0.125 - sum(expected.values())
+    assert placed.get(last, 0.0) == pytest.approx(rest, abs=1e-6)
+
+
+@pytest.mark.parametrize(("spec", "epoch", "weight"), KINDS)
+def test_text_that_is_moved_about_earns_the_same(
+    client: LocalClient, spec: RewardSpec, epoch: int, weight: float
+) -> None:
+    sums = set()
+    for lines in itertools.permutations(LINES[:4]):
+        placed, _ = placed_by(client, "\n".join([*lines, LINES[-1]]), spec, epoch)
+        sums.add(sum(placed.values()))
+    assert len(sums) == 1
+
+
+def test_a_node_that_is_reached_again_earns_nothing_more(client: LocalClient) -> None:
+    once = "\n".join(LINES)
+    again = "\n".join([*LINES[:4], *LINES])
+    spec = RewardSpec.linear(0.5)
+    [first, _], [second, _] = (placed_by(client, text, spec) for text in (once, again))
+    # The nodes where they were before, and the answer at the end that is the end now.
+    assert first.pop(len(once) - 1) == second.pop(len(again) - 1) == 0.5
+    assert first == second
+
+
+def test_what_the_guard_takes_is_taken_at_the_end(client: LocalClient) -> None:
+    listed = " ".join(f"{a}+{b}={a + b}" for a in range(20, 40) for b in range(20, 30))
+    spec = RewardSpec.linear(0.5)
+    response = f"{NODES[0]}\n{NODES[1]}\n{listed}\nAnswer: 18"
+    placed, score = placed_by(client, response, spec)
+    assert score.guard is not None and score.guard < 0.7 and score.ncr_raw == 0.5
+    assert placed[after(response, NODES[0])] == placed[after(response, NODES[1])] == 0.125
+    assert placed[len(response) - 1] == pytest.approx(0.25 * (score.guard - 1), abs=1e-6)
+
+
+def test_two_nodes_may_be_reached_by_one_token(client: LocalClient) -> None:
+    nodes = [InlineNode(["6*7=42"]), InlineNode(["=42"]), InlineNode(["9"])]
+    rollout = Rollout("q", "6*7=42.", "42", nodes=nodes)
+    [score] = client.score([rollout], include_spans=True)
+    assert score.reward is not None
+    placed = place_reward(score.reward, score, 0.5, letters("6*7=42."), [1] * 7)
+    assert placed[5] == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_what_a_tool_wrote_is_earned_by_nobody_in_particular(client: LocalClient) -> None:
+    response = "\n".join(LINES)
+    tool = slice(response.index(NODES[1]), response.index(NODES[2]))
+    policy: list[Any] = [1] * len(response)
+    policy[tool] = [0] * len(policy[tool])
+    placed, _ = placed_by(client, response, RewardSpec.linear(0.5), policy=policy)
+    assert sorted(placed) == [
+        *(after(response, node) for node in (NODES[0], NODES[2], NODES[3])),
+        len(response) - 1,
+    ]

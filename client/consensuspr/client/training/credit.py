@@ -1,4 +1,4 @@
-"""Which token of a response reached a node, for rewards that are placed where they were earned.
+"""Step credit: a response's reward on the tokens that earned it, with the same sum.
 
 A score says where each node was first hit, in code points of the response's text
 (:attr:`~consensuspr.scoring.types.Score.spans`).  A trainer needs the token, of the very ids that
@@ -9,11 +9,30 @@ A :data:`Finder` knows the text of one response.  There are two, for the two way
 tokenizers write: the bytes of each token one behind the other (:func:`finder_of_bytes`), or
 anything else whose text only grows as tokens are added (:func:`finder_of_decoding`).  Special
 tokens that the text lacks write nothing, and reach nothing.
+
+What a token earns (:func:`place_reward`):
+
+- The token that reached a node earns the node's share of NCR before the guard, times the weight of
+  NCR in the reward (linear: 1 - alpha; max and the first stage of a curriculum: 1; else 0).  A node
+  counts once, at its first hit, and one in what a tool wrote nowhere.
+- The last token of the policy earns the rest, whatever makes the reward: Acc's part, what the
+  guard takes (a negative rest), a penalty for length, nodes that found no token, and what rounding
+  leaves.
+
+So a token's reward follows from what was written up to it, as a step's reward should: the guard,
+which judges the whole text, does not reach back to the nodes but lowers the end, and a policy that
+goes on to list values after its nodes is told so where it does.  The sum is the reward, wherever
+the nodes stand: text that is moved about earns the same.
+
+The sum is exact, not nearly so: trainers add float32 in an order of their own, and compare.
+Amounts are multiples of 2^-22 (2.4e-7, coarser by powers of two for rewards beyond 2), so few that
+any order adds them up without rounding, to the reward as a multiple of the same.
 """
 
 from __future__ import annotations
 
 import codecs
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -21,6 +40,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from consensuspr.errors import InputError
+from consensuspr.scoring.types import Score
 
 # Of code points of a text: half-open; None where a node was not reached.
 Span: TypeAlias = tuple[int, int] | None
@@ -39,6 +61,11 @@ codecs.register_error(
         error.end,  # type: ignore[attr-defined]
     ),
 )
+
+
+# Of float32's 24 binary digits, those before and behind the point.
+_DIGITS = 24
+_WHOLE_DIGITS = 2
 
 
 def finder_of_bytes(tokens: Sequence[bytes]) -> Finder:
@@ -117,3 +144,57 @@ def node_tokens(
     if policy is None:
         return tokens
     return [None if token is None or not policy[token] else token for token in tokens]
+
+
+def place_reward(
+    reward: float,
+    score: Score,
+    ncr_weight: float,
+    find: Finder,
+    policy: Sequence[Any] | NDArray[Any],
+) -> dict[int, float]:
+    """Return what each token of a response earns, by token; those that are missing earn 0.
+
+    Args:
+        reward: what the sample is trained on, penalties and a user's own number included.
+        score: of the response, asked for with spans.
+        ncr_weight: of the reward (:meth:`~consensuspr.scoring.rewards.RewardSpec.ncr_weight`).
+        find: of the text that was scored.
+        policy: of each token, whether the policy wrote it; where it wrote none, the last token
+            earns everything.
+
+    Raises:
+        InputError: the response has no tokens, or the server does not say what nodes are worth.
+    """
+    if not len(policy):
+        raise InputError("a response without tokens has none that could earn its reward")
+    written = np.flatnonzero(policy)
+    last = int(written[-1]) if written.size else len(policy) - 1
+    # A user's own number is no sum of nodes.
+    spans = score.spans if score.reward is not None and ncr_weight and score.spans else ()
+    shares = score.shares or ()
+    if score.num_matched and spans and not any(shares):
+        raise InputError(
+            "the server says where nodes were reached and not what each is worth, which step"
+            " credit needs; it is older than this client"
+        )
+    tokens = node_tokens(spans, find, policy)
+    parts = [
+        (token, ncr_weight * share)
+        for token, share in zip(tokens, shares, strict=bool(spans))
+        if token is not None
+    ]
+    step = _step(abs(reward) + 2 * sum(part for _, part in parts))
+    placed: dict[int, float] = {}
+    for token, part in parts:
+        placed[token] = placed.get(token, 0.0) + round(part / step) * step
+    rest = round(reward / step) * step - sum(placed.values())
+    placed[last] = placed.get(last, 0.0) + rest
+    return {token: amount for token, amount in placed.items() if amount}
+
+
+def _step(bound: float) -> float:
+    """Return of what amounts are multiples, where no sum of some of them is above a bound."""
+    # A little more room, because amounts are rounded.
+    _, digits = math.frexp(bound * 1.001)
+    return math.ldexp(1.0, max(digits, _WHOLE_DIGITS) - _DIGITS)
