@@ -55,6 +55,48 @@ TEXTS = st.lists(
     st.tuples(st.sampled_from(PIECES), st.sampled_from(["", "", "", " ", " ", "\n"])), max_size=40
 ).map(lambda pairs: "".join(piece + blank for piece, blank in pairs))
 
+# Rows of words before a number, of which the compiled reader passes over what says nothing to it.
+WORDS = [
+    *(
+        "half",
+        "third",
+        "Of",
+        "of",
+        "twice",
+        "percent",
+        "recent",
+        "is",
+        "equals",
+        "a",
+        "x",
+        "b",
+        "m",
+    ),
+    *(
+        "total",
+        "number",
+        "cost:",
+        ":",
+        "cats'",
+        "don't",
+        "'quoted",
+        "b`c",
+        "$a$",
+        "`",
+        "<",
+        "\\text{",
+    ),
+    *("}", "(", "cats(", "&", "l'été", "é", "~a", "x_1", "and", "multiplied", "by", "to", "about"),
+]
+ROWS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(WORDS), max_size=16).map(" ".join),
+        st.sampled_from([" ", "", "\n"]),
+        st.sampled_from(["3 * 5 = 15", "26 is 13", "+ 2 = 5", "(3 + 4) = 7", "5", "2\n", "5, "]),
+    ),
+    max_size=4,
+).map(lambda rows: " ".join(map("".join, rows)))
+
 # The same examples each time, so that a failure is one for everybody.
 alike = settings(derandomize=True, database=None)
 
@@ -72,6 +114,42 @@ def _rows(text: str | bytes) -> tuple[list[tuple[int, int, int, int, int, bool, 
 @alike
 @given(TEXTS)
 def test_the_readers_agree(engines: Any, text: str) -> None:
+    from consensuspr.core.native.statements import read_statements as compiled
+
+    assert compiled(text) == _rows(text)
+
+
+@alike
+@given(ROWS)
+def test_the_readers_agree_after_rows_of_words(engines: Any, text: str) -> None:
+    from consensuspr.core.native.statements import read_statements as compiled
+
+    assert compiled(text) == _rows(text)
+
+
+FILLED = "word " * 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A stop among the words leaves no brace open.
+        "\\text{a < " + FILLED + "5} * 3 = 15",
+        "\\text{cats' " + FILLED + "5} * 3 = 15",
+        "\\text{" + FILLED + "cats' " + FILLED + "\n5} * 3 = 15",
+        # Letters that follow an unknown one are unknown.
+        "b`c " + "d e " * 30 + "5 = 5 * 1",
+        "we have b`c percent d 5 = 2 + 3",
+        # What is said of the word before, and of words further back.
+        FILLED + "cost `+ 5 = 2 + 3",
+        FILLED + "cats(3 + 4) = 7",
+        FILLED + "half of the large 26 = 13",
+        ") s t a x o l o half of the sum 36 equals 18",
+        # A colon counts in the length of a stretch.
+        FILLED + ": " + "1+1=2=" * 60 + "2",
+    ],
+)
+def test_the_readers_agree_after_many_words(engines: Any, text: str) -> None:
     from consensuspr.core.native.statements import read_statements as compiled
 
     assert compiled(text) == _rows(text)

@@ -966,11 +966,24 @@ cdef uint64_t name_hash(bytes name):
     return hash_bytes(raw, 0, <uint32_t>len(name))
 
 
+cdef bint place_words(int count):
+    """Place each word by its hash; tell whether no two of them meet."""
+    cdef int index
+    cdef uint32_t slot
+    memset(MEANING_AT, 0, sizeof(MEANING_AT))
+    for index in range(1, count + 1):
+        slot = word_slot(MEANINGS[index].first, MEANINGS[index].rest)
+        if MEANING_AT[slot]:
+            return False
+        MEANING_AT[slot] = index
+    return True
+
+
 def _fill():
     """Copy the vocabulary of consensuspr.core.statements and .tables into C."""
-    global NUM_LANGUAGES, OPERATIONS
+    global NUM_LANGUAGES, OPERATIONS, WORD_FACTOR
     cdef uint32_t slot
-    cdef uint64_t value, first, rest
+    cdef uint64_t value
     cdef WordMeaning* entry
     cdef Unit unit
     argument = re.compile(f"[{statements.ARGUMENT}]")
@@ -1018,12 +1031,15 @@ def _fill():
         PASSED[code] = (
             PASSED_LINE if kind == CH_NEWLINE
             else PASSED_POINT if kind == CH_POINT
+            else PASSED_PRIME if kind == CH_PRIME
+            else PASSED_COLON if kind == CH_COLON
             else PASSED_NOT
             if kind in (
                 CH_DIGIT, CH_EQUALS, CH_FRACTION, CH_SUPERSCRIPT, CH_SUBSCRIPT, CH_UNDERSCORE,
                 CH_PLUS, CH_MINUS, CH_STAR, CH_TIMES, CH_BULLET, CH_SLASH, CH_CARET, CH_OPEN,
                 CH_BRACKET_OPEN, CH_BRACE_OPEN, CH_CLOSE, CH_BRACKET_CLOSE, CH_BRACE_CLOSE,
                 CH_BAR, CH_BANG, CH_PLUS_MINUS, CH_SYMBOL, CH_ROOT, CH_DROP, CH_BACKSLASH,
+                CH_AMPERSAND, CH_LESS, CH_GREATER,
             )
             or code in (B_APPROX, B_DOTS)
             else PASSED_STOP
@@ -1043,15 +1059,14 @@ def _fill():
     }
     for meaning in operations:
         OPERATIONS |= 1 << int(meaning)
-    for word, meaning in statements.WORDS.items():
-        word_letters(word.encode() + bytes(16), len(word), &first, &rest)
-        entry = meaning_slot(first, rest)
-        entry.first = first
-        entry.rest = rest
+    for index, (word, meaning) in enumerate(statements.WORDS.items(), 1):
+        entry = &MEANINGS[index]
+        word_letters(word.encode() + bytes(16), len(word), &entry.first, &entry.rest)
         entry.meaning = int(meaning)
-        entry.number = statements.MANIFOLDS.get(word, 1)
-        entry.part = statements.PARTS.get(word, 1)
-        WORD_LENGTHS[ord(word[0]) & 31] |= 1 << len(word)
+        entry.number = statements.MANIFOLDS.get(word, statements.PARTS.get(word, 1))
+    WORD_FACTOR = <uint64_t>HASH_MIX
+    while not place_words(len(statements.WORDS)):
+        WORD_FACTOR += 2
     for name, (action, payload) in tables.COMMANDS.items():
         value = name_hash(name.encode())
         slot = <uint32_t>(value >> 32)

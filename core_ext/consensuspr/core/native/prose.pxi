@@ -38,12 +38,6 @@ cdef enum Meaning:
     M_PART
     M_MANIFOLD
 
-cdef enum:
-    # The meaning of a word that has not been looked up.
-    UNREAD = 31
-    # Words that are passed over are at least so many bytes.
-    FAR = 64
-
 cdef enum Brace:
     BRACE_GROUP = 0
     BRACE_NOTHING
@@ -69,22 +63,25 @@ cdef enum CommandKind:
     X_STOP
 
 cdef enum:
-    WORD_SLOTS = 1024
+    WORD_BITS = 12
+    MAX_WORDS = 256
     COMMAND_SLOTS = 1024
 
 cdef struct WordMeaning:
-    uint64_t first      # its letters, eight and eight; 0: an empty slot
+    uint64_t first      # its letters, eight and eight
     uint64_t rest
     uint8_t meaning
-    uint8_t number      # of a manifold
-    uint8_t part        # the denominator of a part
+    uint8_t number      # of a manifold, or below the bar of a part
 
 cdef struct CommandMeaning:
     uint64_t hash
     uint8_t kind
     uint8_t byte        # what it emits
 
-cdef WordMeaning MEANINGS[WORD_SLOTS]
+# The words with a meaning, from the second on, and by hash which one a word can be.
+cdef WordMeaning MEANINGS[MAX_WORDS]
+cdef uint8_t MEANING_AT[1 << WORD_BITS]
+cdef uint64_t WORD_FACTOR = 0    # of the hash, by which no two of them meet
 cdef CommandMeaning COMMAND_KINDS[COMMAND_SLOTS]
 cdef uint8_t KIND_OF[256]        # class of each byte of a text taken in
 cdef uint8_t LOWER_OF[256]
@@ -100,7 +97,6 @@ cdef uint32_t OPERATION_KINDS = (
     1 << T_FRACTION | 1 << T_OPERATOR | 1 << T_STAR | 1 << T_STARS | 1 << T_OPEN | 1 << T_PERCENT
 )
 cdef uint8_t PASSED[256]         # what a byte is to pass_words()
-cdef uint16_t WORD_LENGTHS[32]   # bit n: a word of n bytes with a meaning begins with this letter
 cdef uint8_t UNNAMED_BYTE[256]   # left out of the name of an equation
 cdef int64_t FRACTION_ABOVE[32]
 cdef int64_t FRACTION_BELOW[32]
@@ -179,13 +175,41 @@ cdef extern from *:
     static inline void word_letters(
         const uint8_t* text, uint32_t size, uint64_t* first, uint64_t* rest
     ) {
+        static const uint64_t kept[24] = {
+            0, 0xFFu, 0xFFFFu, 0xFFFFFFu, 0xFFFFFFFFu, 0xFFFFFFFFFFu, 0xFFFFFFFFFFFFu,
+            0xFFFFFFFFFFFFFFu, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0,
+            ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0,
+        };
         const uint64_t lower = 0x2020202020202020u;
-        *first = eight_bytes(text) | lower;
-        *rest = 0;
-        if (size < 8)
-            *first &= ((uint64_t)1 << 8 * size) - 1;
-        else if (size > 8)
-            *rest = (eight_bytes(text + 8) | lower) & (((uint64_t)1 << 8 * (size - 8)) - 1);
+        *first = (eight_bytes(text) | lower) & kept[size];
+        *rest = (eight_bytes(text + 8) | lower) & (size > 8 ? kept[size - 8] : 0);
+    }
+
+    /* Return where "of" stands next, or ``end``. */
+    static inline uint32_t next_of(const uint8_t* text, uint32_t at, uint32_t end) {
+        for (; at < end; at += 16) {
+            unsigned mask = 0;
+    #if defined(__SSE2__)
+            const __m128i lower = _mm_set1_epi8(0x20);
+            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
+            const __m128i next = _mm_loadu_si128((const __m128i*)(text + at + 1));
+            mask = (unsigned)_mm_movemask_epi8(_mm_and_si128(
+                _mm_cmpeq_epi8(_mm_or_si128(bytes, lower), _mm_set1_epi8('o')),
+                _mm_cmpeq_epi8(_mm_or_si128(next, lower), _mm_set1_epi8('f'))));
+    #else
+            for (unsigned index = 0; index < 16; index++)
+                mask |= (unsigned)((text[at + index] | 0x20) == 'o'
+                    && (text[at + index + 1] | 0x20) == 'f') << index;
+    #endif
+            for (; mask; mask &= mask - 1) {
+                const uint32_t place = at + (uint32_t)__builtin_ctz(mask);
+                if (place >= end)
+                    break;
+                if ((uint8_t)((text[place + 2] | 0x20) - 'a') >= 26)
+                    return place;
+            }
+        }
+        return end;
     }
 
     /* Return the first place from ``at`` on that is neither a letter nor a blank; a few others
@@ -226,29 +250,28 @@ cdef extern from *:
     void word_letters(
         const uint8_t* text, uint32_t size, uint64_t* first, uint64_t* rest
     ) noexcept nogil
+    uint32_t next_of(const uint8_t* text, uint32_t at, uint32_t end) noexcept nogil
     uint32_t next_sought(
         const uint8_t* text, uint32_t at, const uint8_t* sought
     ) noexcept nogil
 
 
-cdef inline WordMeaning* meaning_slot(uint64_t first, uint64_t rest) noexcept nogil:
-    """Return the entry of a word, or the empty one where it would stand."""
-    cdef uint32_t slot = <uint32_t>(((first ^ rest) * <uint64_t>HASH_MIX) >> 40)
-    cdef WordMeaning* entry
-    while True:
-        entry = &MEANINGS[slot & (WORD_SLOTS - 1)]
-        if entry.first == first and entry.rest == rest or entry.first == 0:
-            return entry
-        slot += 1
+cdef inline uint32_t word_slot(uint64_t first, uint64_t rest) noexcept nogil:
+    return <uint32_t>(((first ^ (rest << 1)) * WORD_FACTOR) >> (64 - WORD_BITS))
 
 
 cdef inline const WordMeaning* meaning_of(const uint8_t* word, uint32_t size) noexcept nogil:
-    """Return the entry of a word, NULL or an empty one where it has no meaning."""
+    """Return the entry of a word, that of no word where it has no meaning."""
     cdef uint64_t first, rest
-    if size >= 16 or not WORD_LENGTHS[word[0] & 31] >> size & 1:
-        return NULL
+    cdef const WordMeaning* entry
+    if size >= 16:
+        return MEANINGS
     word_letters(word, size, &first, &rest)
-    return meaning_slot(first, rest)
+    # Half of the words have a meaning: no branch could foresee which.
+    entry = &MEANINGS[MEANING_AT[word_slot(first, rest)]]
+    return MEANINGS + (entry - MEANINGS) * (
+        (entry.first == first) & (entry.rest == rest)
+    )
 
 
 # One region of prose while it is read.
@@ -269,6 +292,7 @@ cdef struct Scan:
     int others              # that are no words
     int numbers
     uint32_t kinds          # bit n: one is of kind n, or may become an operation
+    uint32_t meanings       # bit n: a word means n
 
 
 cdef inline uint8_t peek(const Scan* s, uint32_t at) noexcept nogil:
@@ -299,34 +323,23 @@ cdef inline uint32_t skip_blanks(const Scan* s, uint32_t at) noexcept nogil:
     return at
 
 
-cdef bint may_state(Scan* s) noexcept nogil:
-    """Give words their meaning; tell whether the tokens may hold a statement.
+cdef inline bint may_state(const Scan* s) noexcept nogil:
+    """Tell whether the tokens may hold a statement.
 
     Without a sign of equality they hold none without a verb, two numbers and an operation.
     """
-    cdef uint32_t meanings = 0
-    cdef int index
-    cdef Token* token
-    cdef const WordMeaning* entry
-    for index in range(s.r.num_tokens):
-        token = &s.r.tokens[index]
-        if token.meaning == UNREAD:
-            entry = meaning_of(s.text + token.start, token.end - token.start)
-            token.meaning = M_PLAIN
-            if entry != NULL and entry.first:
-                token.meaning = entry.meaning
-                token.num = entry.number
-                token.den = entry.part
-                meanings |= <uint32_t>1 << entry.meaning
-    return s.kinds >> T_EQUALS & 1 or (
-        meanings & (1 << M_VERB | 1 << M_EQUAL) != 0
-        and (meanings & OPERATIONS or s.kinds & OPERATION_KINDS)
+    if s.kinds >> T_EQUALS & 1:
+        return s.numbers > 0
+    return (
+        s.numbers > 1
+        and s.meanings & (1 << M_VERB | 1 << M_EQUAL) != 0
+        and (s.meanings & OPERATIONS or s.kinds & OPERATION_KINDS)
     )
 
 
 cdef void stop(Scan* s) noexcept nogil:
     """Read the stretch that ends here."""
-    if (s.numbers > 1 or s.numbers and s.kinds >> T_EQUALS & 1) and may_state(s):
+    if may_state(s):
         fold(s)
         equations(s.r)
     s.r.num_tokens = 0
@@ -337,6 +350,7 @@ cdef void stop(Scan* s) noexcept nogil:
     s.others = 0
     s.numbers = 0
     s.kinds = 0
+    s.meanings = 0
 
 
 cdef inline Token* next_token(Scan* s, int kind, uint32_t start) noexcept nogil:
@@ -557,7 +571,7 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
     cdef uint8_t byte = s.text[at]
     cdef int last
     cdef Token* token
-    cdef const WordMeaning* entry
+    cdef const WordMeaning* entry = MEANINGS
     if at - start == 16 or GOES_ON[byte]:
         byte = s.text[start]
         if (byte == c'x' or byte == c'X') and (
@@ -571,21 +585,20 @@ cdef inline uint32_t scan_word(Scan* s, uint32_t start) noexcept nogil:
     if at - start == 1:
         scan_letter(s, start)
         return at
-    if byte == c'(':
+    if plain:
+        entry = meaning_of(s.text + start, at - start)
+    if byte == c'(' and not entry.meaning:
         last = last_kind(s)
         if last != T_NUMBER and last != T_FRACTION and last != T_CLOSE and last != T_WORD:
-            entry = meaning_of(s.text + start, at - start) if plain else NULL
-            if entry == NULL or entry.first == 0:
-                put_token(s, T_NAME, start)
-                return at
-    if at - start == 7 and s.text[start] | 0x20 == c'p':
-        entry = meaning_of(s.text + start, 7)
-        if entry != NULL and entry.first and entry.meaning == M_PERCENT:
-            put_token(s, T_PERCENT, start)
+            put_token(s, T_NAME, start)
             return at
+    if entry.meaning == M_PERCENT:
+        put_token(s, T_PERCENT, start)
+        return at
+    s.meanings |= <uint32_t>1 << entry.meaning
     token = put_word(s, start, at - start - others)
-    if plain:
-        token.meaning = UNREAD
+    token.meaning = entry.meaning
+    token.op = entry.number
     return at
 
 
@@ -1116,22 +1129,56 @@ cdef enum Passed:
     PASSED_STOP         # a stop where only words stand before it
     PASSED_LINE
     PASSED_POINT
+    PASSED_PRIME        # a stop where it is not within a word
+    PASSED_COLON
     PASSED_NOT
 
 
-cdef uint32_t last_words(const uint8_t* text, uint32_t begin, uint32_t at) noexcept nogil:
+cdef uint32_t last_words(
+    const uint8_t* text, uint32_t begin, uint32_t at, int words
+) noexcept nogil:
     """Return where the last few words before ``at`` begin, which is not before ``begin``.
 
-    Of the words at a stretch's beginning only these can mean something to what follows.
+    Before them stands a word of two letters or more, which ends whatever was before it.
     """
-    cdef int words = 0
-    while at > begin:
+    cdef bint word
+    while at > begin and text[at - 1] == c' ':
         at -= 1
-        if text[at] == c' ' and text[at + 1] != c' ':
-            words += 1
-            if words > LAST_WORDS:
-                return at + 1
-    return begin
+    while True:
+        word = False
+        while at > begin and text[at - 1] != c' ':
+            at -= 1
+            word |= is_ascii_letter(text[at])
+        words -= word
+        if at < begin + 4:
+            return begin
+        if (
+            words <= 0
+            and is_ascii_letter(text[at - 2])
+            and is_ascii_letter(text[at - 3])
+            # "percent" ends nothing.
+            and not (text[at - 2] | 0x20 == c't' and text[at - 3] | 0x20 == c'n')
+        ):
+            return at
+        while at > begin and text[at - 1] == c' ':
+            at -= 1
+
+
+cdef bint part_of(const uint8_t* text, uint32_t begin, uint32_t at) noexcept nogil:
+    """Tell whether "half of" or the like stands in [begin, at)."""
+    cdef uint32_t of = next_of(text, begin, at)
+    cdef uint32_t first, end
+    while of < at:
+        end = of
+        while end > begin and not is_ascii_letter(text[end - 1]):
+            end -= 1
+        first = end
+        while first > begin and is_ascii_letter(text[first - 1]):
+            first -= 1
+        if meaning_of(text + first, end - first).meaning == M_PART:
+            return True
+        of = next_of(text, of + 1, at)
+    return False
 
 
 cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
@@ -1148,28 +1195,54 @@ cdef inline bint ends_sentence(const Scan* s, uint32_t at) noexcept nogil:
 
 
 cdef bint pass_words(Scan* s) noexcept nogil:
-    """Pass over words that belong neither to the number before them nor to what follows."""
-    cdef uint32_t at
+    """Pass over words that belong neither to the number before them nor to what follows.
+
+    At a stretch's beginning only the last word can mean something to what follows, and "half of"
+    some words before.
+    """
+    cdef bint first = s.r.num_tokens == 0
+    cdef bint passed = False
+    cdef uint32_t at = s.at
+    cdef int kept = LAST_WORDS
     cdef int what
-    if s.at < s.passed:
+    if at < s.passed:
         return False
-    at = next_sought(s.text, s.at, PASSED)
-    what = PASSED[s.text[at]]
-    s.passed = at
-    if s.r.num_tokens == 0 and what != PASSED_NOT:
-        if what == PASSED_LINE:
-            s.at = at
-            s.gap = True
-            return True
-        if what == PASSED_STOP or ends_sentence(s, at + 1):
+    while True:
+        at = next_sought(s.text, at, PASSED)
+        what = PASSED[s.text[at]]
+        if what == PASSED_PRIME:
+            if kind_at(s, at - 1) != CH_LETTER or kind_at(s, at + 1) != CH_LETTER:
+                what = PASSED_STOP
+                break
+        elif what == PASSED_COLON and first and not s.depth and not s.lost_braces:
+            # It ends what stands before it, and counts in the length of the stretch.
+            s.others += 1
             s.at = at + 1
-            stop(s)
-            return True
-    if at - s.at < FAR:
+            s.gap = False
+            passed = True
+        else:
+            break
+        at += 1
+    s.passed = at
+    if first and (
+        what == PASSED_STOP or what == PASSED_POINT and ends_sentence(s, at + 1)
+    ):
+        s.at = at + 1
+        stop(s)
+        return True
+    # Where a stop was passed over, braces would be open no more.
+    if s.depth or s.lost_braces:
         return False
-    at = last_words(s.text, s.at, at)
+    if first and what == PASSED_LINE:
+        s.at = at
+        s.gap = True
+        return True
+    if first and not part_of(s.text, s.at, at):
+        # It is a function's name before a bracket, unless a word stands before it.
+        kept = 1 + (s.text[at] == c'(')
+    at = last_words(s.text, s.at, at, kept)
     if at == s.at:
-        return False
+        return passed
     s.at = at
     s.gap = True
     return True
@@ -1558,7 +1631,7 @@ cdef bint fold_part(Fold* f, const Token* token) noexcept nogil:
     if operand_ends(f) or token_kind(f, f.at) != T_WORD or f.tokens[f.at].meaning != M_OF:
         return False
     before = f.r.num_items
-    fold_fraction(f, token, 1, token.den)
+    fold_fraction(f, token, 1, token.op)
     f.at += 1
     if fold_of(f, &f.tokens[f.at - 1]):
         return True
@@ -1608,7 +1681,7 @@ cdef void fold_word(Fold* f, const Token* token) noexcept nogil:
     elif meaning == M_PART and fold_part(f, token):
         pass
     elif meaning == M_MANIFOLD and operand_begins(f, f.at):
-        put_item(f, I_NUMBER, token).num = token.num
+        put_item(f, I_NUMBER, token).num = token.op
         put_item(f, I_OPERATOR, token).op = c'*'
     elif meaning == M_OF and fold_of(f, token):
         pass
