@@ -22,10 +22,11 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 CODE_FOLDERS = (*SOURCE_ROOTS, "consensusbench", "benchmarks", "reliability", "examples", "tests")
 
 # What each package may import of the project itself; docs/design/architecture.md draws it.
-BASE = {"errors", "lazy", "version"}
+BASE = {"errors", "events", "lazy", "version"}
 MAY_IMPORT = {
     "v1": set(),
     "errors": set(),
+    "events": set(),
     "lazy": set(),
     "version": set(),
     "settings": BASE,
@@ -35,11 +36,14 @@ MAY_IMPORT = {
     "data": BASE,
     "scoring": BASE | {"core", "data"},
     "wire": BASE | {"v1", "core", "scoring"},
-    "server": BASE | {"settings", "credentials", "v1", "wire", "core", "data", "scoring"},
+    "score_log": BASE | {"data", "scoring", "wire"},
+    "server": BASE
+    | {"score_log", "settings", "credentials", "v1", "wire", "core", "data", "scoring"},
     "ray": BASE | {"credentials", "v1", "wire", "core", "data", "scoring", "server"},
     "http": BASE | {"credentials", "wire", "core", "data", "scoring", "server"},
     "client": BASE
-    | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"},
+    | {"settings", "credentials", "console", "v1", "wire", "core", "data", "scoring"}
+    | {"score_log"},
     "doctor": BASE | {"console", "wire", "core", "data", "scoring", "client"},
     "launch": BASE | {"settings", "credentials", "scoring", "ray", "server", "client"},
     "loadtest": BASE | {"settings", "console", "v1", "wire", "core", "data", "scoring", "client"},
@@ -53,6 +57,7 @@ MAY_IMPORT = {
         "core",
         "data",
         "scoring",
+        "score_log",
         "server",
         "ray",
         "http",

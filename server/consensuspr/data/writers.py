@@ -302,7 +302,7 @@ class ParquetRows:
             return
         try:
             # Built and not only inferred: inference takes [False, []] for truth values.
-            shown = _array(self._pa, values, None).type
+            shown = arrow_array(self._pa, values, None).type
             wider = _widest(self._pa, known, shown)
         except (self._pa.ArrowException, OverflowError):
             self._types[name] = None
@@ -348,10 +348,10 @@ class ParquetRows:
         if kind is None:
             values = [None if value is None else dump_json(value) for value in values]
             kind = self._pa.string()
-        return _array(self._pa, values, kind)
+        return arrow_array(self._pa, values, kind)
 
 
-def _array(pa: Any, values: list[Any], kind: pa.DataType | None) -> pa.Array:
+def arrow_array(pa: Any, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """Return the values as an array; lone surrogates, which UTF-8 lacks, become U+FFFD."""
     try:
         return pa.array(values, kind)

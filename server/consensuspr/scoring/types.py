@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, SupportsIndex, TypeVar
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
@@ -108,6 +108,23 @@ class InlineNode:
     weight: float | None = None
 
 
+class Sample(NamedTuple):
+    """Where in its run a rollout comes from; for score logs alone, no score depends on it.
+
+    Attributes:
+        key: 16 bytes that no other sample has: the trainer's row of a sample and the server's,
+            those of its retries included, are known by it as one.
+        step: training step from 1, 0 before training; None where the trainer does not tell.
+        group: of the samples that are compared with each other, as the trainer calls it.
+        split: of the row: train, test, ...
+    """
+
+    key: bytes
+    step: int | None = None
+    group: str | None = None
+    split: str | None = None
+
+
 @dataclass(slots=True)
 class Rollout:
     """One response of a policy to one problem.
@@ -124,6 +141,7 @@ class Rollout:
         rollout_id: name for logs; does not affect scoring.
         budget: of the guard, for ``nodes``; None where it follows from nodes and length.
             Looked at only where the rollout brings nodes.
+        sample: where in its run it comes from; does not affect scoring.
     """
 
     problem_id: str
@@ -134,6 +152,7 @@ class Rollout:
     data_source: str | None = None
     rollout_id: str | None = None
     budget: GuardBudget | None = None
+    sample: Sample | None = None
 
 
 def checked_tokens(rollout: Rollout, at: int) -> int | None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from consensuspr.client.training import ScoreLog
-from consensuspr.client.training.score_log import EventLog
+from consensuspr.client.training import SampleLog
 from consensuspr.errors import InputError
+from consensuspr.events import EventLog
 from tests.rows import read_rows
 
 
 def test_every_row_is_a_line_on_disk_at_once(tmp_path: Path) -> None:
-    log = ScoreLog(tmp_path / "new" / "folder")
+    log = SampleLog(tmp_path / "new" / "folder")
     log.write({"problem_id": "p\n1", "reward": 0.5})
     log.write({"problem_id": "\ud800", "reward": 1.0})
     rows = read_rows(log.path)
@@ -27,7 +27,7 @@ def test_every_row_is_a_line_on_disk_at_once(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"score_log: cannot write .*file"):
-        ScoreLog(tmp_path / "file")
+        SampleLog(tmp_path / "file")
 
 
 def test_a_flood_is_counted_and_not_printed(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,7 +27,7 @@ from consensuspr.client.training.samples import (
     on_own_loop,
     together,
 )
-from consensuspr.client.training.score_log import ScoreLog
+from consensuspr.client.training.score_log import SampleLog
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (
     VALIDATION_SPLITS,
@@ -44,8 +44,8 @@ __all__ = [
     "ProblemIds",
     "RewardSettings",
     "RewardSource",
+    "SampleLog",
     "SampleScorer",
-    "ScoreLog",
     "ScoredSample",
     "TrainingRow",
     "UnscorableSample",

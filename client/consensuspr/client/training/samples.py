@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from consensuspr.client.training.rows import ProblemIds, TrainingRow
-from consensuspr.client.training.score_log import ScoreLog
+from consensuspr.client.training.score_log import SampleLog
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import ScoredSample, UnscorableSample, shared_source
 
@@ -51,10 +51,10 @@ class SampleScorer:
         return SampleScorer, (self.settings, self._missing)
 
     @functools.cached_property
-    def _log(self) -> ScoreLog | None:
+    def _log(self) -> SampleLog | None:
         # Not before the first sample: a trainer that sends this elsewhere writes no log itself.
         folder = self.settings.score_log
-        return None if folder is None else ScoreLog(folder)
+        return None if folder is None else SampleLog(folder)
 
     async def score(
         self,

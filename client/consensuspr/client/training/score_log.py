@@ -13,17 +13,16 @@ import os
 import socket
 import time
 import weakref
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from consensuspr.errors import InputError
+from consensuspr.events import EventLog
 
 logger = logging.getLogger(__name__)
 
 
-class ScoreLog:
+class SampleLog:
     """Appends the rows of one process, in a folder that is made where it does not exist.
 
     Raises:
@@ -56,27 +55,3 @@ class ScoreLog:
     def close(self) -> None:
         """Close the file.  May be called twice."""
         self._finalizer()
-
-
-class EventLog:
-    """Logs an event when it is new, and its count as it grows: never overlooked, no flood.
-
-    Written are the 1st, 10th, 100th … event of a kind, and after that whatever comes a
-    minute or more after the last line of its kind.
-    """
-
-    _PAUSE_S = 60.0
-
-    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
-        self._logger = logger
-        self._clock = clock
-        self._last: dict[str, float] = {}
-        self.counts: Counter[str] = Counter()
-
-    def report(self, kind: str, message: str) -> None:
-        """Count an event of a kind, and log its sentence where its turn has come."""
-        self.counts[kind] += 1
-        count, now = self.counts[kind], self._clock()
-        if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
-            self._last[kind] = now
-            self._logger.error("%s (%s: %d so far in this process)", message, kind, count)

@@ -26,7 +26,6 @@ from consensuspr.client.batching import Batcher
 from consensuspr.client.calls import Deadline
 from consensuspr.client.local import LocalClient
 from consensuspr.client.training.grown import GrownDatasets
-from consensuspr.client.training.score_log import EventLog
 from consensuspr.client.training.settings import RewardSettings
 from consensuspr.errors import (
     ConsensusPRError,
@@ -38,6 +37,7 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
+from consensuspr.events import EventLog
 from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     DEFAULT_DATASET,

@@ -18,7 +18,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from consensuspr.client.training import (
     ProblemIds,
     RewardSource,
-    ScoreLog,
+    SampleLog,
     shared_source,
 )
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
@@ -60,7 +60,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._settings = read.settings
             self._overlong = read.overlong
             self._clock = epoch_clock(config, read.settings, verl.__version__)
-            self._log = ScoreLog(read.settings.score_log) if read.settings.score_log else None
+            self._log = SampleLog(read.settings.score_log) if read.settings.score_log else None
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one, with
             # the reason far up in the log.

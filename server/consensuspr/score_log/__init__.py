@@ -1,0 +1,38 @@
+"""The score log of a run: every scored sample in files that are read while they grow.
+
+``schema`` has the row, public and described in ``docs/score-log.md``; ``segments`` the files;
+``writer`` takes what was scored, ``reader`` yields it.  Names resolve on first use: who logs
+nothing loads no Arrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consensuspr.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from consensuspr.score_log.reader import LogReader, Position
+    from consensuspr.score_log.schema import COLUMNS, SCHEMA, LoggedPart, SampleKeys
+    from consensuspr.score_log.writer import ScoreLog, dataset_path, keep_dataset
+
+__all__ = [
+    "COLUMNS",
+    "SCHEMA",
+    "LogReader",
+    "LoggedPart",
+    "Position",
+    "SampleKeys",
+    "ScoreLog",
+    "dataset_path",
+    "keep_dataset",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".reader": "LogReader Position",
+        ".schema": "COLUMNS SCHEMA SampleKeys LoggedPart",
+        ".writer": "ScoreLog dataset_path keep_dataset",
+    },
+)

@@ -1,0 +1,372 @@
+"""The reader of a score log: a run's samples batch by batch, each once, while it grows too.
+
+**Each sample once.** Rows of one key are one sample.  Rows of the trainer's side come first and
+count; of the server's side those whose key is new, and of several (a request that was sent
+again) the first that has a verdict: where the server failed or was too busy, the trainer asks
+again.  So only a log that a server wrote costs memory while it is read, eight bytes a sample; rows
+come batch by batch.
+
+**While it grows.** A reader keeps its :class:`Position` and yields at each :meth:`LogReader.read`
+what has come since.  Where both sides write, a server's row waits until its trainer's row is there
+or :data:`HOLD_S` have passed.
+
+**What cannot be read** is left out and said (:attr:`LogReader.left_out`): the torn end of a
+stream whose writer was killed, a file that is no segment.  The torn end of one whose writer lives
+is a batch that is being written.
+
+**A run that was started again** in the same folder does some steps again: those of the earlier
+start do not count (:class:`Starts`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from consensuspr.errors import DataError, InputError
+from consensuspr.score_log.schema import SCHEMA
+from consensuspr.score_log.segments import (
+    CLOSED,
+    GROUP_ROWS,
+    Segment,
+    StreamReader,
+    open_parquet,
+    segments,
+)
+from consensuspr.scoring.types import LOAD_METHODS, Status
+
+# How long a server's row waits for its trainer's, which is written a second after the reply.
+HOLD_S: Final = 30.0
+
+Keys: TypeAlias = npt.NDArray[np.uint64]
+
+# Read besides what is asked for, to tell the rows of one sample.
+_TO_TELL = ("key", "side", "time", "status", "answer_method")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a run was read: of each segment the rows, and where in its stream they end."""
+
+    segments: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return it as text, to go on from in another process."""
+        return json.dumps({stem: list(at) for stem, at in self.segments.items()})
+
+    @classmethod
+    def of_json(cls, text: str) -> Self:
+        """Return what :meth:`to_json` wrote.
+
+        Raises:
+            InputError: it is none.
+        """
+        try:
+            read = json.loads(text)
+            return cls({str(stem): (int(rows), int(end)) for stem, (rows, end) in read.items()})
+        except (ValueError, TypeError, AttributeError):
+            raise InputError(f"no position in a score log: {text[:80]!r}") from None
+
+
+class LogReader:
+    """Reads the score log of a run.
+
+    Args:
+        run: its folder, or the ``scores`` in it.
+        columns: to read (:data:`~consensuspr.score_log.schema.COLUMNS`); None: all.
+        position: to go on from; None: the beginning.
+        following: whether :meth:`read` will be called again: a server's row then waits for its
+            trainer's, and steps that were done again are not looked for.
+
+    Attributes:
+        left_out: sentences about what could not be read, by segment.
+
+    Raises:
+        InputError: there is no score log, or no column of such a name.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        columns: Sequence[str] | None = None,
+        *,
+        position: Position | None = None,
+        following: bool = False,
+    ) -> None:
+        self.run = run.parent if run.name == "scores" and not (run / "scores").exists() else run
+        unknown = [name for name in columns or () if name not in SCHEMA.names]
+        if unknown:
+            raise InputError(
+                f"a score log has no column {unknown[0]!r}; it has {', '.join(SCHEMA.names)}"
+            )
+        if not following and not segments(self.run):
+            raise InputError(f"{run}: holds no score log (scores/*.arrows or *.parquet)")
+        self._columns = list(columns or SCHEMA.names)
+        self._at: dict[str, tuple[int, int]] = dict(position.segments) if position else {}
+        self._following = following
+        self._seen = _Seen()
+        self._starts: Starts | None = None
+        self.left_out: dict[str, str] = {}
+        if self._at:
+            self._recall()
+
+    @property
+    def position(self) -> Position:
+        """How far the run is read."""
+        return Position(dict(self._at))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield what has come since the last call, in batches of at least one row."""
+        found = segments(self.run)
+        of_trainers = [segment for segment in found if segment.side != "server"]
+        of_servers = [segment for segment in found if segment.side == "server"]
+        if not self._following and self._starts is None:
+            self._starts = Starts.of(self._looked_at(found))
+        needed = list(dict.fromkeys((*self._columns, *_TO_TELL, "step", "split")))
+        for segment in of_trainers:
+            for batch in self._batches(segment, needed):
+                if of_servers or self._following:
+                    self._seen.add(_hashes(batch))
+                yield from self._shown(batch)
+        until = None
+        if self._following and of_trainers:
+            until = int((time.time() - HOLD_S) * 1e6)
+        without_verdict: list[pa.RecordBatch] = []
+        for segment in of_servers:
+            for batch in self._batches(segment, needed, until):
+                verdict = _has_verdict(batch)
+                without_verdict.append(batch.filter(pc.invert(verdict)))
+                yield from self._shown(self._new(batch.filter(verdict)))
+        for batch in without_verdict:
+            yield from self._shown(self._new(batch))
+
+    def _looked_at(self, found: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+        """Yield what tells the starts of all segments; the position stays where it is."""
+        before = dict(self._at)
+        self._at = {}
+        for segment in found:
+            yield from self._batches(segment, ("key", "time", "step", "split"))
+        self._at = before
+
+    def _new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of samples that were not seen yet."""
+        return batch.filter(pa.array(self._seen.add(_hashes(batch))))
+
+    def _shown(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self._starts is not None:
+            batch = self._starts.counted(batch)
+        if batch.num_rows:
+            yield batch.select(self._columns)
+
+    def _recall(self) -> None:
+        """Learn the keys of what was read before this reader was made."""
+        known, self._at = self._at, {}
+        for segment in segments(self.run):
+            rows = known.get(segment.stem, (0, 0))[0]
+            for batch in self._batches(segment, ["key"]):
+                self._seen.add(_hashes(batch.slice(0, rows)))
+                rows = max(0, rows - batch.num_rows)
+                if not rows:
+                    break
+        self._at = known
+
+    def _batches(
+        self, segment: Segment, columns: Sequence[str], until: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a segment behind the position, which moves behind them.
+
+        With ``until``, in microseconds, up to the first batch with a later row.
+        """
+        rows, end = self._at.get(segment.stem, (0, 0))
+        try:
+            if segment.is_open:
+                found = self._of_stream(segment, end)
+            else:
+                found = self._of_file(segment, rows, columns)
+            for batch, behind in found:
+                if until is not None and pc.max(batch.column("time")).value > until:
+                    return
+                rows += batch.num_rows
+                self._at[segment.stem] = rows, behind
+                yield _with_columns(batch, columns)
+        except FileNotFoundError:
+            closed = Segment(segment.stem, segment.path.with_suffix(CLOSED))
+            if segment.is_open and closed.path.exists():  # closed since it was looked for
+                yield from self._batches(closed, columns, until)
+
+    def _of_stream(self, segment: Segment, end: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        lives = segment.is_being_written
+        with segment.path.open("rb", buffering=0) as file:
+            reader = StreamReader(file, end)
+            yield from reader.batches()
+        if reader.left_out and not lives:
+            self.left_out[segment.stem] = (
+                f"{segment.path}: {reader.left_out} bytes at its end are no whole row"
+                " (its writer was killed) and are left out"
+            )
+
+    def _of_file(
+        self, segment: Segment, rows: int, columns: Sequence[str]
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        try:
+            file = open_parquet(segment.path)
+        except DataError as error:
+            self.left_out[segment.stem] = f"{error}; it is left out"
+            return
+        known = [name for name in columns if name in file.schema_arrow.names]
+        groups: list[int] = []
+        skip = rows
+        for group in range(file.metadata.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if not groups and skip >= size:
+                skip -= size
+            else:
+                groups.append(group)
+        for batch in file.iter_batches(GROUP_ROWS, row_groups=groups, columns=known):
+            first, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
+            if first < batch.num_rows:
+                yield batch.slice(first), 0
+
+
+def _with_columns(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return the columns of a batch; null where it is older than one of them."""
+    fields = [SCHEMA.field(name) for name in columns]
+    arrays = [
+        batch.column(field.name)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _has_verdict(batch: pa.RecordBatch) -> pa.Array:
+    """Say of each row whether asking again could change nothing."""
+    failed = pc.equal(batch.column("status"), Status.INTERNAL.value)
+    busy = pc.is_in(batch.column("answer_method"), pa.array(sorted(LOAD_METHODS)))
+    return pc.invert(pc.or_(failed, busy))
+
+
+def _halves(batch: pa.RecordBatch) -> tuple[Keys, Keys]:
+    """Return the keys of the rows in two numbers: who made them, and which one it is."""
+    raw = b"".join(batch.column("key").to_pylist())
+    both = np.frombuffer(raw, ">u8").astype(np.uint64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def _hashes(batch: pa.RecordBatch) -> Keys:
+    """Return a number for each key; that two of ten million share one has odds of 1 to 100,000."""
+    makers, numbers = _halves(batch)
+    return makers * np.uint64(0x9E3779B97F4A7C15) + numbers
+
+
+class _Seen:
+    """Which keys there were: sorted arrays, each at least twice as long as the next."""
+
+    def __init__(self) -> None:
+        self._sorted: list[Keys] = []
+
+    def add(self, hashes: Keys) -> npt.NDArray[np.bool_]:
+        """Add keys; return which of them were new, of equal ones the first."""
+        first = np.zeros(len(hashes), bool)
+        first[np.unique(hashes, return_index=True)[1]] = True
+        for known in self._sorted:
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            first &= known[at] != hashes
+        added = np.sort(hashes[first])
+        if len(added):
+            self._sorted.append(added)
+        while len(self._sorted) > 1 and 2 * len(self._sorted[-1]) > len(self._sorted[-2]):
+            last = self._sorted.pop()
+            self._sorted[-1] = np.sort(np.concatenate([self._sorted[-1], last]))
+        return first
+
+
+# First steps by split.
+Steps: TypeAlias = dict[str | None, int]
+
+
+@dataclass(slots=True)
+class _Maker:
+    """A process that made samples: when, and its first step of each split."""
+
+    began: int
+    ended: int
+    first_steps: Steps
+
+
+class Starts:
+    """The starts of a run, and which steps a later one has done again.
+
+    Processes of one start make samples at the same time; one that begins after all before it
+    have ended belongs to a later start.
+    """
+
+    def __init__(self, makers: Mapping[int, _Maker]) -> None:
+        starts: list[list[tuple[int, _Maker]]] = []
+        ended = -1
+        for number, maker in sorted(makers.items(), key=lambda item: item[1].began):
+            if not starts or maker.began > ended:
+                starts.append([])
+            starts[-1].append((number, maker))
+            ended = max(ended, maker.ended)
+        self._ends: dict[int, Steps] = {}
+        ends: Steps = {}
+        for start in reversed(starts):
+            for number, _ in start:
+                if ends:
+                    self._ends[number] = dict(ends)
+            for _, maker in start:
+                for split, step in maker.first_steps.items():
+                    ends[split] = min(step, ends.get(split, step))
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch]) -> Self:
+        """Look at key, time, step and split of a whole run."""
+        makers: dict[int, _Maker] = {}
+        for batch in batches:
+            with_step = batch.filter(pc.is_valid(batch.column("step")))
+            table = pa.table(
+                {
+                    "maker": _halves(with_step)[0],
+                    "split": with_step.column("split"),
+                    "step": with_step.column("step"),
+                    "time": with_step.column("time").cast(pa.int64()),
+                }
+            )
+            sums = table.group_by(["maker", "split"]).aggregate(
+                [("time", "min"), ("time", "max"), ("step", "min")]
+            )
+            for row in sums.to_pylist():
+                maker = makers.setdefault(row["maker"], _Maker(row["time_min"], 0, {}))
+                maker.began = min(maker.began, row["time_min"])
+                maker.ended = max(maker.ended, row["time_max"])
+                steps, split = maker.first_steps, row["split"]
+                steps[split] = min(row["step_min"], steps.get(split, row["step_min"]))
+        return cls(makers)
+
+    def counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows whose step was not done again."""
+        if not self._ends:
+            return batch
+        makers = _halves(batch)[0]
+        if not np.isin(makers, np.fromiter(self._ends, np.uint64, len(self._ends))).any():
+            return batch
+        rows = zip(
+            makers.tolist(), batch["step"].to_pylist(), batch["split"].to_pylist(), strict=True
+        )
+        kept = [
+            step is None or step < self._ends.get(maker, {}).get(split, math.inf)
+            for maker, step, split in rows
+        ]
+        return batch.filter(pa.array(kept, pa.bool_()))

@@ -1,0 +1,351 @@
+"""The files of a score log: open segments, closed ones, and how one becomes the other.
+
+::
+
+    RUN/scores/STEM.arrows    open: an Arrow IPC stream, one batch behind the other
+    RUN/scores/STEM.parquet   closed: the same rows
+    RUN/datasets/HEX.index    each dataset once, as a prepared dataset, under its digest
+
+A Parquet file says what is in it at its end, so that one which is being written cannot be read, and
+one whose writer was killed never; an IPC stream can be read up to its last whole batch.  The writer
+of a stream holds a lock on it for as long as it lives.  Whoever opens the run next for writing
+closes the streams whose lock is free; a reader takes them as they are.  The Parquet file is written
+under another name and renamed, then the stream is removed: where both are there, the Parquet file
+counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from consensuspr.data.writers import atomic_file
+from consensuspr.errors import DataError
+from consensuspr.score_log.schema import SCHEMA, TEXT_COLUMNS, Side
+
+OPEN, CLOSED = ".arrows", ".parquet"
+SCORES, DATASETS = "scores", "datasets"
+
+# Of a Parquet file's row groups: what a reader holds at a time.
+GROUP_BYTES = 16 << 20
+GROUP_ROWS = 8192
+
+_SCHEMA_BYTES: Final = SCHEMA.serialize().to_pybytes()
+# Of an IPC message: it announces itself, then has the length of its metadata.
+_CONTINUATION = b"\xff\xff\xff\xff"
+_PREFIX_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some rows of one writer, in one file."""
+
+    stem: str
+    path: Path
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a stream, which may still grow."""
+        return self.path.suffix == OPEN
+
+    @property
+    def side(self) -> str:
+        """Who wrote it: ``trainer`` or ``server``."""
+        return self.stem.split("-")[1] if self.stem.count("-") else ""
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether its writer lives, on any machine whose file system shares locks."""
+        if not self.is_open:
+            return False
+        try:
+            with self.path.open("rb") as file:
+                return not _lock(file, shared=True)
+        except OSError:
+            return False
+
+
+def segments(run: Path) -> list[Segment]:
+    """Return the segments of a run, each once, in the order in which they were begun."""
+    found: dict[str, Segment] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in (run / SCORES).iterdir():
+            if path.suffix not in (OPEN, CLOSED) or path.name.startswith("."):
+                continue
+            if path.stem not in found or path.suffix == CLOSED:
+                found[path.stem] = Segment(path.stem, path)
+    return [found[stem] for stem in sorted(found)]
+
+
+def new_stem(side: Side, number: int) -> str:
+    """Return a name that no other segment has; names sort by time."""
+    begun = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    host = "".join(c if c.isalnum() else "_" for c in socket.gethostname()[:64])
+    return f"{begun}-{side}-{host}-{os.getpid()}-{number:04d}-{secrets.token_hex(3)}"
+
+
+class OpenSegment:
+    """A stream that this process appends to.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.segment = Segment(stem, folder / f"{stem}{OPEN}")
+        self.begun = time.monotonic()
+        self.rows = 0
+        # Seen by others when it is locked: what is not locked has no writer.
+        hidden = folder / f".{stem}{OPEN}"
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(hidden, flags, 0o666)
+        try:
+            _lock(self._file)
+            self.size = 0
+            self._append(_SCHEMA_BYTES)
+            os.rename(hidden, self.segment.path)
+        except OSError:
+            os.close(self._file)
+            with contextlib.suppress(OSError):
+                hidden.unlink()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch, wholly or not at all.
+
+        Raises:
+            OSError: it cannot be written; the stream is as it was before.
+        """
+        self._append(_message(batch))
+        self.rows += batch.num_rows
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:
+            # What follows a torn batch would be lost with it.
+            os.ftruncate(self._file, self.size)
+            raise
+        self.size += len(data)
+
+    def close(self) -> None:
+        """Give the stream up; without rows, nothing is left of it."""
+        if not self.rows:
+            with contextlib.suppress(OSError):
+                self.segment.path.unlink()
+        os.close(self._file)
+
+
+def _message(batch: pa.RecordBatch) -> bytes:
+    """Return the batch as it stands in a stream, packed."""
+    sink = pa.BufferOutputStream()
+    packed = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, SCHEMA, options=packed) as stream:
+        stream.write_batch(batch)
+        end = sink.tell()
+    # Before it stands the schema, behind it the end of a stream.
+    message: bytes = (
+        sink.getvalue().slice(len(_SCHEMA_BYTES), end - len(_SCHEMA_BYTES)).to_pybytes()
+    )
+    return message
+
+
+def _lock(file: IO[bytes] | int, *, shared: bool = False) -> bool:
+    """Lock a file unless somebody else has; say whether nobody else has."""
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class StreamReader:
+    """Reads the whole batches of a stream from a position on, while it grows too.
+
+    Args:
+        file: binary, unbuffered or not; of a regular file.
+        position: in bytes, where a batch begins; 0: the beginning.
+
+    Attributes:
+        position: behind what was read.
+        left_out: bytes that no whole batch is made of, once reading has ended.
+    """
+
+    def __init__(self, file: IO[bytes], position: int = 0) -> None:
+        self._file = file
+        self.position = position
+        self.left_out = 0
+
+    def batches(self, skip_rows: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the batches, each with the position behind it."""
+        size = os.fstat(self._file.fileno()).st_size
+        schema = self._message(0, size)
+        if schema is None:
+            self.left_out = size
+            return
+        try:
+            read = pa.ipc.read_schema(schema[0])
+        except (pa.ArrowException, OSError):
+            self.left_out = size
+            return
+        self.position = max(self.position, schema[1])
+        while (found := self._message(self.position, size)) is not None:
+            message, end = found
+            try:
+                batch = pa.ipc.read_record_batch(message, read)
+                batch.validate()
+            except (pa.ArrowException, OSError):
+                break
+            self.position = end
+            yield batch, end
+        self.left_out = size - self.position
+
+    def _message(self, position: int, size: int) -> tuple[Any, int] | None:
+        """Return the message at a position and its end; None where there is no whole one."""
+        tail = _Tail(self._file, position, size)
+        try:
+            message = pa.ipc.read_message(pa.PythonFile(tail, "r"))
+        except (pa.ArrowException, EOFError, OSError):
+            return None
+        return message, tail.position
+
+
+class _Tail:
+    """The rest of a file, as Arrow reads it: what is not there is an error before it is asked for.
+
+    A torn length would have Arrow make room for gigabytes.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes], position: int, end: int) -> None:
+        self._file = file
+        self.position = position
+        self._end = end
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self._end - self.position:
+            raise EOFError
+        data = os.pread(self._file.fileno(), size, self.position)
+        if len(data) < size:
+            raise EOFError
+        self.position += size
+        return data
+
+    def tell(self) -> int:
+        return self.position
+
+    def close(self) -> None:
+        """Leave the file open: it is another's."""
+
+
+def close_segment(segment: Segment) -> int:
+    """Make a Parquet file of a stream, and remove the stream; return the bytes left out at its end.
+
+    Raises:
+        InputError: the file cannot be written; the stream stays.
+        OSError: the stream cannot be read.
+    """
+    with segment.path.open("rb") as file:
+        reader = StreamReader(file)
+        batches = (batch for batch, _ in reader.batches())
+        rows = write_parquet(segment.path.with_suffix(CLOSED), batches)
+    if not rows:
+        segment.path.with_suffix(CLOSED).unlink()
+    segment.path.unlink()
+    return reader.left_out
+
+
+def write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
+    """Write batches, small ones together; return the number of rows."""
+    rows, held, held_bytes, held_rows = 0, [], 0, 0
+    with (
+        atomic_file(path) as target,
+        pq.ParquetWriter(target, SCHEMA, compression="zstd") as out,
+    ):
+        for batch in batches:
+            held.append(batch)
+            held_bytes += batch.nbytes
+            held_rows += batch.num_rows
+            rows += batch.num_rows
+            if held_bytes >= GROUP_BYTES or held_rows >= GROUP_ROWS:
+                out.write_table(pa.Table.from_batches(held, SCHEMA))
+                held, held_bytes, held_rows = [], 0, 0
+        if held:
+            out.write_table(pa.Table.from_batches(held, SCHEMA))
+    return rows
+
+
+def close_abandoned(run: Path) -> list[tuple[Segment, int]]:
+    """Close the streams whose writers are gone; return them, and the bytes left out of each.
+
+    Several processes may do so at a time; a stream that cannot be closed stays as it is.
+    """
+    closed = []
+    for segment in segments(run):
+        if not segment.is_open:
+            continue
+        try:
+            with segment.path.open("rb") as file:
+                # Who had it meanwhile has removed it.
+                if _lock(file) and os.fstat(file.fileno()).st_nlink:
+                    closed.append((segment, close_segment(segment)))
+        except FileNotFoundError:
+            continue
+    for path in (run / SCORES).glob(f"*{OPEN}"):
+        # Of a process that was killed between the two steps.
+        if path.with_suffix(CLOSED).exists() and not Segment(path.stem, path).is_being_written:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+    return closed
+
+
+def forget_texts(path: Path) -> int:
+    """Take the texts out of a closed segment; return how many there were.
+
+    Raises:
+        InputError: it cannot be written.
+        DataError: it is no segment.
+    """
+    forgotten = 0
+
+    def without_text() -> Iterator[pa.RecordBatch]:
+        nonlocal forgotten
+        for batch in open_parquet(path).iter_batches(batch_size=GROUP_ROWS):
+            forgotten += batch.num_rows - batch.column("response").null_count
+            columns = [
+                pa.nulls(batch.num_rows, field.type)
+                if field.name in TEXT_COLUMNS
+                else batch.column(field.name)
+                for field in SCHEMA
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    write_parquet(path, without_text())
+    return forgotten
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a closed segment.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        return pq.ParquetFile(path)
+    except pa.ArrowException as error:
+        raise DataError(str(path), None, f"is no segment of a score log: {error}") from None
