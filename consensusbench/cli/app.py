@@ -32,6 +32,7 @@ app = make_app(
         "extract": construction.extract,
         "refine": construction.refine,
         "build": construction.build,
+        "grow": construction.grow,
         "report": report.report,
         "evaluate": evaluate.evaluate_rollouts,
         "compare": compare.compare_models,

@@ -1,12 +1,14 @@
-"""``consensusbench build``, ``extract`` and ``refine``: from rollouts to a dataset.
+"""``consensusbench build``, ``extract``, ``refine`` and ``grow``: from rollouts to a dataset.
 
-``build`` is ``extract`` and ``refine`` in one pass.  The three share :class:`BuildSettings`, so
-that one file of settings serves them all.
+``build`` is ``extract`` and ``refine`` in one pass.  All share :class:`BuildSettings`, so
+that one file of settings serves all.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +29,7 @@ from consensusbench.construction import (
     refine_candidates,
 )
 from consensusbench.construction import build as run_build
+from consensusbench.construction.growth import Growth, add_nodes
 from consensusbench.construction.pipeline import Engine, Split, add_budgets
 from consensusbench.construction.types import DEFAULT_TIME_LIMIT_S
 from consensusbench.extraction.llm import LlmExtractor, LlmSettings
@@ -35,7 +38,8 @@ from consensusbench.extraction.rules import RulesExtractor, RulesSettings
 from consensusbench.extraction.types import AsyncExtractor, Extractor
 from consensusbench.llm import Budget, ChatModel, Journal, ModelSettings, Reply, spent_on
 from consensusbench.tables import Row, Table, number, words
-from consensuspr.cli.options import Json, OnErrorChoice, with_settings
+from consensuspr.cli.options import Json, OnErrorChoice, TlsCa, TokenFile, with_settings
+from consensuspr.client import Access
 from consensuspr.console import ColorMode, count_of, count_progress, make_console, one_line
 from consensuspr.data.writers import dump_json
 from consensuspr.errors import InputError
@@ -136,7 +140,7 @@ class BuildSettings(Settings):
 
     def refiner(self) -> PaperRefiner:
         """Return stage 3."""
-        return PaperRefiner(self._supported(self.refine))
+        return PaperRefiner(self.supported(self.refine))
 
     def num_workers(self) -> int:
         """Return how many processes work."""
@@ -152,11 +156,12 @@ class BuildSettings(Settings):
             for option, value in budget.items():
                 if value is not None:
                     raise InputError(f"{option} is for --extractor llm")
-            return RulesExtractor(self._supported(self.rules))
+            return RulesExtractor(self.supported(self.rules))
         self._refuse_changes("rules", "rules")
         return self._by_model(output, stack)
 
-    def _supported(self, group: _GroupT) -> _GroupT:
+    def supported(self, group: _GroupT) -> _GroupT:
+        """Return settings of a stage with the support that is asked of every stage."""
         return group if self.min_support is None else replace(group, min_support=self.min_support)
 
     def _refuse_changes(self, extractor: str, *groups: str) -> None:
@@ -171,7 +176,7 @@ class BuildSettings(Settings):
                 raise InputError(f"{shown} is for --extractor {extractor}")
 
     def _by_model(self, output: Path, stack: ExitStack) -> AsyncExtraction:
-        asked, settings = self.model, self._supported(self.llm)
+        asked, settings = self.model, self.supported(self.llm)
         if not asked.model:
             raise InputError("--extractor llm needs --model NAME")
         if settings.temperature is not None:
@@ -212,7 +217,9 @@ def _file(help: str, shown_default: str | bool = False) -> Any:
 RolloutsPaths: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
-        metavar="ROLLOUTS", show_default=False, help="Rollouts: JSONL, JSONL.gz or Parquet."
+        metavar="ROLLOUTS",
+        show_default=False,
+        help="Rollouts: JSONL, JSONL.gz or Parquet; or the folder of a training run.",
     ),
 ]
 ProblemsPath: TypeAlias = Annotated[
@@ -233,6 +240,7 @@ AuditPath: TypeAlias = Annotated[
 _SELECTION = {
     "selection.rollouts_per_problem": "N|all",
     "selection.min_rollouts": "N",
+    "selection.min_steps": "N",
     "selection.exclude_models": "NAME",
     "selection.trust_labels": None,
 }
@@ -396,6 +404,88 @@ def refine(
             progress=progress,
         )
     print_report(report, as_json, settings.color)
+
+
+@with_settings(
+    BuildSettings,
+    prefix=PREFIX,
+    shown={
+        **{f"selection.{name}": "N" for name in ("rollouts_per_problem", "min_rollouts")},
+        "selection.min_steps": "N",
+        **_REFINEMENT,
+    },
+    unused=(
+        *("extractor", "split", "engine", "workers", "on_error", "no_progress", "color"),
+        *("max_cost", "max_requests", "llm", "model", "selection.answer_rule"),
+        *("selection.trust_labels", "selection.exclude_models", "selection.only_models"),
+    ),
+)
+def grow(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", show_default=False, help="Folder with the run's score log."),
+    ],
+    *,
+    dataset: Annotated[
+        Path,
+        _file("Dataset that the run began with; its problems need no nodes, and those stay."),
+    ],
+    output: Annotated[
+        Path | None, _file("Make the dataset once, as this file: .jsonl, .jsonl.gz or .parquet.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            show_default=False,
+            help="Keep on beside the run, and have this server serve what is ready.",
+        ),
+    ] = None,
+    token_file: TokenFile = None,
+    tls_ca: TlsCa = None,
+    settings: BuildSettings,
+) -> None:
+    """Give nodes to problems of a dataset from the right rollouts of a training run.
+
+    ```text
+    consensusbench grow RUN --dataset problems.jsonl --output grown.jsonl
+    consensusbench grow RUN --dataset problems.jsonl --address 127.0.0.1:50051
+    ```
+
+    Nodes that a problem has stay, and so does every problem without. With `--address` it goes on
+    until it is stopped, on one core and with the least priority: what is ready is in `RUN/nodes`,
+    and rewards the next epoch of trainings whose `grown_nodes` is that folder. `consensuspr launch
+    --grow-nodes` does all of it.
+    """
+    if (output is None) == (address is None):
+        raise InputError("give --output FILE to do it once, or --address HOST:PORT to keep on")
+    if not run.is_dir() and address is None:
+        raise InputError(f"{run}: no such folder")
+    extractor = RulesExtractor(settings.supported(settings.rules))
+    job = BuildJob(
+        (run,),
+        OutputPaths(output),
+        extractor,
+        settings.refiner(),
+        dataset,
+        selection=settings.selection,
+        on_error="skip",
+        time_limit_s=settings.time_limit,
+    )
+    if output is not None:
+        typer.echo(f"{output}: {add_nodes(job).sentence()}")
+        return
+    assert address is not None, "one of the two is given"
+    with Growth(job, address, Access(token_file, tls_ca), _say) as growth:
+        ready = growth.begin()
+        have = f"{ready.with_nodes:,} of {count_of(ready.problems, 'problem')} have nodes"
+        print(f"growing in {growth.folder}: {have}", flush=True)
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+        growth.keep_on()
+
+
+def _say(sentence: str) -> None:
+    typer.echo(one_line(sentence, 2000), err=True)
 
 
 def audit_path(output: Path) -> Path:

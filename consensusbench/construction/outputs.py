@@ -108,6 +108,10 @@ def extraction_provenance(
     }
 
 
+class NothingBuilt(InputError):
+    """Not one problem is left, so that nothing was written."""
+
+
 class Outputs:
     """Writes what became of the problems, in order, and counts it; see :func:`open_outputs`."""
 
@@ -199,7 +203,8 @@ def open_outputs(
     """Open the outputs; they are replaced when the block ends without an error.
 
     Raises:
-        InputError: one cannot be written, or not one problem is left.
+        InputError: one cannot be written.
+        NothingBuilt: not one problem is left.
     """
     with contextlib.ExitStack() as stack:
         # The one opened first appears last: who sees the dataset finds its audit beside it.
@@ -216,7 +221,7 @@ def open_outputs(
                 for reason, count in counts.excluded.most_common()
             )
             reasons = reasons or "no rollout that counts names one"
-            raise InputError(f"no problem is left, nothing was written: {reasons}")
+            raise NothingBuilt(f"no problem is left, nothing was written: {reasons}")
 
 
 def read_candidates(

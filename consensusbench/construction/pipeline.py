@@ -38,6 +38,7 @@ from consensusbench.construction.outputs import (
     open_outputs,
     read_candidates,
 )
+from consensusbench.construction.runs import is_run, read_run
 from consensusbench.construction.selection import SelectionSettings, choose
 from consensusbench.construction.store import (
     DistinctRollout,
@@ -62,6 +63,7 @@ from consensusbench.construction.worker import Stages
 from consensusbench.construction.workers import ask_model, batches, work_here, work_on_ray
 from consensusbench.construction.worth import Judge
 from consensusbench.extraction.types import AsyncExtractor, CorrectRollout, Extractor, Refiner
+from consensuspr.console import count_of
 from consensuspr.data import (
     DataError,
     OnError,
@@ -117,7 +119,8 @@ class BuildJob:
     """A build from rollouts.
 
     Attributes:
-        rollouts: files, in any order.
+        rollouts: files, in any order; or folders of training runs, whose logs say which of their
+            rollouts are correct.
         paths: what is written.
         extractor: stage 2.
         refiner: stage 3; None: end with stage 2.
@@ -151,8 +154,16 @@ class BuildJob:
             raise InputError(
                 f"the time limit must be from 0.01 to 86400 seconds, got {self.time_limit_s:g}"
             )
+        runs = [is_run(path) for path in self.rollouts]
+        if any(runs) and not all(runs):
+            raise InputError("give files of rollouts or folders of runs, not both")
         if self.engine == "ray" and isinstance(self.extractor, AsyncExtraction):
             raise InputError("a model is asked from one process; use the local engine")
+
+    @property
+    def of_run(self) -> bool:
+        """Whether the rollouts are those of training runs."""
+        return is_run(self.rollouts[0])
 
     def extractor_provenance(self) -> Row:
         """Return what the dataset records of stage 2."""
@@ -186,6 +197,8 @@ def build(job: BuildJob, progress: BuildProgress | None = None) -> BuildReport:
 
 def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
     started = time.perf_counter()
+    if job.of_run:
+        job = replace(job, selection=replace(job.selection, trust_labels=True))
     job.paths.refuse_inputs(*job.rollouts, job.problems)
     report = BuildReport(job.paths)
     provenance = extraction_provenance(
@@ -213,7 +226,9 @@ def _build(job: BuildJob, progress: BuildProgress) -> BuildReport:
         if not job.selection.trust_labels:
             verifier = stack.enter_context(AnswerVerifier(job.workers))
         judge = None if job.refiner is None else Judge(functools.partial(_responses, inputs))
-        tasks = Tasks(inputs, job.selection, verifier, counts, report.seconds, provenance, judge)
+        tasks = Tasks(
+            inputs, job.selection, verifier, counts, report.seconds, provenance, judge, job.of_run
+        )
         items = _resumed(tasks.items(), workspace, report)
         _finish(_run(job, items, workspace), job.refiner, job.on_error, report, progress, judge)
         workspace.done()
@@ -234,6 +249,11 @@ def add_budgets(job: BuildJob, progress: BuildProgress | None = None) -> BuildRe
     Raises:
         InputError: an input or an output is bad, or no problem has a correct rollout.
     """
+    if job.of_run:
+        raise InputError(
+            f"{job.rollouts[0]} is a training run: budgets are not made of the rollouts of the"
+            " policy that is trained, for they would grow with what it learns to print"
+        )
     dataset, output = job.problems, job.paths.dataset
     assert dataset is not None and output is not None, "budgets are added to a dataset"
     started = time.perf_counter()
@@ -331,7 +351,8 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
     labelled = False
     for path in job.rollouts:
         report = ReadReport()
-        for row in read_rollouts(path, job.on_error, report):
+        rows = read_run(path) if job.of_run else read_rollouts(path, job.on_error, report)
+        for row in rows:
             counts.read += 1
             if counts.read % 256 == 0:
                 progress.read(counts.read)
@@ -357,7 +378,7 @@ def take_rollouts(job: BuildJob, inputs: Inputs, progress: BuildProgress) -> Rol
         raise InputError(
             f"exclude_models and only_models leave none of the {counts.read:,} rollouts"
         )
-    if job.selection.trust_labels and not labelled:
+    if job.selection.trust_labels and not labelled and not job.of_run:
         raise InputError(
             f"no row of {', '.join(map(str, job.rollouts))} has the column correct; leave the "
             "labels out and let the answers be verified"
@@ -401,6 +422,8 @@ class Tasks:
         counts: filled on the way, as are the seconds.
         provenance: put into each problem.
         judge: hears of the right and wrong rollouts of each problem that is worked on.
+        of_run: the rollouts are those of a policy that is trained: of each problem they must be of
+            ``min_steps`` steps, and its budget is not made of them.
     """
 
     inputs: Inputs
@@ -410,6 +433,7 @@ class Tasks:
     seconds: BuildSeconds
     provenance: Row
     judge: Judge | None = None
+    of_run: bool = False
 
     def items(self) -> Iterator[Item]:
         """Yield every problem in the order of the dataset, as work or with its reason."""
@@ -479,6 +503,14 @@ class Tasks:
                 f"{correct} of {len(judged.rollouts)} distinct rollouts are correct, the least "
                 f"is {self.settings.min_rollouts}",
             )
+        steps = len({one.model for one in judged.correct})
+        if self.of_run and steps < self.settings.min_steps:
+            return Excluded(
+                problem,
+                "few_correct",
+                f"its {correct} correct rollouts are of {count_of(steps, 'step')}, the least is "
+                f"{self.settings.min_steps}",
+            )
         chosen = choose(problem.problem_id, judged.correct, self.settings)
         self.counts.used += len(chosen)
         read = [self.inputs.read(one.at) for one in chosen]
@@ -494,7 +526,7 @@ class Tasks:
         inputs = inputs_digest(problem, chosen, names)
         if self.judge is not None:
             self.judge.expect(problem.problem_id, judged.correct, judged.wrong)
-        stated = self._stated(judged.correct)
+        stated = None if self.of_run else self._stated(judged.correct)
         wrong = len(judged.wrong)
         return ProblemTask(
             ProblemRollouts(problem, sampled, correct, inputs, self.provenance, stated, wrong),

@@ -46,6 +46,7 @@ class SelectionSettings:
         rollouts_per_problem: correct rollouts of a problem to look at, over all models (N);
             ``all`` (in Python no number): at most 256, and 64 MiB of text.
         min_rollouts: leave out problems with fewer correct rollouts (N_min).
+        min_steps: of a training run: leave out problems whose correct rollouts are of fewer steps.
         seed: another seed, another choice of rollouts.
         trust_labels: take the column ``correct`` instead of verifying the answers.
         answer_rule: how the final answer is found; where not set, by the problem's own rule,
@@ -59,6 +60,7 @@ class SelectionSettings:
 
     rollouts_per_problem: Annotated[int | None, BeforeValidator(_number_or_all)] = 5
     min_rollouts: int = 3
+    min_steps: int = 2
     seed: int = 0
     trust_labels: bool = False
     answer_rule: AnswerRule | None = None
@@ -76,6 +78,8 @@ class SelectionSettings:
                 f"min_rollouts must be from 1 to {most}, the rollouts_per_problem, "
                 f"got {self.min_rollouts}"
             )
+        if self.min_steps < 1:
+            raise InputError(f"min_steps must be 1 or more, got {self.min_steps}")
         if self.trust_labels and self.answer_rule is not None:
             raise InputError("answer_rule is for verified answers, not for trust_labels")
         both = sorted(set(self.exclude_models) & set(self.only_models))
@@ -93,6 +97,7 @@ class SelectionSettings:
         return {
             "rollouts_per_problem": self.rollouts_per_problem,
             "min_rollouts": self.min_rollouts,
+            "min_steps": self.min_steps,
             "seed": self.seed,
             "correct": "labels" if self.trust_labels else "verified",
             "answer_rule": self.answer_rule,

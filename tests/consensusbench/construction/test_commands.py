@@ -297,6 +297,7 @@ def test_settings_come_from_a_file_the_environment_and_options(
     assert made["selection"] == {
         "rollouts_per_problem": None,
         "min_rollouts": 1,
+        "min_steps": 2,
         "seed": 4,
         "correct": "verified",
         "answer_rule": None,

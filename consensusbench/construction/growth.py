@@ -1,0 +1,283 @@
+"""Nodes that grow with a training run: made of its own right rollouts, in service between epochs.
+
+:func:`add_nodes` gives nodes to problems of a dataset that have none.  :class:`Growth` does so over
+and over beside a run, and puts each dataset into service::
+
+    score log ─▶ add_nodes ─▶ run/nodes/grown-….jsonl ─▶ server ─▶ ready.json ─▶ the next epoch
+
+Which dataset rewards which epoch, reward workers decide by
+:mod:`consensuspr.client.training.grown`; nobody waits for anything here.
+
+**Nodes that are ready stay as they are.**  A problem gets nodes from rollouts that were rewarded by
+its answer alone, when nothing was to be gained by writing this or that; from then on its rollouts
+are written for these nodes.  To make them again would let the policy say what it is rewarded for,
+and a problem's reward would mean another thing in each epoch.
+
+**Nodes that wrong rollouts reach as often as right ones are left out**, because they stay: they
+tell nothing, or the policy's habits.  A problem of which too few are left waits for more rollouts.
+
+Deliberately not covered: nodes of validation problems (they are not trained on, and their figures
+are to stay comparable), and several runs that share one folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from consensusbench.construction.outputs import NothingBuilt, OutputPaths
+from consensusbench.construction.pipeline import BuildJob, build
+from consensuspr.client import Access
+from consensuspr.client.admin import AdminClient, ServedDataset
+from consensuspr.client.training.grown import GrownDataset, GrownDatasets
+from consensuspr.console import count_of
+from consensuspr.data import Problem, open_writer, problem_to_row, read_problems
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.score_log import keep_dataset
+from consensuspr.score_log.segments import segments
+from consensuspr.scoring import DatasetIndex
+
+# In the folder of a run.
+NODES_FOLDER = "nodes"
+PREFIX = "grown-"
+# Of folders for what is being made.
+_DRAFTS = ".grow-"
+# Of the name, from the digest: the same content has the same name.
+_NAME_DIGITS = 16
+
+# A build takes at most a quarter of the time, and of that one core with the least priority.
+_PAUSE_FACTOR = 3.0
+_POLL_S = 1.0
+NICENESS = 19
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """What became of a dataset.
+
+    Attributes:
+        problems: in it.
+        with_nodes: those of them that have nodes now.
+        added: those of them that had none before.
+        digest: of the new dataset.
+    """
+
+    problems: int
+    with_nodes: int
+    added: int
+    digest: str
+
+    def sentence(self) -> str:
+        """Say it to a person."""
+        return (
+            f"{self.with_nodes:,} of {count_of(self.problems, 'problem')} have nodes,"
+            f" {self.added:,} of them new; {self.digest}"
+        )
+
+
+def add_nodes(job: BuildJob) -> Grown:
+    """Write a dataset with nodes for problems that had none; all else stays as it is.
+
+    Args:
+        job: its ``problems`` are the dataset that grows, ``paths.dataset`` is what is written.
+
+    Raises:
+        InputError: an input or an output is bad.
+        ConsensusPRError: problems failed, or the work as a whole.
+    """
+    dataset, output, refiner = job.problems, job.paths.dataset, job.refiner
+    assert dataset is not None and output is not None and refiner is not None
+    job.paths.refuse_inputs(dataset)
+    problems = with_nodes = added = 0
+    with ExitStack() as stack:
+        # Beside the output: /tmp is often memory.
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix=_DRAFTS, dir=output.parent)))
+        bare, made = folder / "bare.jsonl", folder / "made.jsonl"
+        with open_writer(bare) as out:
+            for problem in read_problems(dataset):
+                if not problem.nodes:
+                    out.write(problem_to_row(problem))
+        new: Iterator[Problem] = iter(())
+        if bare.stat().st_size:
+            try:
+                build(replace(job, problems=bare, paths=replace(job.paths, dataset=made)))
+            except NothingBuilt:
+                pass  # what there is, is too little; it may be enough another time
+            else:
+                new = read_problems(made)
+        following = next(new, None)
+        out = stack.enter_context(open_writer(output))
+        for problem in read_problems(dataset):
+            if following is not None and following.problem_id == problem.problem_id:
+                if worthy := _worthy(following, refiner.min_nodes):
+                    problem, added = worthy, added + 1
+                following = next(new, None)
+            problems += 1
+            with_nodes += bool(problem.nodes)
+            out.write(problem_to_row(problem))
+        assert following is None, "problems are built in their order"
+    return Grown(problems, with_nodes, added, DatasetIndex.load(output).digest)
+
+
+def _worthy(problem: Problem, least: int) -> Problem | None:
+    """Return a problem without the nodes that weigh nothing; None where too few are left."""
+    nodes = tuple(node for node in problem.nodes if node.weight != 0.0)
+    return replace(problem, nodes=nodes) if len(nodes) >= least else None
+
+
+class Growth:
+    """A run whose nodes grow, and the server that rewards it; a context manager.
+
+    Args:
+        job: how nodes are made; of one run, its ``problems`` being the dataset that it began with.
+        address: of the server, which reads files in the run's folder of nodes.
+        access: how the server is known.
+        say: told how it goes, a sentence at a time.
+
+    Raises:
+        InputError: when entered, that the folder cannot be made, or another process is at it.
+    """
+
+    def __init__(self, job: BuildJob, address: str, access: Access, say: Say) -> None:
+        assert job.problems is not None
+        [self.run] = job.rollouts
+        self.folder = (self.run / NODES_FOLDER).absolute()
+        self._job = job
+        self._dataset = job.problems.absolute()
+        self._address = address
+        self._access = access
+        self._say = say
+        self._grown = GrownDatasets(self.folder)
+        self._seen: list[tuple[Path, int]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / ".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise InputError(f"another process grows the nodes of {self.run}") from None
+        except OSError as error:
+            raise InputError(f"{self.folder}: {(error.strerror or str(error)).lower()}") from None
+        for left in self.folder.glob(f"{_DRAFTS}*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.close()
+
+    def begin(self) -> GrownDataset:
+        """Have the server serve what epochs are or will be rewarded by; return what is ready.
+
+        Raises:
+            InputError: the run was begun with another dataset, or the server refuses one.
+            RewardServiceError: the server cannot be asked.
+        """
+        taken = self._grown.taken()
+        ready = self._grown.ready()
+        with AdminClient(self._address, access=self._access) as client:
+            served = {one.info.name: one for one in client.list()}
+            first = self._first(client, served.values())
+            known = [*taken.values(), *([] if ready is None else [ready])]
+            for one in {one.name: one for one in known}.values():
+                if not one.name.startswith(PREFIX):
+                    if one.digest != first.digest:
+                        raise InputError(
+                            f"{self.run} was begun with another dataset ({one.digest}) than"
+                            f" {self._dataset} ({first.digest}); give that one, or another folder"
+                        )
+                elif one.name not in served or served[one.name].info.digest != one.digest:
+                    client.put(one.name, str(self._path(one.name)), expect_digest=one.digest)
+        if ready is None:
+            ready = first
+            self._grown.publish(ready)
+        return ready
+
+    def keep_on(self) -> None:
+        """Grow until something ends this process; what fails is said, and tried again."""
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        while True:
+            started = time.monotonic()
+            try:
+                self.grow()
+            except ConsensusPRError as error:
+                self._seen = []
+                self._say(f"no new nodes: {error}")
+            time.sleep(max(_POLL_S, _PAUSE_FACTOR * (time.monotonic() - started)))
+
+    def grow(self) -> GrownDataset | None:
+        """Make a dataset of what the run has scored by now, and put it into service.
+
+        Returns:
+            What is ready by that; None where nothing has come, or nothing came of it.
+
+        Raises:
+            ConsensusPRError: it cannot be made, or the server does not take it; epochs go on with
+                what was ready before.
+        """
+        looks = _look(self.run)
+        if looks in ([], self._seen):
+            return None
+        before = self._grown.ready()
+        assert before is not None, "it has begun"
+        draft = self.folder / ".draft.jsonl"
+        base = self._path(before.name) if before.name.startswith(PREFIX) else self._dataset
+        grown = add_nodes(replace(self._job, problems=base, paths=OutputPaths(draft)))
+        self._seen = looks
+        if not grown.added:
+            draft.unlink()
+            return None
+        name = PREFIX + grown.digest.removeprefix("sha256:")[:_NAME_DIGITS]
+        path = self._path(name)
+        os.replace(draft, path)
+        # So that the scores of its epochs can be explained when it is served no more.
+        keep_dataset(self.run, DatasetIndex.load(path))
+        with AdminClient(self._address, access=self._access) as client:
+            info = client.put(name, str(path)).dataset.info
+            ready = GrownDataset(name, info.digest, grown.problems, grown.with_nodes)
+            self._grown.publish(ready)
+            self._say(f"ready for the next epoch: {grown.sentence()}")
+            self._tidy(client, {ready.name, before.name})
+        return ready
+
+    def _first(self, client: AdminClient, served: Iterable[ServedDataset]) -> GrownDataset:
+        """Return the dataset that the run begins with, which the server serves then."""
+        with_nodes = sum(bool(problem.nodes) for problem in read_problems(self._dataset))
+        real = os.path.realpath(self._dataset)
+        found = next((one for one in served if os.path.realpath(one.path) == real), None)
+        if found is None:
+            found = client.put(f"{self.run.name}-begins", str(self._dataset)).dataset
+        info = found.info
+        return GrownDataset(info.name, info.digest, info.num_problems, with_nodes)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.jsonl"
+
+    def _tidy(self, client: AdminClient, names: set[str]) -> None:
+        """Let go of what no epoch is rewarded by, nor will be.
+
+        What was ready just before stays: a worker may be taking it.
+        """
+        kept = names | {one.name for one in self._grown.taken().values()}
+        served = {one.info.name for one in client.list()}
+        for path in self.folder.glob(f"{PREFIX}*.jsonl"):
+            if path.stem not in kept:
+                if path.stem in served:
+                    client.remove(path.stem)
+                path.unlink()
+
+
+def _look(run: Path) -> list[tuple[Path, int]]:
+    """Return what differs once the score log of a run has grown."""
+    return [(segment.path, segment.path.stat().st_size) for segment in segments(run)]

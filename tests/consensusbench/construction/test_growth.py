@@ -1,0 +1,372 @@
+"""Nodes made of a training run's own rollouts, and put into service between its epochs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensusbench.construction import BuildJob, OutputPaths, build
+from consensusbench.construction.growth import Growth, add_nodes
+from consensusbench.extraction.refine import PaperRefiner
+from consensusbench.extraction.rules import RulesExtractor
+from consensuspr.client import Access, LocalClient, Rollout
+from consensuspr.client.admin import AdminClient
+from consensuspr.client.training import RewardSettings, RewardSource
+from consensuspr.client.training.grown import GrownDatasets
+from consensuspr.data import Problem, read_problems
+from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.score_log import LoggedPart, SampleKeys, ScoreLog, dataset_path
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import AnswerRule, Identity, Sample, Score, ScoreOptions, Status
+from tests.rows import read_rows, write_rows
+from tests.servers import served
+
+IDENTITY = Identity(
+    "default", "sha256:" + "0" * 64, "1", "2", RewardSpec.linear(), 0, AnswerRule.AUTO, "0"
+)
+KEYS = SampleKeys()
+WORDS = ("First", "So", "Then", "Well", "Now", "Thus", "Here", "Next")
+
+
+def question(number: int, **changes: Any) -> dict[str, Any]:
+    """Return a problem without nodes: eggs that are left, and what they are sold for."""
+    return {
+        "problem_id": f"p{number}",
+        "data_source": "toy",
+        "problem": f"Ducks lay {number + 40} eggs. 17 are eaten. Each other one is sold for 3.",
+        "ground_truth": str(3 * (number + 23)),
+        "split": "train",
+        **changes,
+    }
+
+
+def right(number: int, at: int) -> str:
+    left = number + 23
+    return (
+        f"{WORDS[at]} {number + 40}-17={left} eggs are left, and {left}*3={3 * left} is"
+        f" what they bring. #### {3 * left}"
+    )
+
+
+def wrong(number: int, at: int) -> str:
+    return f"{WORDS[at]} {number + 40}+17={number + 57}. #### {number + 57}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a policy made of a problem in a step.
+
+    Attributes:
+        rights: how many of eight responses are right, the first ones.
+        before: stands before every response.
+    """
+
+    number: int
+    step: int
+    rights: int = 3
+    split: str = "train"
+    status: Status = Status.NO_NODES
+    before: str = ""
+
+    def samples(self) -> Iterator[tuple[Rollout, Score]]:
+        """Yield responses and what became of them."""
+        for at in range(8):
+            is_right = at < self.rights
+            text = (right if is_right else wrong)(self.number, (at + 3 * self.step) % 8)
+            rollout = Rollout(
+                f"p{self.number}",
+                self.before + text,
+                str(3 * (self.number + 23)),
+                data_source="toy",
+                rollout_id=f"{self.step}-{self.number}-{at}",
+                sample=Sample(KEYS.next(), self.step, f"{self.step}-{self.number}", self.split),
+            )
+            acc = None if self.status is Status.UNKNOWN_PROBLEM else float(is_right)
+            yield rollout, Score(self.status, acc=acc)
+
+
+class Log:
+    """The score log of a run, to which groups can be added."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    def add(self, *groups: Group, text_bytes: int = 1 << 20) -> None:
+        """Write some groups, as one more process."""
+        scores = ScoreLog(self.run, "trainer", text_bytes=text_bytes)
+        options = ScoreOptions(run="toy")
+        for group in groups:
+            rollouts, become = zip(*group.samples(), strict=True)
+            scores.put(LoggedPart(rollouts, become, IDENTITY, options, time.time()))
+        scores.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "run")
+
+
+@pytest.fixture
+def job(tmp_path: Path, log: Log) -> Callable[..., BuildJob]:
+    """Return the work on the run, whose dataset has three problems without nodes."""
+    dataset = write_rows(tmp_path / "data" / "problems.jsonl", [question(n) for n in range(3)])
+
+    def make(**changes: Any) -> BuildJob:
+        given: dict[str, Any] = {
+            "rollouts": (log.run,),
+            "paths": OutputPaths(tmp_path / "grown.jsonl"),
+            "extractor": RulesExtractor(),
+            "refiner": PaperRefiner(),
+            "problems": dataset,
+            **changes,
+        }
+        return BuildJob(**given)
+
+    return make
+
+
+def nodes_of(path: Path) -> dict[str, list[str]]:
+    """Return the nodes' first expressions by problem."""
+    return {p.problem_id: [n.expressions[0] for n in p.nodes] for p in read_problems(path)}
+
+
+def test_a_problem_gets_nodes_from_right_rollouts_of_two_steps(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    log.add(Group(0, 1), Group(1, 1, rights=6), Group(2, 2, rights=1))
+    log.add(Group(0, 4), Group(2, 5, rights=1))
+    grown = add_nodes(job())
+    nodes = nodes_of(tmp_path / "grown.jsonl")
+    assert (grown.problems, grown.with_nodes, grown.added) == (3, 1, 1)
+    assert [*nodes] == ["p0", "p1", "p2"]
+    assert len(nodes["p0"]) >= 2
+    assert any("40-17=23" in text for text in nodes["p0"])
+    assert not any("57" in text for text in nodes["p0"])
+    # Six right ones of one step are one policy's habit, two of two steps are too few.
+    assert nodes["p1"] == nodes["p2"] == []
+    with LocalClient(tmp_path / "grown.jsonl") as client:
+        assert client.server_info().datasets[0].digest == grown.digest
+        [score] = client.score([Rollout("p0", right(0, 0))])
+        assert (score.acc, score.ncr) == (1.0, 1.0)
+
+
+def test_one_step_is_enough_where_that_is_asked_for(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    log.add(Group(1, 1, rights=6))
+    given = job()
+    selection = type(given.selection)(min_steps=1)
+    assert add_nodes(job(selection=selection)).added == 1
+    with pytest.raises(InputError, match="min_steps must be 1 or more, got 0"):
+        type(given.selection)(min_steps=0)
+
+
+def test_nodes_that_are_there_stay_and_problems_too(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    kept = [{"node_id": "own", "label": "own", "expressions": ["40-17=23"], "note": 7}]
+    base = write_rows(
+        tmp_path / "data" / "base.jsonl",
+        [question(2, split="test"), question(0, nodes=kept, metadata={"level": 3}), question(1)],
+    )
+    log.add(Group(0, 1), Group(1, 1))
+    log.add(Group(0, 4), Group(1, 4))
+    grown = add_nodes(job(problems=base))
+    assert (grown.with_nodes, grown.added) == (2, 1)
+    before, after = read_rows(base), read_rows(tmp_path / "grown.jsonl")
+    assert [row["problem_id"] for row in after] == ["p2", "p0", "p1"]
+    assert after[1]["nodes"][0]["node_id"] == "own"
+    assert after[1]["metadata"] == before[1]["metadata"]
+    assert after[0]["split"] == "test"
+    assert len(after[2]["nodes"]) >= 2
+    again = add_nodes(
+        job(problems=tmp_path / "grown.jsonl", paths=OutputPaths(tmp_path / "2.jsonl"))
+    )
+    assert (again.added, again.digest) == (0, grown.digest)
+
+
+def test_nothing_to_make_leaves_the_dataset_as_it_is(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    with LocalClient(tmp_path / "data" / "problems.jsonl") as client:
+        digest = client.server_info().datasets[0].digest
+    for group in (Group(0, 1, rights=0), Group(0, 2, rights=2)):
+        log.add(group)
+        grown = add_nodes(job())
+        assert (grown.with_nodes, grown.added, grown.digest) == (0, 0, digest)
+
+
+def test_validation_undecided_answers_and_texts_that_were_not_kept_make_no_nodes(
+    log: Log, job: Callable[..., BuildJob]
+) -> None:
+    log.add(Group(0, 1, split="test"), Group(0, 4, split="val"))
+    log.add(*(Group(1, step, status=Status.ANSWER_UNDECIDED) for step in (1, 4)))
+    log.add(*(Group(1, step, status=Status.UNKNOWN_PROBLEM) for step in (5, 6)))
+    log.add(Group(2, 1), Group(2, 4), text_bytes=0)
+    assert add_nodes(job()).added == 0
+
+
+def test_what_wrong_rollouts_write_as_well_is_no_node(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    """A policy that writes one sentence everywhere is not rewarded for it."""
+    habit = "Note that 12*12=144 and 144-5=139. "
+    log.add(Group(0, 1, before=habit), Group(0, 4, before=habit))
+    assert add_nodes(job()).added == 1
+    nodes = nodes_of(tmp_path / "grown.jsonl")["p0"]
+    assert not any("12*12" in text or "139" in text for text in nodes)
+
+
+def test_a_run_makes_no_budgets(tmp_path: Path, log: Log, job: Callable[..., BuildJob]) -> None:
+    log.add(Group(0, 1), Group(0, 4))
+    build(job())
+    [problem] = read_problems(tmp_path / "grown.jsonl")
+    assert isinstance(problem, Problem)
+    assert problem.budget is None
+    assert all(node.weight is not None for node in problem.nodes)
+    made = problem.metadata["construction"]
+    assert made["provenance"]["selection"]["correct"] == "labels"
+    assert {one["model"] for one in made["rollouts"]} == {"toy step 1", "toy step 4"}
+
+
+def test_files_and_runs_do_not_mix(tmp_path: Path, log: Log, job: Callable[..., BuildJob]) -> None:
+    log.add(Group(0, 1))
+    file = write_rows(tmp_path / "rollouts.jsonl", [{"problem_id": "p0", "response": "x"}])
+    with pytest.raises(InputError, match="give files of rollouts or folders of runs, not both"):
+        job(rollouts=(log.run, file))
+
+
+# In service.
+
+
+def ask(address: str, folder: Path, epoch: int, rollouts: Sequence[Rollout]) -> list[Any]:
+    """Return what samples of an epoch get from a reward worker that has just started."""
+
+    async def main() -> list[Any]:
+        settings = RewardSettings(address=address, grown_nodes=folder, on_unscorable=-1.0)
+        source = RewardSource(settings)
+        try:
+            return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])
+        finally:
+            await source.close()
+
+    return asyncio.run(main())
+
+
+def test_what_is_ready_rewards_the_next_epoch_and_no_sample_before(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    said: list[str] = []
+    samples = [Rollout("p0", right(0, 0)), Rollout("p1", right(1, 0))]
+    folder = log.run / "nodes"
+    folder.mkdir(parents=True)
+    options = ("--workers", "2", "--dataset-folder", str(folder))
+    with (
+        served(tmp_path, job().problems or "", *options) as address,
+        Growth(job(), address, Access(), said.append) as growth,
+    ):
+        first = growth.begin()
+        assert (first.name, first.with_nodes, first.problems) == ("default", 0, 3)
+        assert growth.grow() is None
+        assert [one.score.num_nodes for one in ask(address, folder, 0, samples)] == [0, 0]
+        log.add(Group(0, 1), Group(0, 4))
+        ready = growth.grow()
+        assert ready is not None
+        assert ready.with_nodes == 1
+        assert dataset_path(log.run, ready.digest).exists()
+        assert growth.grow() is None  # nothing new was scored
+        # The epoch under way goes on as it began, in a worker that starts only now, too.
+        assert [one.score.num_nodes for one in ask(address, folder, 0, samples)] == [0, 0]
+        later = ask(address, folder, 1, samples)
+        assert later[0].score.num_nodes >= 2
+        assert later[0].reward == 1.0
+        assert later[1].score.num_nodes == 0
+        log.add(Group(1, 5), Group(1, 8))
+        newest = growth.grow()
+        assert newest is not None
+        assert newest.with_nodes == 2
+        assert [one.score.num_nodes > 0 for one in ask(address, folder, 1, samples)] == [
+            True,
+            False,
+        ]
+        assert [one.score.num_nodes > 0 for one in ask(address, folder, 2, samples)] == [True, True]
+        taken = GrownDatasets(folder).taken()
+        assert [one.digest for one in taken.values()] == [first.digest, ready.digest, newest.digest]
+        nodes = [nodes_of(folder / f"{one.name}.jsonl") for one in (ready, newest)]
+        assert nodes[0]["p0"] == nodes[1]["p0"]
+    assert len(said) == 2
+    assert said[0].startswith("ready for the next epoch: 1 of 3 problems have nodes, 1 of them new")
+    # All of it again, as after a kill: another server, another maker.
+    with (
+        served(tmp_path, job().problems or "", "--dataset-folder", str(folder)) as address,
+        Growth(job(), address, Access(), said.append) as resumed,
+    ):
+        assert resumed.begin() == newest
+        assert ask(address, folder, 1, samples)[0].score.num_nodes >= 2
+        assert [one.score.num_nodes for one in ask(address, folder, 0, samples)] == [0, 0]
+
+
+def test_what_no_epoch_took_is_let_go(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    folder = log.run / "nodes"
+    with (
+        served(tmp_path, job().problems or "", "--dataset-folder", str(tmp_path)) as address,
+        Growth(job(), address, Access(), lambda sentence: None) as growth,
+    ):
+        growth.begin()
+        made = []
+        for number in range(3):
+            log.add(Group(number, 1), Group(number, 4))
+            ready = growth.grow()
+            assert ready is not None
+            made.append(ready.name)
+        # The one before the last may just be taken.
+        assert {path.stem for path in folder.glob("*.jsonl")} == set(made[1:])
+        with AdminClient(address) as client:
+            names = {one.info.name for one in client.list()}
+        assert names & set(made) == set(made[1:])
+
+
+def test_a_server_that_does_not_take_it_leaves_things_as_they_were(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    folder = log.run / "nodes"
+    data = tmp_path / "data"
+    with (
+        served(tmp_path, job().problems or "", "--dataset-folder", str(data)) as address,
+        Growth(job(), address, Access(), lambda sentence: None) as growth,
+    ):
+        first = growth.begin()
+        log.add(Group(0, 1), Group(0, 4))
+        with pytest.raises(ConsensusPRError, match="path must be in or below"):
+            growth.grow()
+        assert GrownDatasets(folder).ready() == first
+
+
+def test_another_dataset_or_another_process_is_refused(
+    tmp_path: Path, log: Log, job: Callable[..., BuildJob]
+) -> None:
+    def growth(**changes: Any) -> Growth:
+        return Growth(job(**changes), address, Access(), lambda sentence: None)
+
+    with served(tmp_path, job().problems or "") as address:
+        with growth() as first:
+            first.begin()
+            with pytest.raises(InputError, match="another process grows the nodes of"), growth():
+                pass
+        other = write_rows(tmp_path / "data" / "other.jsonl", [question(7)])
+        with (
+            growth(problems=other) as wrong_one,
+            pytest.raises(InputError, match="was begun with another dataset"),
+        ):
+            wrong_one.begin()
+    state = json.loads((log.run / "nodes" / "ready.json").read_bytes())
+    assert state["name"] == "default"
