@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.cli import main
-from tests.rows import write_rows
+from tests.score_logs import write_log
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def log(tmp_path: Path) -> Path:
     """A run of 40 steps whose Acc and NCR rise."""
     rows = [
         {
-            "time": 1.0e9 + step,
+            "time": int(1e15 + step * 1e6),
             "step": step,
             "split": "train",
             "reward": step / 40,
@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Path:
         }
         for step in range(1, 41)
     ]
-    write_rows(tmp_path / "scores-host-1.jsonl", rows)
+    write_log(tmp_path, rows)
     return tmp_path
 
 

@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 from consensuspr.client import AsyncRewardClient, RewardSpec, Rollout, Score, Status
 from consensuspr.client.batching import Batcher
 from consensuspr.client.calls import Deadline, encode_checked
+from consensuspr.client.interface import ScoredBatch
 from consensuspr.errors import DeadlineExceeded, InputError, InvalidRequest, Unavailable
-from consensuspr.scoring.types import ScoreOptions
+from consensuspr.scoring.types import AnswerRule, Identity, ScoreOptions
 from consensuspr.wire.codec import EncodedRollout
 
 if TYPE_CHECKING:
     from tests.client.conftest import ScriptedServer
+
+IDENTITY = Identity("d", "sha256:0", "1", "1", RewardSpec.linear(), 0, AnswerRule.AUTO, "0.1")
 
 
 def sizes(server: ScriptedServer) -> list[int]:
@@ -133,14 +136,14 @@ class OnceThenNever:
         encoded: Sequence[EncodedRollout],
         options: ScoreOptions,
         deadline: Deadline,
-    ) -> list[Score]:
+    ) -> ScoredBatch:
         self.requests.append([rollout.problem_id for rollout in rollouts])
         if len(self.requests) > 1:
             try:
                 await asyncio.Event().wait()
             finally:
                 self.cancelled += 1
-        return [Score(Status.OK) for _ in rollouts]
+        return ScoredBatch([Score(Status.OK) for _ in rollouts], IDENTITY)
 
 
 async def test_deadlines_pass_in_their_own_order_of_those_sent_and_those_that_wait() -> None:
@@ -223,7 +226,7 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
         encoded: Sequence[EncodedRollout],
         options: ScoreOptions,
         deadline: Deadline,
-    ) -> list[Score]:
+    ) -> ScoredBatch:
         nonlocal calls
         number, calls = calls, calls + 1
         running[options.epoch] += 1
@@ -234,7 +237,8 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
         assert list(encoded) == [encode_checked(0, rollout) for rollout in rollouts]
         if number in failing:
             raise Unavailable(f"request {number}")
-        return [Score(Status.OK, answer=f"{r.problem_id}/{options.epoch}") for r in rollouts]
+        scores = [Score(Status.OK, answer=f"{r.problem_id}/{options.epoch}") for r in rollouts]
+        return ScoredBatch(scores, IDENTITY)
 
     async def main() -> None:
         batcher = Batcher(score_batch, max_in_flight)
@@ -248,10 +252,10 @@ def test_every_caller_gets_its_own_score(data: st.DataObject) -> None:
             tasks.append(asyncio.create_task(call))
         results = await asyncio.gather(*tasks, return_exceptions=True)
         for number, (result, (_, epoch)) in enumerate(zip(results, arrivals, strict=True)):
-            assert isinstance(result, Unavailable) or (
-                isinstance(result, Score) and result.answer == f"{number}/{epoch}"
-            )
+            if not isinstance(result, Unavailable):
+                assert not isinstance(result, BaseException), result
+                assert (result[0].answer, result[1]) == (f"{number}/{epoch}", IDENTITY)
         if not failing:
-            assert all(isinstance(result, Score) for result in results)
+            assert not any(isinstance(result, Unavailable) for result in results)
 
     asyncio.run(main())

@@ -82,8 +82,8 @@ def test_rewards_equal_the_formula(rows: list[dict[str, Any]]) -> None:
         assert row["num_nodes"] == 5
         assert row["ncr_raw"] == row["num_matched"] / row["num_nodes"]
         assert row["ncr"] == row["ncr_raw"] * row["guard"]
-        assert row["score"] == (row["ncr"] if row["epoch"] == 0 else row["acc"])
-        assert row["reward"] == row["score"]
+        assert row["reward"] == (row["ncr"] if row["epoch"] == 0 else row["acc"])
+        assert row["final_score"] == row["reward"]
 
 
 def test_the_curriculum_switches_with_the_second_epoch(rows: list[dict[str, Any]]) -> None:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.score_log import LogReader, Position, SampleKeys, ScoreLog
+from consensuspr.score_log import LogReader, Position, ScoreLog
 from consensuspr.score_log import writer as writing
 from consensuspr.score_log.schema import record_batch
 from consensuspr.score_log.segments import OpenSegment, Segment, new_stem, segments
-from consensuspr.scoring.types import Score, Status
-from tests.score_log.logs import part_of, rows_in, sample
-
-PATIENCE_S = 60.0
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.02)
+from consensuspr.scoring.types import SampleKeys, Score, Status
+from tests.score_logs import part_of, rows_in, sample, wait_until
 
 
 def files(run: Path) -> list[str]:
@@ -45,7 +35,7 @@ def test_what_was_put_is_read(tmp_path: Path) -> None:
     log.put(part_of(["a", "b"]))
     log.put(part_of(["c"]))
     run = log.run
-    wait_for(lambda: len(rows_in(run)) == 3)
+    wait_until(lambda: len(rows_in(run)) == 3)
     assert files(run) == [".arrows"]
     log.close()
     log.close()
@@ -151,7 +141,7 @@ KILLED = """
 import itertools, sys, pathlib
 from consensuspr.score_log import ScoreLog
 from consensuspr.score_log import writer
-from tests.score_log.logs import part_of
+from tests.score_logs import part_of
 writer.FLUSH_S = 0.0
 log = ScoreLog(pathlib.Path(sys.argv[1]), sys.argv[2])
 for number in itertools.count():
@@ -178,7 +168,7 @@ def test_two_processes_are_killed_while_they_write(
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         for side in ("trainer", "server"):
-            wait_for(partial(side_is_there, tmp_path, side))
+            wait_until(partial(side_is_there, tmp_path, side))
         assert all(segment.is_being_written for segment in segments(tmp_path) if segment.is_open)
     finally:
         for process in writers:
@@ -195,7 +185,7 @@ def test_two_processes_are_killed_while_they_write(
     with caplog.at_level(logging.WARNING):
         log = ScoreLog(tmp_path, "trainer")
         log.put(part_of(["later"]))
-        wait_for(lambda: sum(segment.is_open for segment in segments(tmp_path)) == 1)
+        wait_until(lambda: sum(segment.is_open for segment in segments(tmp_path)) == 1)
         log.close()
     assert len(rows_in(tmp_path, "key")) == len(before) + 1
     assert files(tmp_path).count(".arrows") == 0
@@ -255,7 +245,7 @@ def test_a_reader_follows(tmp_path: Path) -> None:
     assert come() == []
     log = ScoreLog(tmp_path, "trainer")
     log.put(part_of(["a"]))
-    wait_for(lambda: come() == ["a"])
+    wait_until(lambda: come() == ["a"])
     log.put(part_of(["b", "c"]))
     found: list[str] = []
 
@@ -263,7 +253,7 @@ def test_a_reader_follows(tmp_path: Path) -> None:
         found.extend(come())
         return found == ["b", "c"]
 
-    wait_for(both)
+    wait_until(both)
     resumed = Position.of_json(reader.position.to_json())
     log.put(part_of(["d"]))
     log.close()  # a stream becomes a file under the reader
@@ -333,10 +323,10 @@ def test_a_full_disk_costs_texts_and_rows_and_nothing_else(
 
     monkeypatch.setattr("consensuspr.score_log.segments.os.write", full)
     log.put(part_of(["no room at all"]))
-    wait_for(lambda: lost == [(1, 0)])
+    wait_until(lambda: lost == [(1, 0)])
     room["bytes"] = 20_000
     log.put(part_of([os.urandom(40_000)]))  # of 40 KB, 20 fit: it goes in without its text
-    wait_for(lambda: lost[1:] == [(1, 0)] or lost[1:] == [(0, 1)])
+    wait_until(lambda: lost[1:] == [(1, 0)] or lost[1:] == [(0, 1)])
     room["bytes"] = 1 << 30
     log.put(part_of(["room"]))
     log.close()
@@ -406,7 +396,7 @@ def test_a_segment_is_closed_when_it_is_full(
     log = ScoreLog(tmp_path, "trainer")
     for number in range(3):
         log.put(part_of([str(number)]))
-        wait_for(partial(closed_more_than, tmp_path, number))
+        wait_until(partial(closed_more_than, tmp_path, number))
     log.close()
     assert [row["response"] for row in rows_in(tmp_path)] == ["0", "1", "2"]
 

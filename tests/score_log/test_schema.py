@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.score_log import COLUMNS, SampleKeys
+from consensuspr.score_log import COLUMNS
 from consensuspr.score_log.schema import (
     SCHEMA,
     inline_json,
@@ -19,8 +19,8 @@ from consensuspr.score_log.schema import (
 )
 from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.rewards import RewardSpec
-from consensuspr.scoring.types import InlineNode, Rollout, Score, ScoreColumns, Status
-from tests.score_log.logs import part_of, sample
+from consensuspr.scoring.types import InlineNode, Rollout, SampleKeys, Score, ScoreColumns, Status
+from tests.score_logs import part_of, sample
 
 
 def test_the_page_has_the_columns(repository: Path) -> None:

@@ -14,7 +14,6 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.trl import consensus_reward
 from consensuspr.errors import InputError, Unavailable
-from tests.rows import read_rows
 
 TEXTS = ["1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3", "nothing", ""]
 PROMPTS = ["What is 1 and 1?"] * 4
@@ -106,17 +105,17 @@ async def test_what_is_logged(address: str, tmp_path: Path) -> None:
         "guard": [1.0] * 4,
         "status": ["OK"] * 4,
     }
-    [file] = (tmp_path / "scores").iterdir()
-    rows = read_rows(file)
-    assert [row["reward"] for row in rows] == [1.0, 0.25, 0.0, 0.0]
-    assert rows[0].pop("time") > 0
-    assert rows[0] == {
+    wait_until(lambda: len(rows_in(tmp_path / "scores", following=True)) == 4)
+    rows = rows_in(tmp_path / "scores")
+    assert [row["final_score"] for row in rows] == [1.0, 0.25, 0.0, 0.0]
+    expected = {
         "step": 7, "epoch": 0, "split": "train", "data_source": "toy", "problem_id": "toy/1",
-        "reward": 1.0, "score": 1.0, "acc": 1.0, "ncr": 1.0, "ncr_raw": 1.0,
+        "reward": 1.0, "final_score": 1.0, "acc": 1.0, "ncr": 1.0, "ncr_raw": 1.0,
         "guard": 1.0, "num_nodes": 2, "num_matched": 2,
-        "tpn": len(TEXTS[0]) / 2, "num_tokens": len(TEXTS[0]), "overlong_penalty": 0.0,
-        "status": "OK", "scored_by": "server",
+        "tpn": len(TEXTS[0]) / 2, "num_tokens": len(TEXTS[0]), "penalty": 0.0,
+        "status": "OK", "scored_by": "server", "side": "trainer", "response": TEXTS[0],
     }  # fmt: skip
+    assert {name: rows[0][name] for name in expected} == expected
 
 
 async def test_an_older_trainer_that_tells_less(address: str) -> None:

@@ -21,7 +21,7 @@ from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.verl import ConsensusRewardManager
 from consensuspr.errors import InputError
-from tests.rows import read_rows
+from tests.score_logs import rows_in, wait_until
 
 BEFORE_0_9 = verl.__version__ < "0.9"
 BEFORE_0_8 = verl.__version__ < "0.8"
@@ -176,11 +176,11 @@ def test_the_curriculum_switches_with_the_step_of_the_sample(
     ncr, acc = rewards[0], rewards[-1]
     assert 0 < ncr < 1 and acc == 1.0
     assert rewards == [ncr, ncr, ncr, acc, acc]
-    [path] = (tmp_path / "log").iterdir()
-    logged = read_rows(path)
+    wait_until(lambda: len(rows_in(tmp_path / "log", following=True)) == len(rewards))
+    logged = rows_in(tmp_path / "log")
     assert [line["epoch"] for line in logged] == [0, 0, 0, 1, 1]
     assert [line["step"] for line in logged] == [0, 1, 10, 11, 20]
-    assert [line["reward"] for line in logged] == rewards
+    assert [line["final_score"] for line in logged] == rewards
     assert {line["split"] for line in logged} == {"train"}
 
 

@@ -16,6 +16,7 @@ import ray
 import verl
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
+from tests.score_logs import rows_in, wait_until
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 
@@ -165,11 +166,11 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
     loop = reward_loop(server.address, workers=3, **settings)
 
     def rows() -> list[str]:
-        logs = (tmp_path / "log").iterdir()
-        return [line for log in logs for line in log.read_text().splitlines()]
+        # None, as long as no worker has begun.
+        return [row["scored_by"] for row in rows_in(tmp_path / "log", following=True)]
 
     def locally() -> int:
-        return sum('"scored_by": "local"' in row for row in rows())
+        return rows().count("local")
 
     away = threading.Event()
 
@@ -189,5 +190,5 @@ def test_no_rollout_is_lost_when_the_server_is_killed(
         assert result["reward_score"] == score.reward
         assert result["reward_extra_info"]["status"] == "OK"
         assert list(result["reward_extra_info"]) == KEYS
-    assert len(rows()) == len(results)
+    wait_until(lambda: len(rows()) == len(results))
     assert (locally() > 0) == fallback

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from consensuspr.cli.options import Json
+from consensuspr.cli.options import Json, RunFolder
 from consensuspr.console import make_console
 from consensuspr.errors import InputError
 
 if TYPE_CHECKING:
-    from consensuspr.client.training.curves import CurvePoint
+    from consensuspr.score_log.curves import CurvePoint
 
 PLOTTED = (("acc", "Acc"), ("ncr", "NCR"), ("reward", "reward"))
 
 
 def curves(
-    log: Annotated[
-        Path, typer.Argument(metavar="FOLDER", show_default=False, help="The run's score_log.")
-    ],
+    log: RunFolder,
     split: Annotated[
         str | None,
         typer.Option(metavar="NAME", show_default=False, help="Only samples of this split."),
@@ -51,7 +49,7 @@ def curves(
     consensuspr curves runs/qwen3-4b/scores --split train --plot curves.png
     ```
     """
-    from consensuspr.client.training.curves import coarsen, read_curve
+    from consensuspr.score_log.curves import coarsen, read_curve
 
     curve = read_curve(log, split)
     if not curve:
@@ -73,10 +71,10 @@ def _table(curve: list[CurvePoint]) -> Table:
         table.add_row(
             _steps(point),
             f"{point.samples:,}",
-            f"{point.reward:.3f}",
+            _number(point.reward, ",.3f"),
             *(_percent(value) for value in (point.acc, point.ncr, point.ncr_of_wrong)),
-            "–" if point.tpn is None else f"{point.tpn:,.1f}",
-            f"{point.num_tokens:,.0f}",
+            _number(point.tpn, ",.1f"),
+            _number(point.num_tokens, ",.0f"),
             f"{point.failed:,}" if point.failed else "",
         )
     return table
@@ -88,6 +86,10 @@ def _steps(point: CurvePoint) -> str:
     if point.first_step == point.last_step:
         return str(point.first_step)
     return f"{point.first_step}–{point.last_step}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _percent(value: float | None) -> str:

@@ -55,6 +55,12 @@ RolloutsPath: TypeAlias = Annotated[
         metavar="ROLLOUTS", show_default=False, help="Rollouts: JSONL, JSONL.gz or Parquet."
     ),
 ]
+RunFolder: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", show_default=False, help="Folder of a run with its score log (score_log)."
+    ),
+]
 Address: TypeAlias = Annotated[
     str | None,
     typer.Option(

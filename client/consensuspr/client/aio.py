@@ -108,12 +108,17 @@ class AsyncRewardClient(
         options = ScoreOptions.checked(
             reward, epoch, dataset, answer_rule, on_undecided, include_spans
         )
-        return await self.score_one_with(rollout, options, timeout_s=timeout_s)
+        score, _ = await self.score_one_with(rollout, options, timeout_s=timeout_s)
+        return score
 
     def score_one_with(
         self, rollout: Rollout, options: ScoreOptions, *, timeout_s: float | None = None
-    ) -> Coroutine[Any, Any, Score]:
-        """Do :meth:`score_one` with options that were checked when they were made."""
+    ) -> Coroutine[Any, Any, tuple[Score, Identity]]:
+        """Do :meth:`score_one` with options that were checked when they were made.
+
+        Returns:
+            The score, and the identity that it was computed under.
+        """
         self._open_channels()  # a closed client or another loop is found before anything waits
         own = self._calls.own.of(options)
         return self._batcher.submit(rollout, own, self._calls.deadline(timeout_s))

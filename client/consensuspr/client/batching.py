@@ -11,14 +11,15 @@ from itertools import chain
 from typing import TypeAlias
 
 from consensuspr.client.calls import Deadline, encode_checked
+from consensuspr.client.interface import ScoredBatch
 from consensuspr.errors import Unavailable
-from consensuspr.scoring.types import Rollout, Score, ScoreOptions
+from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions
 from consensuspr.wire.codec import PIECE_BYTES, PIECE_ROLLOUTS, EncodedRollout
 
 # Scores rollouts that have been encoded already, for requests to be joined from.
 ScoreEncoded: TypeAlias = Callable[
     [Sequence[Rollout], Sequence[EncodedRollout], ScoreOptions, Deadline],
-    Awaitable[Sequence[Score]],
+    Awaitable[ScoredBatch],
 ]
 
 
@@ -29,7 +30,7 @@ class _Waiter:
     rollout: Rollout
     encoded: EncodedRollout
     deadline: Deadline
-    score: asyncio.Future[Score]
+    score: asyncio.Future[tuple[Score, Identity]]
     request: _Request | None = None
 
 
@@ -81,8 +82,10 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # that deadline; uvloop's timers, which Ray has, do not tell theirs
 
-    async def submit(self, rollout: Rollout, options: ScoreOptions, deadline: Deadline) -> Score:
-        """Return the score of a rollout, sent together with others that wait.
+    async def submit(
+        self, rollout: Rollout, options: ScoreOptions, deadline: Deadline
+    ) -> tuple[Score, Identity]:
+        """Return the score of a rollout, sent together with others that wait, and its identity.
 
         Raises:
             InputError: a field has a wrong type; found here, before it can spoil a batch.
@@ -185,9 +188,10 @@ class Batcher:
             if not isinstance(error, Exception):
                 raise
         else:
+            identity = scores.identity
             for waiter, score in zip(batch, scores, strict=True):
                 if not waiter.score.done():
-                    waiter.score.set_result(score)
+                    waiter.score.set_result((score, identity))
         finally:
             queue.in_flight -= 1
             self._flush(options, queue)

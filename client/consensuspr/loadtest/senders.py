@@ -265,7 +265,7 @@ class SampleSender:
         position = number % len(self._rollouts)
         place = number % len(self._clients)
         try:
-            score = await self._clients[place].score_one_with(
+            score, _ = await self._clients[place].score_one_with(
                 self._rollouts[position], self._options, timeout_s=timeout_s
             )
         except RewardServiceError as error:

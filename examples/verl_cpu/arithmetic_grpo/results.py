@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any, TypedDict
 
 from consensuspr.data import atomic_file
+from consensuspr.score_log import LogReader
 
 from .training import ARMS, Run
 
@@ -58,12 +59,8 @@ class RunResult(TypedDict):
 
 
 def read_scores(run: Run) -> list[dict[str, Any]]:
-    """Return every row of the score log of a run, in the order of its files."""
-    rows = []
-    for path in sorted(run.scores.glob("*.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            rows += [json.loads(line) for line in lines]
-    return rows
+    """Return the samples in the score log of a run."""
+    return [row for batch in LogReader(run.scores).read() for row in batch.to_pylist()]
 
 
 def read_metrics(run: Run) -> dict[int, dict[str, float]]:
@@ -112,7 +109,7 @@ def _curve(rows: Iterable[dict[str, Any]]) -> Curve:
         acc=means(lambda row: row["acc"]),
         ncr=means(lambda row: row["ncr"]),
         sound=means(lambda row: float(row["acc"] == 1 and row["ncr"] == 1)),
-        score=means(lambda row: row["score"]),
+        score=means(lambda row: row["reward"]),
         num_tokens=means(lambda row: row["num_tokens"]),
     )
 

@@ -13,7 +13,7 @@ from consensuspr.lazy import lazy_names
 
 if TYPE_CHECKING:
     from consensuspr.score_log.reader import LogReader, Position
-    from consensuspr.score_log.schema import COLUMNS, SCHEMA, LoggedPart, SampleKeys
+    from consensuspr.score_log.schema import COLUMNS, SCHEMA, LoggedPart
     from consensuspr.score_log.writer import ScoreLog, dataset_path, keep_dataset
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "LogReader",
     "LoggedPart",
     "Position",
-    "SampleKeys",
     "ScoreLog",
     "dataset_path",
     "keep_dataset",
@@ -32,7 +31,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         ".reader": "LogReader Position",
-        ".schema": "COLUMNS SCHEMA SampleKeys LoggedPart",
+        ".schema": "COLUMNS SCHEMA LoggedPart",
         ".writer": "ScoreLog dataset_path keep_dataset",
     },
 )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -29,10 +28,12 @@ from consensuspr.scoring.guard import GuardBudget
 from consensuspr.scoring.rewards import RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
+    SAMPLE_KEY_BYTES,
     Identity,
     InlineNode,
     Rollout,
     Sample,
+    SampleKeys,
     Score,
     ScoreColumns,
     ScoreOptions,
@@ -42,7 +43,6 @@ from consensuspr.wire.codec import decode_rollout, encode_response, encode_rollo
 # Who wrote a row: where the sample was made, or where it was scored.
 Side: TypeAlias = Literal["trainer", "server"]
 
-KEY_BYTES: Final = 16
 # Of a row without its text, roughly; what is weighed in memory.
 ROW_BYTES: Final = 1024
 
@@ -50,7 +50,7 @@ _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 _TEXT, _FLOAT, _INT, _COUNT = pa.string(), pa.float64(), pa.int64(), pa.int32()
 
 COLUMNS: Final[tuple[tuple[str, pa.DataType, str], ...]] = (
-    ("key", pa.binary(KEY_BYTES), "the sample; rows of one key are one sample"),
+    ("key", pa.binary(SAMPLE_KEY_BYTES), "the sample; rows of one key are one sample"),
     ("time", pa.timestamp("us", tz="UTC"), "when it was scored"),
     ("side", _TEXT, "`trainer` or `server`: who wrote the row"),
     ("run", _TEXT, "name of the run (setting `run`)"),
@@ -99,22 +99,6 @@ SCHEMA: Final = pa.schema(
 )
 # What is given up where there is no room for texts.
 TEXT_COLUMNS: Final = ("response", "response_raw")
-
-
-class SampleKeys:
-    """Makes keys: eight random bytes for each maker, then a count."""
-
-    def __init__(self) -> None:
-        self._maker = os.urandom(8)
-        self._numbers = itertools.count()
-
-    def next(self) -> bytes:
-        """Return a key that nobody else has."""
-        return self.key(next(self._numbers))
-
-    def key(self, number: int) -> bytes:
-        """Return the key with a number of the caller's own counting."""
-        return self._maker + number.to_bytes(8, "big")
 
 
 @dataclass(slots=True)

@@ -39,7 +39,6 @@ from consensuspr.events import EventLog
 from consensuspr.score_log.schema import (
     ROW_BYTES,
     LoggedPart,
-    SampleKeys,
     Side,
     record_batch,
 )
@@ -55,11 +54,13 @@ from consensuspr.score_log.segments import (
     open_parquet,
     segments,
 )
+from consensuspr.scoring.types import SampleKeys
 
 if TYPE_CHECKING:
     import os
 
     from consensuspr.scoring import DatasetIndex
+    from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,22 @@ class ScoreLog:
 
     def put(self, part: LoggedPart) -> None:
         """Take what was scored; it is written soon, and not looked at before."""
+        self._writer.put(part)
+
+    def put_sample(
+        self,
+        rollout: Rollout,
+        score: Score,
+        identity: Identity,
+        options: ScoreOptions,
+        scored_by: str,
+        penalty: float,
+        final_score: float | None,
+    ) -> None:
+        """Take one sample of a trainer; ``final_score`` is what it trains on, None: nothing."""
+        part = LoggedPart(
+            [rollout], [score], identity, options, time.time(), scored_by, penalty, final_score
+        )
         self._writer.put(part)
 
     @property

@@ -9,7 +9,9 @@ is scored is one :class:`ScoreOptions`, checked when it is made and passed whole
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ E = TypeVar("E", bound=StrEnum)
 # What a request means that names no dataset, where there are several.
 DEFAULT_DATASET: Final = "default"
 MAX_LABEL_BYTES: Final = 128  # of the name of a training run, or of a dataset put in service
+SAMPLE_KEY_BYTES: Final = 16
 MAX_UINT32: Final = (1 << 32) - 1  # what the protocol can say of a number
 
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
@@ -123,6 +126,22 @@ class Sample(NamedTuple):
     step: int | None = None
     group: str | None = None
     split: str | None = None
+
+
+class SampleKeys:
+    """Makes keys: eight random bytes for each maker, then a count."""
+
+    def __init__(self) -> None:
+        self._maker = os.urandom(8)
+        self._numbers = itertools.count()
+
+    def next(self) -> bytes:
+        """Return a key that nobody else has."""
+        return self.key(next(self._numbers))
+
+    def key(self, number: int) -> bytes:
+        """Return the key with a number of the caller's own counting."""
+        return self._maker + number.to_bytes(8, "big")
 
 
 @dataclass(slots=True)

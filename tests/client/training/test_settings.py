@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ByteSize, TypeAdapter
 
 from consensuspr.client.training import EpochClock, RewardSettings
 from consensuspr.errors import InputError
@@ -102,7 +103,9 @@ def test_every_setting_is_in_the_table() -> None:
     assert list(rows) == list(RewardSettings.model_fields)
     for name, field in RewardSettings.model_fields.items():
         default = field.default
-        if isinstance(default, float):
+        if isinstance(default, ByteSize):
+            assert TypeAdapter(ByteSize).validate_python(rows[name]) == default, name
+        elif isinstance(default, float):
             assert float(rows[name]) == default, name
         elif isinstance(default, str | int):
             assert rows[name].strip("`") == str(default), name

@@ -12,7 +12,12 @@ import grpc
 import pytest
 
 from consensuspr.client import LocalClient, RewardSpec, Rollout
-from consensuspr.client.training import RewardSettings, RewardSource, UnscorableSample
+from consensuspr.client.training import (
+    RewardSettings,
+    RewardSource,
+    UnscorableSample,
+    score_log_of,
+)
 from consensuspr.client.training.source import MIN_UNFINISHED, shared_source
 from consensuspr.errors import (
     DatasetMismatch,
@@ -22,8 +27,10 @@ from consensuspr.errors import (
     RewardServiceError,
     Unavailable,
 )
+from consensuspr.score_log.schema import read_reward
 from consensuspr.scoring.types import Score, Status
 from consensuspr.wire.server_info import DatasetInfo
+from tests.score_logs import rows_in, wait_until
 from tests.servers import free_port
 
 RIGHT = Rollout("ducks", "16-3-4=9 and 9*2=18. Answer: 18", num_tokens=20)
@@ -430,3 +437,41 @@ def test_unnamed_is_the_dataset_called_default(scripted: Any) -> None:
         add_dataset(scripted, name)
     settings = RewardSettings(address=scripted.address)
     assert run(settings, lambda source: source.score(RIGHT, 0)).reward == 1.0
+
+
+def test_each_sample_is_logged_with_all_that_explains_it(real_server: str, tmp_path: Path) -> None:
+    settings = RewardSettings(
+        address=real_server, score_log=tmp_path, on_undecided="mask", run="mine", alpha=0.25
+    )
+
+    async def work(source: RewardSource) -> Any:
+        await asyncio.gather(
+            source.score(RIGHT, 3, "train", step=31, group="g1", penalty=-0.5),
+            source.score(HALF, 3, "test", step=31, group="g1"),
+            source.score(UNKNOWN, 3),
+            return_exceptions=True,
+        )
+
+    run(settings, work)
+    wait_until(lambda: len(rows_in(tmp_path, following=True)) == 3)
+    rows = {row["problem_id"] + str(row["num_tokens"]): row for row in rows_in(tmp_path)}
+    right, half, unknown = rows["ducks20"], rows["ducks10"], rows["geeseNone"]
+    expected = {
+        "side": "trainer", "run": "mine", "step": 31, "epoch": 3, "split": "train",
+        "group_id": "g1", "response": RIGHT.response, "reward": 1.0, "penalty": -0.5,
+        "final_score": 0.5, "channels": ["statement", "statement"], "answer": "18",
+        "scored_by": "server", "on_undecided": "mask", "answer_rule": "auto",
+    }  # fmt: skip
+    assert {name: right[name] for name in expected} == expected
+    assert right["dataset_digest"].startswith("sha256:")
+    assert read_reward(right["reward_spec"]) == RewardSpec.linear(0.25)
+    assert (half["split"], half["reward"], half["final_score"]) == ("test", 0.375, 0.375)
+    assert (unknown["status"], unknown["final_score"]) == ("UNKNOWN_PROBLEM", None)
+    assert len({row["key"] for row in rows.values()}) == 3
+    assert RIGHT.sample is None
+
+
+def test_a_score_log_that_cannot_be_written_is_found_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"score_log: cannot write .*file"):
+        score_log_of(RewardSettings(score_log=tmp_path / "file"))

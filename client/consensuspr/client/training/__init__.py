@@ -27,13 +27,13 @@ from consensuspr.client.training.samples import (
     on_own_loop,
     together,
 )
-from consensuspr.client.training.score_log import SampleLog
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import (
     VALIDATION_SPLITS,
     RewardSource,
     ScoredSample,
     UnscorableSample,
+    score_log_of,
     shared_source,
 )
 
@@ -44,7 +44,6 @@ __all__ = [
     "ProblemIds",
     "RewardSettings",
     "RewardSource",
-    "SampleLog",
     "SampleScorer",
     "ScoredSample",
     "TrainingRow",
@@ -55,6 +54,7 @@ __all__ = [
     "means",
     "on_own_loop",
     "prompt_digest",
+    "score_log_of",
     "shared_source",
     "together",
 ]

@@ -21,7 +21,6 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from consensuspr.client.training.rows import ProblemIds, TrainingRow
-from consensuspr.client.training.score_log import SampleLog
 from consensuspr.client.training.settings import EpochClock, RewardSettings
 from consensuspr.client.training.source import ScoredSample, UnscorableSample, shared_source
 
@@ -49,12 +48,6 @@ class SampleScorer:
 
     def __reduce__(self) -> tuple[type[SampleScorer], tuple[RewardSettings, str]]:
         return SampleScorer, (self.settings, self._missing)
-
-    @functools.cached_property
-    def _log(self) -> SampleLog | None:
-        # Not before the first sample: a trainer that sends this elsewhere writes no log itself.
-        folder = self.settings.score_log
-        return None if folder is None else SampleLog(folder)
 
     async def score(
         self,
@@ -84,10 +77,7 @@ class SampleScorer:
         if step is None and epoch is None:
             step, epoch = row.planned("global_step"), row.planned("epoch")
         at = self._clock.epoch_of(step, epoch)
-        scored = await shared_source(self.settings).score(rollout, at, row.split)
-        if self._log is not None:
-            self._log.write(scored.log_row(rollout, step, row.split))
-        return scored
+        return await shared_source(self.settings).score(rollout, at, row.split, step=step)
 
 
 def means(outcomes: Iterable[Outcome]) -> dict[str, float]:

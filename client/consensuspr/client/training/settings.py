@@ -19,7 +19,14 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ByteSize,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from consensuspr.client.transport import Access
 from consensuspr.credentials import TOKEN_FILE_VARIABLE
@@ -138,7 +145,11 @@ class RewardSettings(Settings):
         description="a problem's id in the dataset, where a row has an index and no problem_id",
     )
     score_log: Path | None = Field(
-        None, description="folder for one JSON line per sample, one file per process"
+        None, description="folder of the run, to which each sample is logged (docs/score-log.md)"
+    )
+    score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
+        ByteSize(20 << 30),
+        description="disk that texts in the score log may take; the oldest are given up first",
     )
     token_file: Path | None = Field(
         None, description=f"file whose first token is shown (default: ${TOKEN_FILE_VARIABLE})"

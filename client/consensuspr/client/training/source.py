@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from consensuspr.client.aio import AsyncRewardClient
 from consensuspr.client.batching import Batcher
 from consensuspr.client.calls import Deadline
+from consensuspr.client.interface import ScoredBatch
 from consensuspr.client.local import LocalClient
 from consensuspr.client.training.grown import GrownDatasets
 from consensuspr.client.training.settings import RewardSettings
@@ -42,7 +45,10 @@ from consensuspr.scoring.guard import GuardWatch
 from consensuspr.scoring.types import (
     DEFAULT_DATASET,
     END_OF_THINKING,
+    Identity,
     Rollout,
+    Sample,
+    SampleKeys,
     Score,
     ScoreOptions,
     Status,
@@ -50,6 +56,9 @@ from consensuspr.scoring.types import (
 )
 from consensuspr.wire.codec import EncodedRollout
 from consensuspr.wire.server_info import DatasetInfo, ServerInfo
+
+if TYPE_CHECKING:
+    from consensuspr.score_log import ScoreLog
 
 logger = logging.getLogger(__name__)
 
@@ -118,26 +127,6 @@ class ScoredSample(NamedTuple):
             "status": str(score.status),
         }
 
-    def log_row(
-        self,
-        rollout: Rollout,
-        step: int | None,
-        split: object,
-        overlong_penalty: float = 0.0,
-    ) -> dict[str, Any]:
-        """Return the sample's line in the score log."""
-        return {
-            "step": step,
-            "epoch": self.epoch,
-            "split": split if isinstance(split, str) else None,
-            "data_source": rollout.data_source,
-            "problem_id": rollout.problem_id,
-            "reward": self.reward + overlong_penalty,
-            "num_tokens": rollout.num_tokens,
-            "scored_by": self.scored_by,
-            **self.fields(overlong_penalty),
-        }
-
 
 class UnusableData(InputError):
     """The dataset of the stand-in cannot be read, or is not the server's."""
@@ -171,7 +160,7 @@ class LocalFallback:
         self.expected_digest = expected_digest
         self.loaded_digest: str | None = None
 
-    async def score_one(self, rollout: Rollout, options: ScoreOptions) -> Score:
+    async def score_one(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, Identity]:
         """Score one rollout; calls that run at the same time share a batch.
 
         Raises:
@@ -192,11 +181,11 @@ class LocalFallback:
         _encoded: Sequence[EncodedRollout],
         options: ScoreOptions,
         _deadline: Deadline,
-    ) -> Sequence[Score]:
+    ) -> ScoredBatch:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._score_here, rollouts, options)
 
-    def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> Sequence[Score]:
+    def _score_here(self, rollouts: Sequence[Rollout], options: ScoreOptions) -> ScoredBatch:
         return self._loaded().score_with(rollouts, options)
 
     def _loaded(self) -> LocalClient:
@@ -245,6 +234,8 @@ class RewardSource:
             else None
         )
         self._events = EventLog(logger)
+        self._keys = SampleKeys()
+        self._log = score_log_of(settings)
         self._guard_watch = GuardWatch()
         # Responses before the first that ends its thoughts; at its bound once there was one.
         self._unfinished = 0
@@ -258,13 +249,25 @@ class RewardSource:
         self._digest: str | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def score(self, rollout: Rollout, epoch: int, split: str | None = None) -> ScoredSample:
-        """Return the reward of one sample.
+    async def score(
+        self,
+        rollout: Rollout,
+        epoch: int,
+        split: str | None = None,
+        *,
+        step: int | None = None,
+        group: str | None = None,
+        penalty: float = 0.0,
+    ) -> ScoredSample:
+        """Return the reward of one sample, and write it to the score log.
 
         Args:
             rollout: the sample; its data source and id are labels.
             epoch: of the curriculum, from 0.
             split: of its row; validation without nodes is worth its Acc (``validate_by_acc``).
+            step: of the training, from 1; for score logs alone, like all that follows.
+            group: of samples that the trainer compares with each other.
+            penalty: what the trainer adds to the reward.
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
@@ -272,8 +275,25 @@ class RewardSource:
             RewardServiceError: the server refused, or was away for longer than the settings
                 allow; no reward was made up for it.
         """
+        options = self._options_of(epoch)
+        rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
+        (score, identity), scored_by = await self._decided(rollout, options)
+        final_score = None
+        try:
+            sample = self._rewarded(rollout, epoch, split, score, scored_by)
+            final_score = sample.reward + penalty
+        finally:
+            if self._log is not None:
+                self._log.put_sample(
+                    rollout, score, identity, options, scored_by, penalty, final_score
+                )
+        return sample
+
+    def _rewarded(
+        self, rollout: Rollout, epoch: int, split: str | None, score: Score, scored_by: str
+    ) -> ScoredSample:
+        """Return the sample with its reward, or raise UnscorableSample."""
         settings = self.settings
-        score, scored_by = await self._decided(rollout, self._options_of(epoch))
         if score.acc == 1.0 and score.guard is not None:
             warning = self._guard_watch.add(1, score.guard < 1.0)
             if warning is not None:
@@ -341,22 +361,25 @@ class RewardSource:
             )
         return self._options
 
-    async def _decided(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, str]:
+    async def _decided(
+        self, rollout: Rollout, options: ScoreOptions
+    ) -> tuple[tuple[Score, Identity], str]:
         """Return a sample's score, asked for again where that may well change it.
 
         Raises:
             Overloaded: the answer check stayed too busy for longer than the settings allow.
         """
-        score, scored_by = await self._scored(rollout, options)
-        if not _may_change(score):
-            return score, scored_by
+        found = await self._scored(rollout, options)
+        if not _may_change(found[0][0]):
+            return found
         give_up_at = time.monotonic() + self.settings.unavailable_limit_s
         pauses = chain(_AGAIN_PAUSES_S, repeat(_AGAIN_PAUSES_S[-1]))
         for asked, pause_s in enumerate(pauses, 1):
+            score = found[0][0]
             busy = score.undecided_by_load
             if asked > len(_AGAIN_PAUSES_S):
                 if not busy:
-                    return score, scored_by
+                    return found
                 if self.settings.on_unavailable == "raise" or time.monotonic() > give_up_at:
                     raise Overloaded(
                         f"problem {rollout.problem_id!r}: the answer check was too busy,"
@@ -364,12 +387,14 @@ class RewardSource:
                     )
             self._events.report("asked again", f"{_explained(rollout, score)}; it is asked again")
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))
-            score, scored_by = await self._scored(rollout, options)
-            if not _may_change(score):
-                return score, scored_by
+            found = await self._scored(rollout, options)
+            if not _may_change(found[0][0]):
+                return found
         raise AssertionError("pauses do not end")
 
-    async def _scored(self, rollout: Rollout, options: ScoreOptions) -> tuple[Score, str]:
+    async def _scored(
+        self, rollout: Rollout, options: ScoreOptions
+    ) -> tuple[tuple[Score, Identity], str]:
         """Return a sample's score and who made it: server, stand-in, or server after a wait."""
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
@@ -384,7 +409,7 @@ class RewardSource:
                 introduced = self._introduced()
                 if not introduced.done():
                     await asyncio.shield(introduced)
-                score = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
+                found = await self._client.score_one_with(rollout, options, timeout_s=patience_s)
             except self._passing as error:
                 other = isinstance(error, DatasetMismatch)
                 kind = "other dataset" if other else "server away"
@@ -400,7 +425,7 @@ class RewardSource:
                 else:
                     await asyncio.sleep(_PAUSE_S)
             else:
-                return score, "server"
+                return found, "server"
 
     def _drop_fallback(self, error: UnusableData) -> None:
         """Go on without a stand-in whose data cannot be used; its samples wait instead."""
@@ -507,6 +532,40 @@ def _may_change(score: Score) -> bool:
 def _explained(rollout: Rollout, score: Score) -> str:
     reason = f": {score.message}" if score.message else ""
     return f"problem {rollout.problem_id!r} ended with {score.status}{reason}"
+
+
+def _as_sample(one: Rollout, sample: Sample) -> Rollout:
+    """Return the rollout as a sample of its own; the caller's may be that of several."""
+    return Rollout(
+        one.problem_id,
+        one.response,
+        one.ground_truth,
+        one.num_tokens,
+        one.nodes,
+        one.data_source,
+        one.rollout_id,
+        one.budget,
+        sample,
+    )
+
+
+def score_log_of(settings: RewardSettings) -> ScoreLog | None:
+    """Return this process's score log for these settings, None where they ask for none.
+
+    Raises:
+        InputError: it cannot be written to.
+    """
+    if settings.score_log is None:
+        return None
+    return _score_log(settings.score_log, int(settings.score_log_bytes), os.getpid())
+
+
+@lru_cache(maxsize=64)
+def _score_log(folder: Path, text_bytes: int, process: int) -> ScoreLog:
+    from consensuspr.score_log import ScoreLog  # Arrow is for who logs
+
+    # Of each process its own: a child that was forked has not the thread that writes.
+    return ScoreLog(folder, "trainer", text_bytes=text_bytes)
 
 
 _sources: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RewardSettings, RewardSource]] = (

@@ -18,7 +18,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from consensuspr.client.training import (
     ProblemIds,
     RewardSource,
-    SampleLog,
+    score_log_of,
     shared_source,
 )
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
@@ -60,7 +60,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             self._settings = read.settings
             self._overlong = read.overlong
             self._clock = epoch_clock(config, read.settings, verl.__version__)
-            self._log = SampleLog(read.settings.score_log) if read.settings.score_log else None
+            score_log_of(read.settings)  # what cannot be written is found now
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one, with
             # the reason far up in the log.
@@ -93,10 +93,15 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         rollout = sample.row.rollout(response, self._ids, num_tokens)
         if self._source is None:  # a source belongs to the loop, which runs by now
             self._source = shared_source(self._settings)
-        scored = await self._source.score(rollout, epoch, sample.row.split)
         penalty = self._overlong(num_tokens) if self._overlong else 0.0
-        if self._log is not None:
-            self._log.write(scored.log_row(rollout, sample.step, sample.row.split, penalty))
+        scored = await self._source.score(
+            rollout,
+            epoch,
+            sample.row.split,
+            step=sample.step,
+            group=sample.group,
+            penalty=penalty,
+        )
         return {
             "reward_score": scored.reward + penalty,
             "reward_extra_info": scored.fields(penalty),

@@ -13,7 +13,7 @@ from consensuspr.client.training.rows import Prompt
 from consensuspr.errors import InputError
 
 # What is read of a sample, besides its tensors.
-_COLUMNS = "response_len global_steps data_source reward_model extra_info raw_prompt".split()
+_COLUMNS = "response_len global_steps data_source reward_model extra_info raw_prompt uid".split()
 
 
 class VerlSample(NamedTuple):
@@ -23,11 +23,13 @@ class VerlSample(NamedTuple):
         row: what it answers.
         response_ids: the response's token ids, an array without padding.
         step: training step from 1, 0 before training; None where the trainer does not tell.
+        group: of the samples whose rewards are compared (``uid``); None likewise.
     """
 
     row: TrainingRow
     response_ids: Any
     step: int | None
+    group: str | None
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -46,7 +48,13 @@ class VerlSample(NamedTuple):
             # The mask covers prompt and response, the response being its right end.
             length = tensors["attention_mask"].numpy(force=True)[-1, -len(response) :].sum()
         step = fields.get("global_steps")
-        return cls(row_of(fields), response[: int(length)], None if step is None else int(step))
+        group = fields.get("uid")
+        return cls(
+            row_of(fields),
+            response[: int(length)],
+            None if step is None else int(step),
+            None if group is None else str(group),
+        )
 
 
 def row_of(fields: Mapping[str, Any]) -> TrainingRow:

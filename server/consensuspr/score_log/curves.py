@@ -1,0 +1,177 @@
+"""The score log of a run, added up by step: what training does to Acc, NCR and TPN.
+
+Means are over the samples where a value is known: a sample without nodes has no NCR.  TPN is
+all tokens over all matched nodes of a step's samples that have matches (equation 2 summed), so
+that it exists wherever one sample has a match.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from consensuspr.score_log.reader import LogReader
+from consensuspr.scoring.types import Status
+
+
+def _ratio(total: str, count: str) -> property:
+    """Return one sum of a point over another, None where there is nothing to divide by."""
+
+    def ratio(self: CurvePoint) -> float | None:
+        return self._sums[total] / self._sums[count] if self._sums[count] else None
+
+    return property(ratio)
+
+
+@dataclass(slots=True)
+class CurvePoint:
+    """Samples of consecutive steps, both ends included; None where the trainer does not tell."""
+
+    first_step: int | None
+    last_step: int | None
+    samples: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    _sums: Counter[str] = field(default_factory=Counter)
+
+    def add(self, samples: int, statuses: Mapping[str, int], sums: Mapping[str, float]) -> None:
+        """Count samples of these steps."""
+        self.samples += samples
+        self.statuses.update(statuses)
+        self._sums.update(sums)
+
+    def merge(self, other: CurvePoint) -> None:
+        """Take in the samples of later steps."""
+        self.last_step = other.last_step
+        self.samples += other.samples
+        self.statuses.update(other.statuses)
+        self._sums.update(other._sums)
+
+    reward = _ratio("reward", "with reward")  # penalties included
+    num_tokens = _ratio("tokens", "with tokens")
+    acc = _ratio("acc", "with acc")
+    ncr = _ratio("ncr", "with ncr")
+    ncr_raw = _ratio("ncr raw", "with ncr")
+    guarded = _ratio("guarded", "with ncr")  # share whose NCR the guard lowered
+    # Grows where nodes are named and not reached.
+    ncr_of_wrong = _ratio("ncr of wrong", "wrong")
+    tpn = _ratio("tokens of matched", "matched")
+
+    @property
+    def failed(self) -> int:
+        """Samples with another status than OK."""
+        return self.samples - self.statuses[Status.OK]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all figures by name."""
+        return {
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "samples": self.samples,
+            **{name: getattr(self, name) for name in FIGURES},
+            "statuses": dict(self.statuses),
+        }
+
+
+FIGURES = (
+    "reward", "acc", "ncr", "ncr_of_wrong", "tpn", "num_tokens", "failed", "ncr_raw", "guarded",
+)  # fmt: skip
+
+
+def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
+    """Return a point for each step that a run's score log has samples of.
+
+    May be called while the run goes on.  Steps that a later start has done again count once.
+
+    Args:
+        run: its folder.
+        split: only samples whose row says so; None: all.
+
+    Raises:
+        InputError: there is no log in it.
+    """
+    points: dict[int | None, CurvePoint] = {}
+    for batch in LogReader(run, ("split", *_READ)).read():
+        if split is not None:
+            batch = batch.filter(pc.fill_null(pc.equal(batch.column("split"), split), False))
+        for step, samples, statuses, sums in _by_step(batch):
+            point = points.get(step)
+            if point is None:
+                point = points[step] = CurvePoint(step, step)
+            point.add(samples, statuses, sums)
+    return [points[step] for step in sorted(points, key=lambda step: (step is not None, step))]
+
+
+_READ = (
+    "step", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard", "num_matched",
+    "num_tokens",
+)  # fmt: skip
+
+
+def _by_step(
+    batch: pa.RecordBatch,
+) -> Iterator[tuple[int | None, int, Counter[str], dict[str, float]]]:
+    """Yield step, samples, statuses and sums of a batch for each of its steps."""
+
+    def numbers(column: Any) -> npt.NDArray[np.float64]:
+        found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return found
+
+    if not batch.num_rows:
+        return
+    reward = numbers(pc.coalesce(batch.column("final_score"), batch.column("reward")))
+    acc, ncr, raw, guard, matched, tokens = (
+        numbers(batch.column(name))
+        for name in ("acc", "ncr", "ncr_raw", "guard", "num_matched", "num_tokens")
+    )
+    wrong = np.where((acc == 0) & ~np.isnan(ncr), ncr, np.nan)
+    timed = (matched > 0) & ~np.isnan(tokens)
+    # Each value, and the name of its sum and of the number of samples that have it.
+    values = (
+        ("reward", "with reward", reward),
+        ("tokens", "with tokens", tokens),
+        ("acc", "with acc", acc),
+        ("ncr", "with ncr", ncr),
+        ("ncr raw", "", raw),
+        ("guarded", "", np.where(np.isnan(guard), np.nan, guard < 1.0)),
+        ("ncr of wrong", "wrong", wrong),
+        ("matched", "", np.where(timed, matched, np.nan)),
+        ("tokens of matched", "", np.where(timed, tokens, np.nan)),
+    )
+    steps, rows = np.unique(numbers(batch.column("step")), return_inverse=True)
+    statuses: list[Counter[str]] = [Counter() for _ in steps]
+    for row, status in zip(rows.tolist(), batch.column("status").to_pylist(), strict=True):
+        statuses[row][status] += 1
+    sums: list[dict[str, float]] = [{} for _ in steps]
+    for name, of, column in values:
+        known = ~np.isnan(column)
+        added = np.bincount(rows, np.where(known, column, 0.0), len(steps))
+        counted = np.bincount(rows, known, len(steps))
+        for at, step_sums in enumerate(sums):
+            step_sums[name] = float(added[at])
+            if of:
+                step_sums[of] = float(counted[at])
+    for at, step in enumerate(steps.tolist()):
+        number = statuses[at].total()
+        yield (None if step != step else int(step)), number, statuses[at], sums[at]
+
+
+def coarsen(points: Iterable[CurvePoint], at_most: int) -> list[CurvePoint]:
+    """Return the points with neighbours put together, so that there are ``at_most`` of them."""
+    points = list(points)
+    width = -(-len(points) // at_most)
+    coarse = []
+    for start in range(0, len(points), max(1, width)):
+        first, *others = points[start : start + width]
+        merged = CurvePoint(first.first_step, first.last_step)
+        for point in (first, *others):
+            merged.merge(point)
+        coarse.append(merged)
+    return coarse
