@@ -14,6 +14,7 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import UnscorableSample
 from consensuspr.client.trl import consensus_reward
 from consensuspr.errors import InputError, Unavailable
+from tests.score_logs import rows_in, wait_until
 
 TEXTS = ["1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3", "nothing", ""]
 PROMPTS = ["What is 1 and 1?"] * 4
