@@ -33,7 +33,7 @@ SOURCE_ROOTS = ("proto", "core_ext", "server", "client")
 TOP_MODULES_ROOT = "server"
 
 # Where Cython modules are looked for, at any depth, and what they are made of.
-CYTHON_ROOT = Path("core_ext")
+CYTHON_ROOTS = (Path("core_ext"), Path("proto"))
 CYTHON_FILES = (".pyx", ".pxd", ".pxi", ".h")
 
 RELEASE, CHECKED, SANITIZE = "release", "checked", "sanitize"
@@ -106,27 +106,28 @@ def cython_files(root: Path, *suffixes: str) -> list[Path]:
 
 def copy_with_checks_on(target: Path) -> None:
     """Copy all Cython files to a folder, with what they switch off for speed switched on."""
-    for source in cython_files(CYTHON_ROOT, *CYTHON_FILES):
-        text = source.read_text(encoding="utf-8")
-        if source.suffix != ".h":
-            text = CHECK_SWITCHED_OFF.sub(r"\1\2True", text)
-        copy = target / source.relative_to(CYTHON_ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(text, encoding="utf-8")
+    for root in CYTHON_ROOTS:
+        for source in cython_files(root, *CYTHON_FILES):
+            text = source.read_text(encoding="utf-8")
+            if source.suffix != ".h":
+                text = CHECK_SWITCHED_OFF.sub(r"\1\2True", text)
+            copy = target / source.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(text, encoding="utf-8")
 
 
 def extensions() -> list[Extension]:
-    """Translate each Cython module of the core to C and return what is to be compiled."""
-    if flag("CONSENSUSPR_PURE_PYTHON") or not cython_files(CYTHON_ROOT, ".pyx"):
+    """Translate each Cython module to C and return what is to be compiled."""
+    if flag("CONSENSUSPR_PURE_PYTHON") or not any(cython_files(r, ".pyx") for r in CYTHON_ROOTS):
         return []
     from Cython.Build import cythonize
 
     # A folder per variant: the C text depends on it.
     build_dir = Path("build") / f"cython-{variant()}"
-    root = CYTHON_ROOT
+    roots: tuple[Path, ...] = CYTHON_ROOTS
     if variant() == CHECKED:
-        root = build_dir / "sources"
-        copy_with_checks_on(root)
+        roots = (build_dir / "sources",)
+        copy_with_checks_on(roots[0])
     modules = [
         Extension(
             ".".join(source.relative_to(root).with_suffix("").parts),
@@ -136,13 +137,14 @@ def extensions() -> list[Extension]:
             extra_compile_args=COMPILE_ARGS[variant()],
             extra_link_args=LINK_ARGS[variant()],
         )
+        for root in roots
         for source in cython_files(root, ".pyx")
     ]
     translated: list[Extension] = cythonize(  # type: ignore[no-untyped-call]
         modules,
         build_dir=str(build_dir),
         compiler_directives=CHECK_SWITCHED_ON if variant() == CHECKED else {},
-        include_path=[str(root)],
+        include_path=[str(root) for root in roots],
     )
     for module in translated:  # cythonize makes new objects and drops this
         module.optional = not flag("CONSENSUSPR_REQUIRE_NATIVE")

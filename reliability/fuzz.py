@@ -99,6 +99,36 @@ def request() -> Callable[[bytes], None]:
 
 
 @target
+def messages() -> Callable[[bytes], None]:
+    """Bytes of a request and of a reply: the compiled codec reads them as protobuf does."""
+    from google.protobuf.message import DecodeError
+
+    from consensuspr.errors import InputError
+    from consensuspr.wire import codec
+
+    native = codec.native
+    if native is None:
+        raise SystemExit("error: the target messages needs the compiled codec")
+
+    def outcome(read: Callable[[bytes], object], data: bytes) -> object:
+        try:
+            return read(data)
+        except (DecodeError, InputError) as error:
+            return type(error)
+
+    def run(data: bytes) -> None:
+        for read in (codec.decode_score_request, codec.decode_score_response):
+            found = outcome(read, data)
+            codec.native = None
+            try:
+                assert found == outcome(read, data)
+            finally:
+                codec.native = native
+
+    return run
+
+
+@target
 def http_body() -> Callable[[bytes], None]:
     """A body for each HTTP dialect: answered, or refused in a sentence."""
     from consensuspr.data import read_problems

@@ -39,11 +39,9 @@ from consensuspr.scoring import (
     rollout_from_row,
 )
 from consensuspr.scoring.types import Identity, ScoreColumns, ScoreOptions
-from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
-    decode_rollout,
+    decode_score_request,
     decode_score_response,
-    encode_rollout_field,
     encode_score_request,
     encode_score_response,
 )
@@ -389,21 +387,21 @@ def _serving(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
         return scorer.score_columns(rollouts, options)
 
     def encode_request(_: int = 0) -> bytes:
-        return encode_score_request(map(encode_rollout_field, rollouts), options)
+        return encode_score_request(rollouts, options)
 
     request = encode_request()
     columns, identity = score()
 
     def decode_request(_: int) -> list[Rollout]:
-        return [decode_rollout(one) for one in pb.ScoreRequest.FromString(request).rollouts]
+        return decode_score_request(request)[1]
 
     def encode_reply(_: int = 0) -> bytes:
-        return encode_score_response(columns, identity).SerializeToString()
+        return encode_score_response(columns, identity)
 
     reply = encode_reply()
 
     def decode_reply(_: int) -> list[Score]:
-        return decode_score_response(pb.ScoreResponse.FromString(reply)).scores()
+        return decode_score_response(reply)[0]
 
     sent = [(one.problem_id, one.response) for one in rollouts]
     steps: list[tuple[str, Callable[[int], object], Callable[[Any], bool]]] = [

@@ -107,7 +107,7 @@ class Work:
     def reply_bytes(self, count: int) -> int:
         """Return how many bytes the server's reply to the first ``count`` rollouts has."""
         found = self.scorer.score_columns(self.rollouts[:count], ScoreOptions(REWARD))
-        return encode_score_response(*found).ByteSize()
+        return len(encode_score_response(*found))
 
 
 @contextlib.contextmanager

@@ -130,7 +130,8 @@ class ScriptedServer(PlayedService):
             only or Score(Status.OK, reward=1.0, answer=r.problem_id) for r in request.rollouts
         ]
         columns = ScoreColumns.of(scores)
-        return encode_score_response(columns, replace(IDENTITY, dataset_digest=digest))
+        identity = replace(IDENTITY, dataset_digest=digest)
+        return pb.ScoreResponse.FromString(encode_score_response(columns, identity))
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ class PlayedServer(PlayedService):
         for score in scored:
             self.bend(score)
         columns = ScoreColumns.of(scored[: len(scored) - self.drop])
-        reply = encode_score_response(columns, scored.identity)
+        reply = pb.ScoreResponse.FromString(encode_score_response(columns, scored.identity))
         reply.identity.dataset_digest = self.digest
         return reply
 

@@ -73,8 +73,11 @@ def test_a_checked_build_copies_what_the_core_is_made_of(
     setup_module.copy_with_checks_on(tmp_path)
     kinds = setup_module.CYTHON_FILES
     copied = {path.relative_to(tmp_path) for path in setup_module.cython_files(tmp_path, *kinds)}
-    root = setup_module.CYTHON_ROOT
-    assert copied == {path.relative_to(root) for path in setup_module.cython_files(root, *kinds)}
+    assert copied == {
+        path.relative_to(root)
+        for root in setup_module.CYTHON_ROOTS
+        for path in setup_module.cython_files(root, *kinds)
+    }
     assert any(path.suffix == ".pyx" for path in copied)
     texts = [path.read_text() for path in setup_module.cython_files(tmp_path, ".pyx", ".pxi")]
     assert not any("boundscheck=False" in text or "boundscheck(False)" in text for text in texts)

@@ -31,10 +31,10 @@ from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     cut,
-    decode_identity,
     decode_options,
     decode_reward,
     decode_rollout,
+    decode_score_request,
     decode_score_response,
     encode_explain_request,
     encode_response,
@@ -152,11 +152,10 @@ IDENTITY = Identity("d", "sha256:0", "2", "1", RewardSpec.linear(), 0, AnswerRul
 
 @given(st.lists(rollouts, max_size=3), st.lists(scores, max_size=3), identities)
 def test_values_come_back(some: list[Rollout], found: list[Score], identity: Identity) -> None:
-    request = encode_score_request(map(encode_rollout_field, some), ScoreOptions())
-    assert [*map(decode_rollout, pb.ScoreRequest.FromString(request).rollouts)] == some
-    reply = _over_the_wire(encode_score_response(ScoreColumns.of(found), identity))
-    assert decode_score_response(reply).scores() == found
-    assert decode_identity(reply.identity) == identity
+    for request in (some, map(encode_rollout_field, some)):
+        assert decode_score_request(encode_score_request(request, ScoreOptions()))[1] == some
+    reply = encode_score_response(ScoreColumns.of(found), identity)
+    assert decode_score_response(reply) == (found, identity)
 
 
 @given(st.lists(scores, max_size=3), st.lists(scores, max_size=3))
@@ -224,15 +223,15 @@ def test_what_all_scores_have_costs_no_bytes() -> None:
         (replace(usual, tpn=3.0), {"tpns"}),
     ):
         reply = encode_score_response(ScoreColumns.of([score]), IDENTITY)
-        assert {name for name in ("ncrs_raw", "guards", "tpns") if getattr(reply, name)} == columns
-        assert decode_score_response(reply).scores() == [score]
+        message = pb.ScoreResponse.FromString(reply)
+        sent = {name for name in ("ncrs_raw", "guards", "tpns") if getattr(message, name)}
+        assert sent == columns
+        assert decode_score_response(reply)[0] == [score]
 
 
 def test_a_channel_of_a_newer_server_counts_as_a_pattern() -> None:
     score = Score(Status.OK, ncr=1.0, channel_numbers=bytes((2, 9)))
-    [back] = decode_score_response(
-        encode_score_response(ScoreColumns.of([score]), IDENTITY)
-    ).scores()
+    [back] = decode_score_response(encode_score_response(ScoreColumns.of([score]), IDENTITY))[0]
     assert back.channels == ("statement", "pattern")
 
 
@@ -253,10 +252,11 @@ def test_a_reply_whose_columns_do_not_fit_is_refused(
     bend: Callable[[pb.ScoreResponse], object], sentence: str
 ) -> None:
     score = Score(Status.OK, ncr=1.0, answer="1", channel_numbers=b"\1")
-    reply = encode_score_response(ScoreColumns.of([score, score]), IDENTITY)
+    columns = ScoreColumns.of([score, score])
+    reply = pb.ScoreResponse.FromString(encode_score_response(columns, IDENTITY))
     bend(reply)
     with pytest.raises(InputError, match=sentence):
-        decode_score_response(reply)
+        decode_score_response(reply.SerializeToString())
 
 
 # What a client means that does not know guard and statements.

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 
 from consensuspr.client.interface import (
@@ -55,13 +55,13 @@ from consensuspr.wire.codec import (
     PIECE_BYTES,
     PIECE_ROLLOUTS,
     EncodedRollout,
-    cut,
+    Item,
+    RequestBounds,
     decode_explain_response,
-    decode_identity,
     decode_score_response,
     encode_explain_request,
-    encode_rollout_field,
-    encode_score_request,
+    encode_piece,
+    encoded_item,
 )
 from consensuspr.wire.server_info import ServerInfo, decode_server_info
 
@@ -75,14 +75,14 @@ _ENVELOPE_BYTES = 64 * 1024
 # restart, once more for bad luck.  Past that, servers of different content share an address.
 MAX_CHANGES = 2
 
+# What a reply becomes that is no scores, which are read as bytes.
 _REPLIES: dict[str, type[Message]] = {
-    "Score": pb.ScoreResponse,
     "Explain": pb.ExplainResponse,
     "ServerInfo": pb.ServerInfoResponse,
 }
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Message)
+R = TypeVar("R", bound=Message | bytes)
 Course: TypeAlias = "Generator[tuple[str, Pipeline[Any]], None, T]"
 
 
@@ -297,7 +297,7 @@ class ScorePlan:
         encoded: Sequence[EncodedRollout] | None = None,
     ) -> None:
         self._rollouts = rollouts
-        self._encoded = encoded
+        self._items: list[Item] = [*(rollouts if encoded is None else encoded)]
         self._options = options
         self._limits = limits
         self._progress = progress
@@ -306,12 +306,28 @@ class ScorePlan:
         self._identity: Identity | None = None
         self.changed = False
 
-    def requests(self) -> Iterator[PendingRequest[pb.ScoreResponse]]:
+    def requests(self) -> Iterator[PendingRequest[bytes]]:
         """Yield the requests in order, each built when it is asked for."""
-        max_bytes = min(PIECE_BYTES, self._limits.max_message_bytes - _ENVELOPE_BYTES)
-        max_rollouts = min(PIECE_ROLLOUTS, self._limits.max_rollouts)
-        for piece in cut(self._to_send(), _num_bytes, max_bytes, max_rollouts):
-            yield self._request(piece)
+        most = self._limits.max_message_bytes - _ENVELOPE_BYTES
+        bounds = RequestBounds(
+            max_bytes=min(PIECE_BYTES, most),
+            max_rollouts=min(PIECE_ROLLOUTS, self._limits.max_rollouts),
+            max_response_bytes=self._limits.max_response_bytes,
+            max_rollout_bytes=most,
+        )
+        end, any_yet = 0, False
+        while end < len(self._items) or not any_yet:
+            start = end
+            request, end, left_out = encode_piece(
+                self._items, self._options, start, bounds, encode_checked
+            )
+            for position in left_out:
+                self._leave_out(position)
+            positions = [at for at in range(start, end) if at not in left_out]
+            # No rollouts are one empty request.
+            if positions or not (any_yet or end < len(self._items)):
+                any_yet = True
+                yield self._pending(request, positions)
 
     def result(self) -> ScoredBatch:
         """Return the batch; every rollout has its score by now."""
@@ -319,40 +335,29 @@ class ScorePlan:
         assert self._num_scored == len(self._scores), "every rollout is put once"
         return ScoredBatch(cast("list[Score]", self._scores), self._identity)
 
-    def _request(self, piece: list[tuple[int, EncodedRollout]]) -> PendingRequest[pb.ScoreResponse]:
-        request = encode_score_request([encoded for _, encoded in piece], self._options)
-        positions = [position for position, _ in piece]
-
-        def deliver(reply: pb.ScoreResponse) -> None:
+    def _pending(self, request: bytes, positions: Sequence[int]) -> PendingRequest[bytes]:
+        def deliver(reply: bytes) -> None:
             self._take(positions, reply)
             if self._progress is not None:
                 self._progress(self._num_scored, len(self._rollouts))
 
         return PendingRequest(request, deliver)
 
-    def _to_send(self) -> Iterator[tuple[int, EncodedRollout]]:
-        """Yield the rollouts that a request can carry, by position; score all others."""
-        most = self._limits.max_message_bytes
+    def _leave_out(self, position: int) -> None:
+        """Score a rollout that no request can carry."""
         limit = self._limits.max_response_bytes
-        for position, rollout in enumerate(self._rollouts):
-            encoded = (
-                encode_checked(position, rollout)
-                if self._encoded is None
-                else self._encoded[position]
-            )
-            if len(encoded.response) > limit:
-                # In the words of the scorer.
-                size = exceeds(rollout.response, limit)
-                fault = f"the response has {size} bytes; the limit is {limit}"
-            elif encoded.num_bytes + _ENVELOPE_BYTES > most:
-                fault = f"the rollout has {encoded.num_bytes} bytes; a request holds at most {most}"
-            else:
-                yield position, encoded
-                continue
-            self._scores[position] = Score(Status.OVERSIZE, message=fault)
-            self._num_scored += 1
+        size = exceeds(self._rollouts[position].response, limit)
+        if size is not None:
+            # In the words of the scorer.
+            fault = f"the response has {size} bytes; the limit is {limit}"
+        else:
+            num_bytes = encode_checked(position, self._items[position]).num_bytes
+            most = self._limits.max_message_bytes
+            fault = f"the rollout has {num_bytes} bytes; a request holds at most {most}"
+        self._scores[position] = Score(Status.OVERSIZE, message=fault)
+        self._num_scored += 1
 
-    def _take(self, positions: Sequence[int], reply: pb.ScoreResponse) -> None:
+    def _take(self, positions: Sequence[int], reply: bytes) -> None:
         """Take the reply to the rollouts at ``positions``.
 
         Raises:
@@ -361,15 +366,19 @@ class ScorePlan:
             DatasetMismatch: the dataset is not the expected one.
             IncompatibleServer: it holds a value that this protocol version does not know.
         """
-        if len(reply.statuses) != len(positions):
-            raise ServerFault(
-                f"the server replied with {len(reply.statuses)} scores to {len(positions)} rollouts"
-            )
         try:
-            identity = decode_identity(reply.identity)
-            scores = decode_score_response(reply).scores()
+            scores, identity = decode_score_response(reply)
+            number = len(scores)
+        except DecodeError:
+            raise ServerFault(f"the {len(reply)} bytes of the server's reply are none") from None
         except InputError as error:
-            raise _unreadable(error) from None
+            number = len(pb.ScoreResponse.FromString(reply).statuses)
+            if number == len(positions):
+                raise _unreadable(error) from None
+        if number != len(positions):
+            raise ServerFault(
+                f"the server replied with {number} scores to {len(positions)} rollouts"
+            )
         if self._identity is None:
             expected = self._options.expect_digest
             if expected not in (None, identity.dataset_digest):
@@ -387,17 +396,13 @@ class ScorePlan:
         self._num_scored += len(scores)
 
 
-def _num_bytes(item: tuple[int, EncodedRollout]) -> int:
-    return item[1].num_bytes
-
-
-def encode_checked(position: int, rollout: Rollout) -> EncodedRollout:
+def encode_checked(position: int, item: Item) -> EncodedRollout:
     """Return the rollout at a position of its batch as it stands in a request.
 
     Raises:
         InputError: a field has a wrong type.
     """
-    return convert_rollout(position, rollout, encode_rollout_field)
+    return convert_rollout(position, item, encoded_item)
 
 
 def _unreadable(error: InputError) -> IncompatibleServer:
@@ -534,10 +539,12 @@ class Calls:
 def open_method(channel: Any, method: str) -> Any:
     """Return a method of the service on a channel of either kind; it takes bytes as a request.
 
-    The generated stub would take messages; requests are joined from encoded rollouts.
+    The generated stub would take messages, and make one of each reply.
     """
+    reply = _REPLIES.get(method)
     return channel.unary_unary(
-        f"/{SERVICE_NAME}/{method}", response_deserializer=_REPLIES[method].FromString
+        f"/{SERVICE_NAME}/{method}",
+        response_deserializer=None if reply is None else reply.FromString,
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from consensuspr.scoring.types import Explanation
 
 T = TypeVar("T")
+R = TypeVar("R")
 ScoredT = TypeVar("ScoredT")
 ExplainedT = TypeVar("ExplainedT")
 InfoT = TypeVar("InfoT")
@@ -199,7 +200,7 @@ class BlockingClient(ScoringClient[ScoredBatch, Explained, ServerInfo]):
         self.close()
 
 
-def convert_rollout(position: int, rollout: Rollout, convert: Callable[[Rollout], T]) -> T:
+def convert_rollout(position: int, rollout: R, convert: Callable[[R], T]) -> T:
     """Return the rollout at a position of its batch as a client sends it or scores it.
 
     Raises:

@@ -27,7 +27,7 @@ from consensuspr.errors import RewardServiceError
 from consensuspr.wire.server_info import ServerInfo
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Message)
+R = TypeVar("R", bound=Message | bytes)
 
 
 class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingClient):

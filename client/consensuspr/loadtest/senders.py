@@ -14,11 +14,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from consensuspr.client import AsyncRewardClient, RetryPolicy
 from consensuspr.client.retries import ERRORS, RpcFailure
@@ -30,7 +31,6 @@ from consensuspr.loadtest.settings import LoadSettings, Profile
 from consensuspr.loadtest.stats import BAD_REPLY, DEADLINE, OK, LoadReply, RequestOutcome
 from consensuspr.scoring.types import Identity, Rollout
 from consensuspr.v1 import SERVICE_NAME
-from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.codec import (
     decode_score_response,
     encode_rollout_field,
@@ -103,9 +103,7 @@ class BatchSender:
             for place in range(max(connections, len(servers)))
         ]
         self._calls: list[Callable[..., Any]] = [
-            channel.unary_unary(
-                _SCORE, request_serializer=None, response_deserializer=pb.ScoreResponse.FromString
-            )
+            channel.unary_unary(_SCORE, request_serializer=None, response_deserializer=None)
             for channel in self._channels
         ]
 
@@ -172,7 +170,7 @@ def _bodies(target: Target, batch: int, rollouts: Sequence[Rollout]) -> list[_Bo
     return bodies
 
 
-def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> RequestOutcome:
+def _outcome(body: _Body, reply: bytes, failed: tuple[str, ...]) -> RequestOutcome:
     """Return the outcome of a reply that came."""
 
     def bad(reason: str) -> RequestOutcome:
@@ -181,12 +179,11 @@ def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> R
         )
 
     try:
-        columns = decode_score_response(reply)
-    except InputError as error:
+        scores, identity = decode_score_response(reply)
+    except (DecodeError, InputError) as error:
         return bad(f"the reply cannot be read: {error}")
-    if len(columns) != len(body.positions):
-        return bad(f"{len(columns)} scores came back for {len(body.positions)} rollouts")
-    scores = cache(columns.scores)  # of most replies none is kept
+    if len(scores) != len(body.positions):
+        return bad(f"{len(scores)} scores came back for {len(body.positions)} rollouts")
     return RequestOutcome(
         OK,
         failed_attempts=failed,
@@ -194,9 +191,9 @@ def _outcome(body: _Body, reply: pb.ScoreResponse, failed: tuple[str, ...]) -> R
         reply=LoadReply(
             body.positions,
             body.num_bytes,
-            {status.value: count for status, count in Counter(columns.status).items()},
-            reply.identity.dataset_digest,
-            lambda place: scores()[place],
+            {s.value: count for s, count in Counter(one.status for one in scores).items()},
+            identity.dataset_digest,
+            scores.__getitem__,
         ),
     )
 

@@ -5,6 +5,10 @@ of each message stand side by side here, so that a field cannot be written by on
 by the other.  Knows ``consensuspr.v1`` and the plain types of ``consensuspr.scoring``; knows
 neither gRPC nor how scores are made.
 
+**Batches.** Rollouts and scores, of which there are thousands, are read and written by
+``native`` where it is built, and here by messages where it is not or leaves something to protobuf:
+the readable twin, with the same results.
+
 **Text.** A ``str`` may hold lone surrogates (a tokenizer's byte fallback, ``surrogateescape``);
 a protobuf string may not, and refuses the whole message.  One odd character must not cost a
 batch its scores, so it is replaced, and only where it stands.
@@ -16,12 +20,15 @@ default would score by a rule that nobody asked for.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import Message
 
@@ -38,12 +45,18 @@ from consensuspr.scoring.types import (
     NodeExplanation,
     OnUndecided,
     Rollout,
+    Score,
     ScoreColumns,
     ScoreOptions,
     Status,
 )
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
+
+native: Any = None
+if os.environ.get("CONSENSUSPR_PURE_PYTHON") != "1":
+    with contextlib.suppress(ImportError):
+        native = importlib.import_module("consensuspr.wire.native")
 
 # About a mebibyte amortises what an RPC costs and still lets several requests of one batch
 # be in work at once; the number bounds the reply where responses are short.
@@ -251,14 +264,118 @@ def encode_rollout_field(rollout: Rollout) -> EncodedRollout:
     return EncodedRollout(len(head) + len(response), head, response)
 
 
-def encode_score_request(rollouts: Iterable[EncodedRollout], options: ScoreOptions) -> bytes:
-    """Return the bytes of the request for rollouts that :func:`encode_rollout_field` encoded."""
+class RequestBounds(NamedTuple):
+    """What a request may hold.
+
+    Attributes:
+        max_bytes: of its rollouts, where it has more than one.
+        max_rollouts: of them.
+        max_response_bytes: a rollout whose response has more is left out.
+        max_rollout_bytes: one that has more itself likewise.
+    """
+
+    max_bytes: int
+    max_rollouts: int
+    max_response_bytes: int
+    max_rollout_bytes: int
+
+
+class RequestPiece(NamedTuple):
+    """A request that holds a part of a batch.
+
+    Attributes:
+        request: its bytes.
+        end: position of the first rollout behind it.
+        left_out: positions of those before that which no request can carry.
+    """
+
+    request: bytes
+    end: int
+    left_out: list[int]
+
+
+# To be sent: a rollout, or what has been encoded of one before.
+Item: TypeAlias = Rollout | EncodedRollout
+
+
+def encoded_item(item: Item) -> EncodedRollout:
+    """Return an item as it stands in a request."""
+    return item if isinstance(item, EncodedRollout) else encode_rollout_field(item)
+
+
+_UNBOUNDED = RequestBounds(*[1 << 62] * 4)
+
+
+def encode_score_request(rollouts: Iterable[Item], options: ScoreOptions) -> bytes:
+    """Return the bytes of the request for all of the rollouts."""
+    items = [*rollouts]
+    return encode_piece(items, options, 0, _UNBOUNDED, lambda _, item: encoded_item(item)).request
+
+
+def encode_piece(
+    items: list[Item],
+    options: ScoreOptions,
+    start: int,
+    bounds: RequestBounds,
+    encode: Callable[[int, Item], EncodedRollout],
+) -> RequestPiece:
+    """Return the request for as many items, in their order, as it may hold.
+
+    Args:
+        items: what is to be sent.
+        options: of the request.
+        start: position of the first one.
+        bounds: on the request.
+        encode: called with the position of an item and the item, at least where it is no plain
+            rollout; raises where it is none.
+    """
+    before = _encode_options(options)
+    if native is not None:
+        return RequestPiece(*native.encode_rollouts(items, start, before, bounds, encode))
+    parts, left_out = [before], []
+    num_bytes = num_rollouts = 0
+    at = start
+    for at in range(start, len(items)):
+        size, head, response = encode(at, items[at])
+        if len(response) > bounds.max_response_bytes or size > bounds.max_rollout_bytes:
+            left_out.append(at)
+            continue
+        if num_rollouts and (
+            num_rollouts == bounds.max_rollouts or num_bytes + size > bounds.max_bytes
+        ):
+            return RequestPiece(b"".join(parts), at, left_out)
+        parts += (head, response)
+        num_bytes += size
+        num_rollouts += 1
+    return RequestPiece(b"".join(parts), len(items), left_out)
+
+
+def decode_score_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]]:
+    """Return a request without its rollouts, and those.
+
+    Raises:
+        DecodeError: the bytes are no request.
+    """
+    found = None if native is None else native.decode_rollouts(request, _decode_rollout_bytes)
+    if found is not None:
+        rollouts, rest = found
+        return pb.ScoreRequest.FromString(rest), rollouts
+    message = pb.ScoreRequest.FromString(request)
+    rollouts = [*map(decode_rollout, message.rollouts)]
+    message.ClearField("rollouts")
+    return message, rollouts
+
+
+def _decode_rollout_bytes(message: bytes) -> Rollout:
+    return decode_rollout(pb.Rollout.FromString(message))
+
+
+# Those of all requests of a step are the same.
+@lru_cache(maxsize=64)
+def _encode_options(options: ScoreOptions) -> bytes:
     request = pb.ScoreRequest(include_spans=options.include_spans, probe=options.probe)
     _fill_options(request, options)
-    parts = [request.SerializeToString()]
-    for _, head, response in rollouts:
-        parts += (head, response)
-    return b"".join(parts)
+    return request.SerializeToString()
 
 
 def as_sent(rollout: Rollout) -> Rollout:
@@ -459,11 +576,30 @@ def _decode_nodes(message: pb.InlineNodes) -> list[InlineNode]:
     ]
 
 
-def encode_score_response(columns: ScoreColumns, identity: Identity) -> pb.ScoreResponse:
+def encode_score_response(columns: ScoreColumns, identity: Identity) -> bytes:
     """Return the reply to a batch, scores in request order."""
-    answers, spans, shares = columns.answer, columns.spans, columns.shares
+    if native is None:
+        return _score_response(columns, identity).SerializeToString()
+    reply = _encode_identity_field(identity) + cast(
+        bytes, native.encode_columns(columns, valid_text)
+    )
+    if columns.messages or columns.spans:
+        rare = pb.ScoreResponse()
+        _fill_rare(rare, columns)
+        reply += rare.SerializeToString()
+    return reply
+
+
+# The same for as long as a dataset is scored with the same reward in the same epoch.
+@lru_cache(maxsize=64)
+def _encode_identity_field(identity: Identity) -> bytes:
+    return pb.ScoreResponse(identity=encode_identity(identity)).SerializeToString()
+
+
+def _score_response(columns: ScoreColumns, identity: Identity) -> pb.ScoreResponse:
+    answers = columns.answer
     count = len(columns)
-    return pb.ScoreResponse(
+    message = pb.ScoreResponse(
         identity=encode_identity(identity),
         # An enumeration's hash is a function of Python's: the usual one is not looked up.
         statuses=[
@@ -483,19 +619,73 @@ def encode_score_response(columns: ScoreColumns, identity: Identity) -> pb.Score
         answers=["" if answer is None else valid_text(answer) for answer in answers],
         unanswered=[at for at, answer in enumerate(answers) if answer is None],
         answer_methods=columns.answer_method,
-        messages={at: valid_text(text) for at, text in columns.messages.items()},
-        spans=[_encode_spans(spans.get(at, ()), shares.get(at, ())) for at in range(count)]
-        if spans
-        else (),
     )
+    _fill_rare(message, columns)
+    return message
 
 
-def decode_score_response(message: pb.ScoreResponse) -> ScoreColumns:
-    """Return the scores of a reply.
+def _fill_rare(message: pb.ScoreResponse, columns: ScoreColumns) -> None:
+    """Write what few scores have."""
+    for at, text in columns.messages.items():
+        message.messages[at] = valid_text(text)
+    if columns.spans:
+        spans, shares = columns.spans, columns.shares
+        message.spans.extend(
+            _encode_spans(spans.get(at, ()), shares.get(at, ())) for at in range(len(columns))
+        )
+
+
+def decode_score_response(reply: bytes) -> tuple[list[Score], Identity]:
+    """Return the scores of a reply, and under what they were computed.
 
     Raises:
-        InputError: a status is not one of this protocol version, or a column has another length.
+        DecodeError: the bytes are no reply.
+        InputError: a status or the identity is not of this protocol version, or a column has
+            another length.
     """
+    found = None if native is None else native.decode_scores(reply)
+    if found is None:
+        message = pb.ScoreResponse.FromString(reply)
+        return _columns(message).scores(), decode_identity(message.identity)
+    scores, identity, rest = found
+    if rest:
+        rare = pb.ScoreResponse.FromString(rest)
+        for at, text in _by_position("messages", rare.messages, len(scores)).items():
+            scores[at].message = text
+        for at, nodes in _node_spans(rare, len(scores)).items():
+            scores[at].spans, scores[at].shares = _decode_spans(nodes)
+    return scores, _decode_identity_bytes(identity)
+
+
+# Of a server the same for as long as it serves the same, and of an epoch.
+@lru_cache(maxsize=64)
+def _decode_identity_bytes(message: bytes) -> Identity:
+    return decode_identity(pb.Identity.FromString(message))
+
+
+def _by_position(name: str, values: Mapping[int, T], count: int) -> dict[int, T]:
+    if values and max(values) >= count:
+        raise InputError(f"{name} must be of {count} scores, got position {max(values)}")
+    return dict(values)
+
+
+def _node_spans(message: pb.ScoreResponse, count: int) -> dict[int, Sequence[pb.NodeSpan]]:
+    """Return the spans of the scores that have some, by position."""
+    if message.spans and len(message.spans) != count:
+        raise InputError(
+            f"spans must have {count} entries, one per status, got {len(message.spans)}"
+        )
+    # No spans and no nodes look alike on the wire, and mean the same.
+    return {at: one.nodes for at, one in enumerate(message.spans) if one.nodes}
+
+
+def _decode_spans(
+    nodes: Sequence[pb.NodeSpan],
+) -> tuple[tuple[Span | None, ...], tuple[float, ...]]:
+    return tuple(map(_decode_span, nodes)), tuple([node.share for node in nodes])
+
+
+def _columns(message: pb.ScoreResponse) -> ScoreColumns:
     statuses = [*map(decode_status, message.statuses)]
     count = len(statuses)
 
@@ -507,17 +697,11 @@ def decode_score_response(message: pb.ScoreResponse) -> ScoreColumns:
             return none
         raise InputError(f"{name} must have {count} entries, one per status, got {len(found)}")
 
-    def by_position(name: str, values: Mapping[int, T]) -> dict[int, T]:
-        if values and max(values) >= count:
-            raise InputError(f"{name} must be of {count} scores, got position {max(values)}")
-        return dict(values)
-
     ncrs = column("ncrs")
     answers = column("answers")
-    for at in by_position("unanswered", dict.fromkeys(message.unanswered)):
+    for at in _by_position("unanswered", dict.fromkeys(message.unanswered), count):
         answers[at] = None
-    # No spans and no nodes look alike on the wire, and mean the same.
-    spans = {at: one.nodes for at, one in enumerate(column("spans", [])) if one.nodes}
+    spans = {at: _decode_spans(nodes) for at, nodes in _node_spans(message, count).items()}
     return ScoreColumns(
         status=statuses,
         reward=column("rewards"),
@@ -531,9 +715,9 @@ def decode_score_response(message: pb.ScoreResponse) -> ScoreColumns:
         ncr_raw=column("ncrs_raw", ncrs),
         guard=column("guards", [1.0] * count),
         channel_numbers=_decode_channels(message.channels, column("num_channels")),
-        messages=by_position("messages", message.messages),
-        spans={at: tuple(map(_decode_span, nodes)) for at, nodes in spans.items()},
-        shares={at: tuple([node.share for node in nodes]) for at, nodes in spans.items()},
+        messages=_by_position("messages", message.messages, count),
+        spans={at: found for at, (found, _) in spans.items()},
+        shares={at: shares for at, (_, shares) in spans.items()},
     )
 
 
@@ -596,7 +780,7 @@ def decode_identity(message: pb.Identity) -> Identity:
 def encode_explain_response(explanation: Explanation) -> pb.ExplainResponse:
     """Return the reply to a request for an explanation."""
     return pb.ExplainResponse(
-        scored=encode_score_response(ScoreColumns.of([explanation.score]), explanation.identity),
+        scored=_score_response(ScoreColumns.of([explanation.score]), explanation.identity),
         nodes=map(_encode_node_explanation, explanation.nodes),
         normal_form=valid_text(explanation.normal_form),
         guard=None if explanation.guard is None else _encode_guard(explanation.guard),
@@ -625,7 +809,7 @@ def decode_explain_response(message: pb.ExplainResponse) -> Explanation:
         InputError: an enumeration's number is not one of this protocol version, or there is not
             one score.
     """
-    scores = decode_score_response(message.scored).scores()
+    scores = _columns(message.scored).scores()
     if len(scores) != 1:
         raise InputError(f"an explanation is of one score, got {len(scores)}")
     return Explanation(

@@ -98,6 +98,7 @@ from consensuspr.wire.codec import (
     cut,
     decode_options,
     decode_rollout,
+    decode_score_request,
     encode_explain_response,
     encode_score_response,
 )
@@ -139,6 +140,7 @@ MAX_SENTENCE_CHARS = 600
 ARRIVAL_RETRY_S = 0.5
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -237,23 +239,19 @@ class Handlers:
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
         call.check()
-        request = parse_message(pb.ScoreRequest, raw)
+        request, rollouts = parsed(pb.ScoreRequest, decode_score_request, raw)
         options, chosen = self._options(request)
-        if len(request.rollouts) > self._info.max_rollouts:
+        if len(rollouts) > self._info.max_rollouts:
             raise Abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"a request holds at most {self._info.max_rollouts} rollouts,"
-                f" got {len(request.rollouts)}",
+                f"a request holds at most {self._info.max_rollouts} rollouts, got {len(rollouts)}",
             )
         if not options.probe:
-            self._scorer.metrics.request_rollouts(len(request.rollouts))
+            self._scorer.metrics.request_rollouts(len(rollouts))
         if call.trace is not None:
             call.trace.stage_ended("parse")
-            call.trace.describe(
-                rollouts=len(request.rollouts), dataset=chosen[0], run=options.run or ""
-            )
+            call.trace.describe(rollouts=len(rollouts), dataset=chosen[0], run=options.run or "")
         columns: ScoreColumns | None = None
-        rollouts = map(decode_rollout, request.rollouts)
         for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
             call.check()
             part, identity = self._scorer.score(piece, options, call.deadline, chosen, call.trace)
@@ -264,7 +262,7 @@ class Handlers:
         # A reply that comes too late would be thrown away; encoding it is work too.
         call.check()
         assert columns is not None, "no rollouts are one empty piece"
-        reply = encode_score_response(columns, identity).SerializeToString()
+        reply = encode_score_response(columns, identity)
         if call.trace is not None:
             call.trace.stage_ended("reply")
         return reply
@@ -310,15 +308,18 @@ class Handlers:
 
 def parse_message(message: type[M], raw: bytes) -> M:
     """Return a request of its bytes; what is none ends the RPC with INVALID_ARGUMENT."""
+    return parsed(message, message.FromString, raw)
+
+
+def parsed(message: type[Message], parse: Callable[[bytes], T], raw: bytes) -> T:
+    """Return what ``parse`` makes of the bytes of a message, likewise."""
     try:
-        parsed = message()
-        parsed.ParseFromString(raw)
+        return parse(raw)
     except DecodeError:
         raise Abort(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"the {len(raw)} bytes of the request are no {message.DESCRIPTOR.full_name}",
         ) from None
-    return parsed
 
 
 class ScoringService:
