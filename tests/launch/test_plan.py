@@ -268,3 +268,71 @@ def test_the_plan_can_be_pasted_into_a_shell(plan_for: MakePlan, tmp_path: Path)
     assert f"--dataset default={tmp_path}/problems.jsonl" in server.replace("\\\n    ", "")
     assert "'+reward.reward_kwargs.max_resp_len=${data.max_response_length}'" in training
     assert training.count("\\\n") == training.count("\n")
+
+
+def test_nodes_grow_in_the_runs_own_folder(plan_for: MakePlan, tmp_path: Path) -> None:
+    plan = plan_for(grow_nodes=True)
+    run = tmp_path / "logs" / "scores" / "grpo-qwen3-4b-base-linear"
+    settings = planned(plan)
+    assert settings[f"{KWARGS}.score_log"] == str(run)
+    assert settings[f"{KWARGS}.grown_nodes"] == str(run / "nodes")
+    assert f"{KWARGS}.dataset_path" not in settings
+    [training] = plan.trainings
+    digest = "sha256:" + "0" * 64
+    assert not any("expect_digest" in word for word in training.command("HOST:1", digest))
+    assert plan.server is not None
+    serve = plan.server.command(plan.server.listen)
+    assert serve[serve.index("--dataset-folder") + 1] == str(run / "nodes")
+    grower = plan.grower("HOST:1")
+    assert grower is not None
+    assert grower[3:] == [
+        *("grow", str(run), "--dataset", str(tmp_path / "problems.jsonl"), "--address", "HOST:1")
+    ]
+    assert "consensusbench.cli grow" in plan.script()
+    assert plan_for().grower("HOST:1") is None
+
+
+def test_what_grows_the_nodes_of_a_server_that_others_reach_shows_its_token(
+    plan_for: MakePlan, tmp_path: Path
+) -> None:
+    grower = plan_for(["trainer.nnodes=2"], grow_nodes=True).grower("HOST:1")
+    assert grower is not None
+    assert grower[-2:] == ["--token-file", str(tmp_path / "logs" / "server.token")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "reason"),
+    [
+        ({"reward": "outcome"}, [], "no use with --reward outcome, which rewards no nodes"),
+        ({"alphas": "0.1,0.2"}, [], "makes nodes of one run: start the runs of --alphas apart"),
+        ({"address": "host:1"}, [], "beside a server of your own run consensusbench grow"),
+        ({"reward": "curriculum"}, [], "none from epoch 1 on: give --switch-epoch 3 or more"),
+        (
+            {"reward": "curriculum", "switch_epoch": 2},
+            [],
+            "the first nodes come with epoch 2, and the curriculum rewards none from epoch 2 on",
+        ),
+        ({}, [f"{KWARGS}.score_log=null"], "score_log is null"),
+        ({}, [f"{KWARGS}.expect_digest=sha256:{'0' * 64}"], "expect_digest and grown_nodes"),
+        ({}, [f"{KWARGS}.ncr=weighted"], "ncr=weighted"),
+    ],
+)
+def test_what_growing_nodes_do_not_go_with_is_refused(
+    changes: dict[str, Any], overrides: list[str], reason: str, plan_for: MakePlan
+) -> None:
+    with pytest.raises(InputError, match=re.escape(reason)):
+        plan_for(overrides, grow_nodes=True, **changes)
+
+
+def test_a_curriculum_of_grown_nodes_has_an_epoch_with_nodes(plan_for: MakePlan) -> None:
+    settings = planned(plan_for(grow_nodes=True, reward="curriculum", switch_epoch=3))
+    assert settings[f"{KWARGS}.switch_epoch"] == "3"
+
+
+def test_a_server_with_a_folder_of_its_own_grows_no_nodes(
+    plan_for: MakePlan, tmp_path: Path
+) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(f'dataset_folder = "{tmp_path}"\n')
+    with pytest.raises(InputError, match="the server's dataset_folder is the run's"):
+        plan_for(grow_nodes=True, server_config=config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from consensuspr.cli import main
-from consensuspr.client import LocalClient
-from consensuspr.client.training import RewardSettings
+from consensuspr.client import LocalClient, Rollout
+from consensuspr.client.training import RewardSettings, RewardSource, ScoredSample
+from consensuspr.client.training.grown import GrownDatasets
+from tests.processes import descendants
+from tests.rows import write_rows
+from tests.runs import Group, Log, question, right
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Trainer
@@ -325,3 +330,75 @@ def test_bad_usage_is_one_sentence_and_code_2(
     error = capsys.readouterr().err
     assert error.startswith("consensuspr: error: ") and sentence in error
     assert error.count("\n") == 1
+
+
+def test_nodes_grow_beside_the_training_and_outlive_the_server(
+    arguments: list[str], trainer: Trainer, tmp_path: Path
+) -> None:
+    dataset = write_rows(tmp_path / "data" / "problems.jsonl", [question(0), question(1)])
+    arguments[arguments.index("--dataset") + 1] = str(dataset)
+    with subprocess.Popen(
+        [*arguments, "--grow-nodes"],
+        env={**trainer.environment, "TRAINER_ACT": "wait"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as launcher:
+        noted = until(trainer.noted)[0]
+        given = settings_in(noted["arguments"])
+        folder = Path(given["grown_nodes"])
+        grown = GrownDatasets(folder)
+        first = grown.ready()
+        assert first is not None
+        assert (first.with_nodes, first.problems) == (0, 2)
+        [before] = rewards(noted["address"], folder, 0, Rollout("p0", right(0, 0)))
+        assert before.score.num_nodes == 0
+        Log(Path(given["score_log"])).add(Group(0, 1), Group(0, 4))
+        ready = until(lambda: (now := grown.ready()) != first and now)
+        assert ready.with_nodes == 1
+        os.kill(server_of(launcher), signal.SIGKILL)
+        # One answer for an epoch, also of the server that is started in its place.
+        for epoch, num_nodes in ((1, 2), (0, 0)):
+            [after] = rewards(noted["address"], folder, epoch, Rollout("p0", right(0, 1)))
+            assert after.score.num_nodes >= num_nodes
+            assert (after.score.num_nodes > 0) == (num_nodes > 0)
+        growers = [pid for pid in descendants(launcher.pid) if b"grow" in command_of(pid)]
+        assert len(growers) == 1
+        launcher.send_signal(signal.SIGTERM)
+        _, said = launcher.communicate(timeout=PATIENCE_S)
+    assert launcher.returncode == 128 + signal.SIGTERM
+    assert "0 of 2 problems have nodes" in said
+    assert "ready for the next epoch: 1 of 2 problems have nodes, 1 of them new" in said
+    until(lambda: is_gone(growers[0]))
+
+
+def rewards(address: str, folder: Path, epoch: int, *rollouts: Rollout) -> list[ScoredSample]:
+    """Return what samples of an epoch get from a reward worker that has just started."""
+
+    async def main() -> list[ScoredSample]:
+        settings = RewardSettings(address=address, grown_nodes=folder, on_unscorable=1.0)
+        source = RewardSource(settings)
+        try:
+            return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])
+        finally:
+            await source.close()
+
+    return asyncio.run(main())
+
+
+def command_of(pid: int) -> list[bytes]:
+    """Return the words of a process's command."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def test_nothing_is_trained_where_nodes_cannot_grow(
+    arguments: list[str], trainer: Trainer, tmp_path: Path
+) -> None:
+    done = run([*arguments, "--grow-nodes"], trainer)
+    assert done.returncode == 0, done.stderr
+    dataset = write_rows(tmp_path / "data" / "problems.jsonl", [question(0)])
+    arguments[arguments.index("--dataset") + 1] = str(dataset)
+    done = run([*arguments, "--grow-nodes"], trainer)
+    assert done.returncode == 1
+    assert "was begun with another dataset" in done.stderr
+    assert "the nodes of the run cannot grow, as is said above" in done.stderr
+    assert len(trainer.noted()) == 1

@@ -23,6 +23,7 @@ from consensuspr.launch.request import Request
         "train_files": "FILE",
         "val_files": "FILE",
         "dataset": "PATH",
+        "grow_nodes": None,
         "alpha": None,
         "alphas": "A,B,...",
         "switch_epoch": None,

@@ -32,11 +32,15 @@ from consensuspr.launch.recipes import (
     recipe,
 )
 from consensuspr.launch.request import Request, ServerKind
+from consensuspr.scoring.rewards import RewardKind
 from consensuspr.scoring.types import MAX_LABEL_BYTES
 from consensuspr.server.config import Address, load_config
 from consensuspr.server.security import is_loopback
 
 PROJECT = "consensuspr"
+_GROWN_NODES = f"{SOURCE}.grown_nodes"
+# A problem is asked once an epoch, and its nodes take right rollouts of two steps.
+FIRST_GROWN_EPOCH = 2
 DEFAULT_PORT = 50051
 
 _HUB_NAME = re.compile(r"[\w.-]*\w[\w.-]*/[\w.-]+", re.ASCII)
@@ -64,10 +68,12 @@ class Training:
 
         Args:
             address: of the server.
-            digest: of its dataset, which is to stay the same; None: it is not known yet.
+            digest: of its dataset, which is to stay the same, unless it grows; None: it is not
+                known yet.
         """
         known = [f"+{SOURCE}.address={hydra_text(address)}"]
-        if digest is not None and f"{SOURCE}.expect_digest" not in self.overrides:
+        given = self.overrides.below(SOURCE)
+        if digest is not None and not {"expect_digest", "grown_nodes"} & given.keys():
             known.append(f"+{SOURCE}.expect_digest={hydra_text(digest)}")
         return [sys.executable, "-m", self.trainer, *self.overrides.arguments(), *known]
 
@@ -78,12 +84,14 @@ class ServerPlan:
 
     Attributes:
         token_file: of a token that is made for it; None: its settings say who may call it.
+        grown_nodes: folder of datasets that grow with the run; None: none grow.
     """
 
     request: Request
     dataset: Path
     listen: Address
     token_file: Path | None
+    grown_nodes: Path | None = None
 
     @property
     def log(self) -> Path:
@@ -100,6 +108,9 @@ class ServerPlan:
             words += ["--workers", str(self.request.server_workers)]
         if self.request.server_config is not None:
             words += ["--config", str(self.request.server_config)]
+        if self.grown_nodes is not None:
+            # One that is started anew serves what the run has grown until then.
+            words += ["--dataset-folder", str(self.grown_nodes)]
         return words
 
 
@@ -117,6 +128,19 @@ class Plan:
     address: str
     trainings: tuple[Training, ...]
 
+    def grower(self, address: str) -> list[str] | None:
+        """Return the command that has nodes grow, at a server's address; None: none grow."""
+        if self.server is None or self.server.grown_nodes is None:
+            return None
+        words = [sys.executable, "-m", "consensusbench.cli", "grow"]
+        words += [str(self.server.grown_nodes.parent), "--dataset", str(self.server.dataset)]
+        words += ["--address", address]
+        for name in ("token_file", "tls_ca"):
+            value = self.trainings[0].overrides.value(f"{SOURCE}.{name}")
+            if value is not None:
+                words += [f"--{name.replace('_', '-')}", value]
+        return words
+
     def script(self) -> str:
         """Return the plan as commands that can be pasted into a shell."""
         parts = []
@@ -127,6 +151,9 @@ class Plan:
                 make = [sys.executable, "-m", "consensuspr.cli", "token"]
                 parts.append(_shell([*make, str(self.server.token_file)]))
             parts.append(_shell(self.server.command(self.server.listen)) + " &")
+        grower = self.grower(self.address)
+        if grower is not None:
+            parts.append(_shell(grower) + " &")
         parts += [_shell(training.command(self.address)) for training in self.trainings]
         return "\n\n".join(parts)
 
@@ -155,13 +182,15 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
     own = [line for path in request.recipe for line in read_recipe(path)] + list(overrides)
     alphas = request.runs()
     _refuse_clashes(own, sweep=len(alphas) > 1)
+    if request.grow_nodes:
+        _refuse_growth(request, sweep=len(alphas) > 1)
     trainings = tuple(_training(request, alpha, own) for alpha in alphas)
     # Reward workers may run on other nodes than this one.
     cluster = environment.get("RAY_ADDRESS", "")
     nodes = trainings[0].overrides.value("trainer.nnodes")
     other_nodes = nodes not in (None, "1") or cluster not in ("", "local")
     for training in trainings:
-        if request.dataset is not None and not other_nodes:
+        if request.dataset is not None and not other_nodes and not request.grow_nodes:
             # On another node there may be no such file, and a reward worker that is told of one
             # does not start without it.
             training.overrides.add_default(f"{SOURCE}.dataset_path", request.dataset.absolute())
@@ -188,7 +217,15 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
         if shown is not None and f"{SOURCE}.token_file" not in training.overrides:
             # With a plus: no recipe names it.
             training.overrides.add([f"+{SOURCE}.token_file={hydra_text(shown.absolute())}"])
-    server = ServerPlan(request, request.dataset.absolute(), listen, token_file)
+    grown_nodes = None
+    if request.grow_nodes:
+        grown_nodes = Path(trainings[0].overrides.value(_GROWN_NODES) or "")
+        if config.dataset_folder is not None:
+            raise InputError(
+                f"with --grow-nodes the server's dataset_folder is the run's, {grown_nodes};"
+                f" its settings have {config.dataset_folder}"
+            )
+    server = ServerPlan(request, request.dataset.absolute(), listen, token_file, grown_nodes)
     return Plan(server, worker_address(listen), trainings)
 
 
@@ -202,6 +239,26 @@ def _refuse_clashes(own: Sequence[str], *, sweep: bool) -> None:
     for key in (f"{SOURCE}.alpha", "trainer.experiment_name", f"{SOURCE}.score_log"):
         if sweep and key in given:
             raise InputError(f"{key} cannot be set for a sweep: each run has its own")
+
+
+def _refuse_growth(request: Request, *, sweep: bool) -> None:
+    """Refuse what growing nodes do not go with."""
+    if request.address is not None:
+        raise InputError(
+            "--grow-nodes is for the server that is started here; beside a server of your own run"
+            " consensusbench grow"
+        )
+    if sweep:
+        raise InputError("--grow-nodes makes nodes of one run: start the runs of --alphas apart")
+    if request.reward is RewardKind.OUTCOME:
+        raise InputError("--grow-nodes has no use with --reward outcome, which rewards no nodes")
+    switch = 1 if request.switch_epoch is None else request.switch_epoch
+    if request.reward is RewardKind.CURRICULUM and switch <= FIRST_GROWN_EPOCH:
+        raise InputError(
+            f"with --grow-nodes the first nodes come with epoch {FIRST_GROWN_EPOCH}, and the"
+            f" curriculum rewards none from epoch {switch} on: give --switch-epoch"
+            f" {FIRST_GROWN_EPOCH + 1} or more"
+        )
 
 
 def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Training:
@@ -222,6 +279,16 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
     overrides.add(own)
     name = overrides.value("trainer.experiment_name") or PROJECT
     overrides.add_default(f"{SOURCE}.score_log", request.log_dir.absolute() / "scores" / name)
+    if request.grow_nodes:
+        run = overrides.value(f"{SOURCE}.score_log")
+        if run in (None, "null"):
+            raise InputError(f"--grow-nodes reads the score log, and {SOURCE}.score_log is {run}")
+        if overrides.value(f"{SOURCE}.ncr") == "weighted":
+            raise InputError(
+                "--grow-nodes does not go with ncr=weighted: the dataset that a run begins with has"
+                " no weights"
+            )
+        overrides.add_default(_GROWN_NODES, Path(run).absolute() / "nodes")
     # As much of it as the protocol takes.
     label = name.encode()[:MAX_LABEL_BYTES].decode(errors="ignore")
     overrides.add_default(f"{SOURCE}.run", label)

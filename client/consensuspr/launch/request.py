@@ -42,6 +42,11 @@ class Request(Settings):
     dataset: Path | None = Field(
         None, description="Dataset with nodes for the server, and for scoring while it is away."
     )
+    grow_nodes: bool = Field(
+        False,
+        description="Make nodes of the run's own right rollouts, for its next epoch; problems are"
+        " rewarded by Acc until they have some.",
+    )
     alpha: float | None = Field(
         None, description="Weight of accuracy in the linear reward; where not set, 0.5."
     )

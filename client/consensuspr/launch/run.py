@@ -85,6 +85,7 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
     with (
         _leaving_by(ending),
         _reward_server(plan, say) as address,
+        _growing(plan, address, say),
         caught_signals([signal.SIGINT, *ending]) as signals,
     ):
         if examine:
@@ -182,12 +183,64 @@ def _reward_server(plan: Plan, say: Say) -> Iterator[str]:
     """
     if plan.server is None:
         yield plan.address
-    elif plan.server.request.server is ServerKind.PROCESS:
+        return
+    if plan.server.grown_nodes is not None:
+        plan.server.grown_nodes.mkdir(parents=True, exist_ok=True)
+    if plan.server.request.server is ServerKind.PROCESS:
         with _ServerProcess(plan.server, say) as server:
             yield worker_address(server.address)
     else:
         with _ray_actor(plan.server, say) as address:
             yield address
+
+
+@contextmanager
+def _growing(plan: Plan, address: str, say: Say) -> Iterator[None]:
+    """Let nodes grow, if that is planned, while the block runs.
+
+    Raises:
+        ConsensusPRError: it cannot begin; its own words are on standard error.
+    """
+    command = plan.grower(address)
+    if command is None:
+        yield
+        return
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        ending = threading.Event()
+
+        def watch() -> None:
+            code = process.wait()
+            if not ending.is_set():
+                say(f"nodes grow no more (exit code {code}, above); training goes on with these")
+
+        try:
+            assert process.stdout is not None
+            begun = process.stdout.readline()
+            if not begun:
+                raise ConsensusPRError("the nodes of the run cannot grow, as is said above")
+            say(begun.strip())
+            threading.Thread(target=watch, name="consensuspr-grow", daemon=True).start()
+            yield
+        finally:
+            ending.set()
+            _end(process, "what grows the nodes", say)
+
+
+def _end(process: subprocess.Popen[str], what: str, say: Say) -> None:
+    """End a process; kill it where it does not end by itself."""
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        say(f"{what} does not end; it is killed")
+        process.kill()
+        process.wait()
 
 
 class _ServerProcess:
@@ -291,13 +344,7 @@ class _ServerProcess:
             self._stopping.set()
             process = self._process
         if process is not None:
-            process.terminate()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._say("the reward server does not end; it is killed")
-                process.kill()
-                process.wait()
+            _end(process, "the reward server", self._say)
         if self._log is not None:
             self._log.close()
 
@@ -347,4 +394,6 @@ def _settings(plan: ServerPlan) -> dict[str, object]:
             settings.pop(name, None)
     if plan.request.server_workers is not None:
         settings["workers"] = plan.request.server_workers
+    if plan.grown_nodes is not None:
+        settings["dataset_folder"] = str(plan.grown_nodes)
     return settings

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -28,12 +28,17 @@ class Recipe:
         num_validation: problems to validate on, met nowhere else.
         warm_start_steps: updates of the supervised phase, of 64 solutions each.
         error_rate: probability that the teacher of that phase errs in a step, in the end.
+        varied: whether the teacher writes the operands of sums and products in either order, so
+            that a problem has several right texts.
+        nodes: whether the dataset has the nodes, or questions and answers alone.
     """
 
     num_train: int
     num_validation: int = 128
     warm_start_steps: int = 450
     error_rate: float = 0.4
+    varied: bool = False
+    nodes: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def prepare(folder: Path, recipe: Recipe, report: Callable[[int, float], None]) 
     test_problems = [to_problem(c, f"test-{i}", "test") for i, c in enumerate(validation)]
     with open_writer(files.dataset) as rows:
         for problem in train_problems + test_problems:
-            rows.write(problem_to_row(problem))
+            rows.write(problem_to_row(problem if recipe.nodes else replace(problem, nodes=())))
     _write_parquet(files.train, train_problems)
     _write_parquet(files.validation, test_problems)
     _make_model(files.model, recipe, kept, report)
@@ -131,6 +136,7 @@ def _make_model(
         tokenizer,
         steps=recipe.warm_start_steps,
         error_rate=recipe.error_rate,
+        varied=recipe.varied,
         seed=WARM_START_SEED,
         avoid=kept,
         report=report,

@@ -93,15 +93,27 @@ LEARNING_RATE = 3e-3
 SOUND_PART = 0.75
 
 
-def flawed_solution(chain: Chain, rng: random.Random, error_rate: float) -> str:
-    """Return a solution whose every step is wrong with probability `error_rate`."""
+def flawed_solution(
+    chain: Chain, rng: random.Random, error_rate: float, *, varied: bool = False
+) -> str:
+    """Return a solution whose every step is wrong with probability `error_rate`.
+
+    Args:
+        chain: The problem.
+        rng: Decides.
+        error_rate: In [0, 1].
+        varied: Write the operands of a sum or a product in either order.
+    """
     left = chain.steps[0].left
     equations = []
     for step in chain.steps:
         result = calculate(left, step.word, step.right)
         if rng.random() < error_rate:
             result = rng.choice([number for number in range(2, LARGEST + 1) if number != result])
-        equations.append(f"{left}{SIGNS[step.word]}{step.right}={result}")
+        operands = [left, step.right]
+        if varied and step.word != "minus" and rng.random() < 0.5:
+            operands.reverse()
+        equations.append(f"{operands[0]}{SIGNS[step.word]}{operands[1]}={result}")
         left = result
     return solution(equations, str(left))
 
@@ -112,6 +124,7 @@ def warm_up(
     *,
     steps: int,
     error_rate: float,
+    varied: bool,
     seed: int,
     avoid: set[str],
     report: Callable[[int, float], None],
@@ -123,6 +136,7 @@ def warm_up(
         tokenizer: Its tokenizer.
         steps: Updates, of 64 solutions each.
         error_rate: Probability that the teacher errs in a step in the end, in [0, 1].
+        varied: Whether the teacher writes operands in either order.
         seed: Where problems and errors start.
         avoid: Texts of problems that are kept for validation.
         report: Called with (updates done, loss).
@@ -139,7 +153,10 @@ def warm_up(
     model.train()
     for number in range(1, steps + 1):
         rate = 0.0 if number <= SOUND_PART * steps else error_rate
-        pairs = [(c.text, flawed_solution(c, rng, rate)) for c in islice(chains, BATCH)]
+        pairs = [
+            (chain.text, flawed_solution(chain, rng, rate, varied=varied))
+            for chain in islice(chains, BATCH)
+        ]
         ids, labels = _encode(pairs, tokenizer)
         mask = ids != tokenizer.pad_token_id
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss

@@ -33,12 +33,13 @@ class Settings:
     """What all runs of a comparison share.
 
     Attributes:
-        steps: training steps, a multiple of the two epochs.
+        steps: training steps, a multiple of the epochs.
         prompts: problems in a step.
         rollouts: responses to each.
         learning_rate: of AdamW, constant.
         validate_every: steps between validations; before the first and after the last, too.
         threads: of torch, in each process.
+        epochs: how often each problem is asked.
     """
 
     steps: int
@@ -47,11 +48,12 @@ class Settings:
     learning_rate: float = 2e-4
     validate_every: int = 10
     threads: int = 1
+    epochs: int = EPOCHS
 
     @property
     def num_train(self) -> int:
-        """Problems for which the two epochs have `steps` steps."""
-        return self.steps // EPOCHS * self.prompts
+        """Problems for which the epochs have `steps` steps."""
+        return self.steps // self.epochs * self.prompts
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Run:
     def scores(self) -> Path:
         """The folder of our score log."""
         return self.folder / "scores"
+
+    @property
+    def logs(self) -> Path:
+        """What a launch leaves: the server's log, and our score log in a folder of its own."""
+        return self.folder / "logs"
 
     @property
     def metrics(self) -> Path:
@@ -119,24 +126,75 @@ def train(
     Raises:
         SystemExit: verl failed; its console log says why.
     """
+
+    def command(ray: Path) -> list[str]:
+        words = [sys.executable, "-m", "verl.trainer.main_ppo"]
+        words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
+        return words + reward_overrides(run, address)
+
+    _carry_out(run, settings, command, report)
+
+
+def train_growing(
+    run: Run, files: Files, settings: Settings, report: Callable[[int], None]
+) -> None:
+    """Train one run by `consensuspr launch --grow-nodes`, with a server of its own.
+
+    Args:
+        run: Its arm is the reward.
+        files: Data, in which problems need no nodes, and model.
+        settings: Of the run.
+        report: Called with the training steps done, now and then.
+
+    Raises:
+        SystemExit: It failed; its console log says why.
+    """
+
+    def command(ray: Path) -> list[str]:
+        options = {
+            "algorithm": "grpo",
+            "model": files.model.absolute(),
+            "reward": run.arm,
+            "dataset": files.dataset.absolute(),
+            "train-files": files.train.absolute(),
+            "val-files": files.validation.absolute(),
+            "log-dir": run.logs.absolute(),
+            "server-address": "127.0.0.1:0",
+            "server-workers": 1,
+        }
+        words = [sys.executable, "-m", "consensuspr.cli", "launch", "--grow-nodes"]
+        words += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
+        # What a recipe for GPUs has and this run has no use for.
+        words += ["actor_rollout_ref.actor.use_kl_loss=False"]
+        words += ["actor_rollout_ref.actor.use_dynamic_bsz=False"]
+        return words
+
+    _carry_out(run, settings, command, report)
+
+
+def _carry_out(
+    run: Run,
+    settings: Settings,
+    command: Callable[[Path], list[str]],
+    report: Callable[[int], None],
+) -> None:
+    """Run the command of a training, which is made with a folder for Ray, to its end."""
     shutil.rmtree(run.folder, ignore_errors=True)
     run.folder.mkdir(parents=True)
     # A short path: Ray puts sockets there, whose names the system limits to about 100 bytes.
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray:
-        command = [sys.executable, "-m", "verl.trainer.main_ppo"]
-        command += cpu_overrides(settings, Path(ray)) + run_overrides(run, files, settings)
-        command += reward_overrides(run, address)
-        with (
-            run.console.open("w") as console,
-            subprocess.Popen(
-                command,
-                cwd=run.folder,
-                env=environment(run, settings),
-                stdout=console,
-                stderr=subprocess.STDOUT,
-            ) as process,
-        ):
-            status = _wait(process, lambda: report(_steps_done(run)))
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray,
+        run.console.open("w") as console,
+        subprocess.Popen(
+            command(Path(ray)),
+            cwd=run.folder,
+            env=environment(run, settings),
+            stdout=console,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        status = _wait(process, lambda: report(_steps_done(run)))
     if status != 0:
         raise SystemExit(f"run {run.name} ended with status {status}: see {run.console}")
     report(settings.steps)
@@ -231,7 +289,7 @@ def run_overrides(run: Run, files: Files, settings: Settings) -> list[str]:
         f"{rollout}.val_kwargs.do_sample=True",
         f"{rollout}.val_kwargs.temperature=1.0",
         # The curriculum needs whole epochs, so the number of steps follows from the data.
-        f"trainer.total_epochs={EPOCHS}",
+        f"trainer.total_epochs={settings.epochs}",
         "trainer.total_training_steps=null",
         "trainer.val_before_train=True",
         f"trainer.test_freq={settings.validate_every}",

@@ -1,0 +1,104 @@
+"""Train from questions and answers alone: nodes grow with the run, on a CPU, with real verl.
+
+Runs `consensuspr launch --grow-nodes` on problems without nodes, and says epoch by epoch which
+share of the samples had nodes, and what was right and covered.  What to install: README.md beside
+this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import typer
+from arithmetic_grpo.files import Recipe, prepare
+from arithmetic_grpo.training import Run, Settings, train_growing
+
+from consensuspr.console import count_progress
+from consensuspr.score_log import LogReader
+
+# The teacher errs seldom, so that problems are solved before they have nodes, and writes operands
+# in either order: of a problem that has one right text nothing can be a consensus.
+ERROR_RATE = 0.05
+
+
+@dataclass
+class Epoch:
+    """What the score log says of the training samples of an epoch.
+
+    Attributes:
+        digests: of the datasets that rewarded them.
+        solved: problems of which a sample was right.
+        with_nodes: problems that had nodes.
+        acc: of each sample.
+        ncr: of each sample that had nodes.
+    """
+
+    digests: set[str] = field(default_factory=set)
+    solved: set[str] = field(default_factory=set)
+    with_nodes: set[str] = field(default_factory=set)
+    acc: list[float] = field(default_factory=list)
+    ncr: list[float] = field(default_factory=list)
+
+
+def main(
+    output: Annotated[Path, typer.Option(help="Folder for data, model and logs.")],
+    epochs: Annotated[int, typer.Option(min=3, help="The first nodes come with the third.")] = 6,
+    epoch_steps: Annotated[int, typer.Option(min=1, help="Training steps in an epoch.")] = 5,
+    warm_start_steps: Annotated[
+        int, typer.Option(min=1, help="Updates of the supervised phase before.")
+    ] = 450,
+) -> None:
+    """Train without nodes, grow them, and print a line for each epoch."""
+    run = Run("linear", 0, output / "run")
+    settings = Settings(steps=epochs * epoch_steps, epochs=epochs, validate_every=epoch_steps)
+    recipe = Recipe(
+        num_train=settings.num_train,
+        warm_start_steps=warm_start_steps,
+        error_rate=ERROR_RATE,
+        varied=True,
+        nodes=False,
+    )
+    with count_progress("warm start", warm_start_steps, "updates") as advance_to:
+        files = prepare(output / "files", recipe, lambda done, loss: advance_to(done))
+        advance_to(warm_start_steps)
+    with count_progress("training", settings.steps, "steps") as advance_to:
+        train_growing(run, files, settings, advance_to)
+    typer.echo("epoch  problems with nodes     Acc     NCR  dataset")
+    for number, epoch in sorted(epochs_of(run).items()):
+        [digest] = epoch.digests
+        ncr = f"{fmean(epoch.ncr):7.1%}" if epoch.ncr else "      –"
+        typer.echo(
+            f"{number:5}  {len(epoch.with_nodes):10} of {settings.num_train:<4}"
+            f"   {fmean(epoch.acc):7.1%} {ncr}  {digest[:19]}"
+        )
+
+
+def epochs_of(run: Run) -> dict[int, Epoch]:
+    """Return what the score log of a run says of each epoch of training."""
+    epochs: dict[int, Epoch] = {}
+    for row in rows_of(run, "epoch", "split", "problem_id", "num_nodes", "acc", "ncr"):
+        if row["split"] != "train":
+            continue
+        epoch = epochs.setdefault(row["epoch"], Epoch())
+        epoch.digests.add(row["dataset_digest"])
+        epoch.acc.append(row["acc"])
+        if row["acc"]:
+            epoch.solved.add(row["problem_id"])
+        if row["num_nodes"]:
+            epoch.with_nodes.add(row["problem_id"])
+            epoch.ncr.append(row["ncr"])
+    return epochs
+
+
+def rows_of(run: Run, *columns: str) -> Iterator[dict[str, Any]]:
+    """Yield the score log of a run."""
+    for batch in LogReader(run.logs / "scores" / run.name, [*columns, "dataset_digest"]).read():
+        yield from batch.to_pylist()
+
+
+if __name__ == "__main__":
+    typer.run(main)

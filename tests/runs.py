@@ -1,0 +1,103 @@
+"""Training runs in small: what a policy makes of its problems, in a score log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from consensuspr.score_log import LoggedPart, ScoreLog
+from consensuspr.scoring import Rollout
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import (
+    AnswerRule,
+    Identity,
+    Sample,
+    SampleKeys,
+    Score,
+    ScoreOptions,
+    Status,
+)
+
+IDENTITY = Identity(
+    "default", "sha256:" + "0" * 64, "1", "2", RewardSpec.linear(), 0, AnswerRule.AUTO, "0"
+)
+KEYS = SampleKeys()
+WORDS = ("First", "So", "Then", "Well", "Now", "Thus", "Here", "Next")
+
+
+def question(number: int, **changes: Any) -> dict[str, Any]:
+    """Return a problem without nodes: eggs that are left, and what they are sold for."""
+    return {
+        "problem_id": f"p{number}",
+        "data_source": "toy",
+        "problem": f"Ducks lay {number + 40} eggs. 17 are eaten. Each other one is sold for 3.",
+        "ground_truth": str(3 * (number + 23)),
+        "split": "train",
+        **changes,
+    }
+
+
+def right(number: int, at: int) -> str:
+    """Return a right response; there are eight of each problem."""
+    left = number + 23
+    return (
+        f"{WORDS[at]} {number + 40}-17={left} eggs are left, and {left}*3={3 * left} is"
+        f" what they bring. #### {3 * left}"
+    )
+
+
+def wrong(number: int, at: int) -> str:
+    """Return a wrong one."""
+    return f"{WORDS[at]} {number + 40}+17={number + 57}. #### {number + 57}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a policy made of a problem in a step.
+
+    Attributes:
+        rights: how many of eight responses are right, the first ones.
+        before: stands before every response.
+    """
+
+    number: int
+    step: int
+    rights: int = 3
+    split: str = "train"
+    status: Status = Status.NO_NODES
+    before: str = ""
+
+    def samples(self) -> Iterator[tuple[Rollout, Score]]:
+        """Yield responses and what became of them."""
+        for at in range(8):
+            is_right = at < self.rights
+            text = (right if is_right else wrong)(self.number, (at + 3 * self.step) % 8)
+            rollout = Rollout(
+                f"p{self.number}",
+                self.before + text,
+                str(3 * (self.number + 23)),
+                data_source="toy",
+                rollout_id=f"{self.step}-{self.number}-{at}",
+                sample=Sample(KEYS.next(), self.step, f"{self.step}-{self.number}", self.split),
+            )
+            acc = None if self.status is Status.UNKNOWN_PROBLEM else float(is_right)
+            yield rollout, Score(self.status, acc=acc)
+
+
+class Log:
+    """The score log of a run, to which groups can be added."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    def add(self, *groups: Group, text_bytes: int = 1 << 20) -> None:
+        """Write some groups, as one more process."""
+        scores = ScoreLog(self.run, "trainer", text_bytes=text_bytes)
+        options = ScoreOptions(run="toy")
+        for group in groups:
+            rollouts, become = zip(*group.samples(), strict=True)
+            scores.put(LoggedPart(rollouts, become, IDENTITY, options, time.time()))
+        scores.close()
