@@ -3,8 +3,9 @@
 The floor is an empty gRPC echo of as many bytes plus the scoring itself, in this process; the
 peers are HTTP with JSON and a Ray actor (:mod:`benchmarks.children.peers`).  First everything
 stands on one core, so that the server's own cost shows; then on all, where sending, scoring and
-reading overlap.  Then the load of an open loop past saturation, and the HTTP endpoint's own work:
-reading a step's JSON piece by piece, and naming problems.
+reading overlap.  Then the load of an open loop past saturation, what is done of it and what a
+modest run gets beside it, two servers instead of one, and the HTTP endpoint's own work: reading a
+step's JSON piece by piece, and naming problems.
 
 A cost, here, is microseconds a rollout of a way's best round.
 """
@@ -22,6 +23,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,7 +36,14 @@ import grpc
 from benchmarks.children.peers import ECHO_METHOD, ECHO_SIZE_BYTES, REWARD, check, ray_actor
 from benchmarks.harness import texts, verl_python
 from benchmarks.harness.measure import Context, WrongAnswerError, fastest
-from benchmarks.harness.processes import fresh, listening, on_one_core, serving
+from benchmarks.harness.processes import (
+    confined,
+    fresh,
+    listening,
+    on_one_core,
+    processor_seconds,
+    serving,
+)
 from benchmarks.harness.results import Parameters, SuiteResult
 from consensuspr.client import Access, AsyncRewardClient, RewardClient
 from consensuspr.client.transport import channel_options
@@ -81,6 +90,15 @@ FITS = 1.2
 RUNS, MOST_RUNS = 3, 8
 # Refused at 80 % of the capacity: then it was not that, for want of a core.
 DISTURBED = 0.01
+
+# Of what is done past saturation: rollouts in a request, times the capacity, seconds of patience.
+GOODPUT_BATCHES = 16, 64
+GOODPUT_LOADS = 1, 2, 3
+PATIENCE_S = 2.0
+# Of a run that sends next to nothing beside one that sends all it can: requests a second.
+MODEST_RATE = 20.0
+# Of one server and of two: processor time is told in steps of 10 ms.
+TURN_S = 3.0
 
 # What the HTTP endpoint reads.
 ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180
@@ -256,6 +274,9 @@ def run(context: Context) -> SuiteResult:
         else:
             result.notes.append("one core: nothing can overlap, and it was not measured")
         overload(context, work, result)
+        goodput(context, work, result)
+        fairness(context, work, result)
+        two_servers(context, work, result)
         http_reading(context, result)
     return result
 
@@ -456,20 +477,10 @@ def overload(context: Context, work: Work, result: SuiteResult) -> None:
 
     Raises WrongAnswerError where a reply is lost or is not what in-process scoring gives.
     """
-    common = {
-        "batch": BATCH,
-        "duration": 15.0 if context.full else 4.0,
-        "warmup": 2.0,
-        "check": 0.02,
-        "seed": context.seed,
-        "max_error_rate": 1.0,
-    }
-    with contextlib.ExitStack() as stack:
-        with on_one_core():  # the server; what loads it has the others
-            address, _ = stack.enter_context(_reward_server(work, context.scratch))
+    with _loaded_server(context, work) as address:
 
         def load(**how: float) -> Load:
-            return _load(address, LoadSettings.model_validate({**common, **how}), work)
+            return _load(address, _load_settings(context, BATCH, **how), work)
 
         # On a shared machine a core is not always ours: the most that was served is the
         # capacity, and both loads are compared next to each other, the median of the pairs counts.
@@ -504,17 +515,45 @@ def overload(context: Context, work: Work, result: SuiteResult) -> None:
         result.notes.append("overload: not measured, other programs took the server's core")
 
 
-def _load(address: str, settings: LoadSettings, work: Work) -> Load:
+@contextlib.contextmanager
+def _loaded_server(context: Context, work: Work) -> Iterator[str]:
+    """Start a server of one worker on one core; what loads it has the others."""
+    others = os.sched_getaffinity(0) - {max(os.sched_getaffinity(0))}
+    with contextlib.ExitStack() as stack:
+        with on_one_core():
+            address, _ = stack.enter_context(_reward_server(work, context.scratch))
+        stack.enter_context(confined(others or None))
+        yield address
+
+
+def _load_settings(context: Context, batch: int, **how: float) -> LoadSettings:
+    common = {
+        "batch": batch,
+        "duration": 15.0 if context.full else 4.0,
+        "warmup": 2.0,
+        "check": 0.02,
+        "seed": context.seed,
+        "max_error_rate": 1.0,
+    }
+    return LoadSettings.model_validate({**common, **how})
+
+
+def _load(
+    address: str, settings: LoadSettings, work: Work, run: str | None = None, in_time: bool = True
+) -> Load:
     """Load the server once, and check that what it accepted came back, and right.
 
+    Unless ``in_time``, it may be that what it accepted did not come back before its deadline.
     Where it accepted nothing that was due after the warm-up, the percentile is infinite.
     """
     with RewardClient(address) as client:
         server = client.server_info()
-    target = Target(address, server, str(work.dataset), ScoreOptions(reward=REWARD))
+    options = ScoreOptions(reward=REWARD, run=run)
+    target = Target(address, server, str(work.dataset), options)
     test = perform(target, settings, Pool(tuple(work.rollouts), "generated"))
     tally = test.tally
-    if tally.failed or tally.timed_out or tally.abandoned or set(tally.statuses) - {"OK"}:
+    late = tally.timed_out and in_time
+    if tally.failed or late or tally.abandoned or set(tally.statuses) - {"OK"}:
         raise WrongAnswerError(
             f"requests were lost: {dict(tally.codes)}, {tally.abandoned} abandoned,"
             f" {dict(tally.statuses)}, {tally.examples}"
@@ -546,6 +585,107 @@ def report_overload(
         f"median of {', '.join(f'{each:.1f}' for each, _, _ in ranked)};"
         f" {100 * high.shed:.0f} % refused, nothing lost, what was served is right",
     )
+
+
+def goodput(context: Context, work: Work, result: SuiteResult) -> None:
+    """Load a server of one worker with more than it can do, by callers of little patience.
+
+    What counts is how much is answered in time, in % of the most that a closed loop was served
+    beside it: work for what comes too late, and refusing, cost what could have been served.
+    """
+    for batch in GOODPUT_BATCHES:
+        of: Parameters = {"rollouts in a request": batch}
+        for times, found in _done_past(context, work, batch).items():
+            context.say(f"batches of {batch} at {times}x: {found[RUNS // 2]:.0f} % done")
+            note = f"of {RUNS} runs: {', '.join(f'{each:.0f}' for each in found)}"
+            result.add(f"done at {100 * times} %", found[RUNS // 2], "%", of, note)
+
+
+def _done_past(context: Context, work: Work, batch: int) -> dict[int, list[float]]:
+    """Return how much of the capacity is done, in %, by how many times of it was asked for."""
+    done: dict[int, list[float]] = {times: [] for times in GOODPUT_LOADS}
+    with _loaded_server(context, work) as address:
+
+        def load(**how: float) -> Load:
+            settings = _load_settings(context, batch, timeout=PATIENCE_S, **how)
+            return _load(address, settings, work, in_time=False)
+
+        for _ in range(RUNS):
+            # Next to each other: how much of a core there is changes.
+            capacity = load(concurrency=CONCURRENCY).served
+            for times, found in done.items():
+                found.append(100 * load(rate=times * capacity).served / capacity)
+    return {times: sorted(found) for times, found in done.items()}
+
+
+def fairness(context: Context, work: Work, result: SuiteResult) -> None:
+    """Let one run send all it can, and another, on the same machine, a little beside it."""
+    with _loaded_server(context, work) as address, ThreadPoolExecutor(1) as other:
+
+        def load(run: str, **how: float) -> Load:
+            settings = _load_settings(context, BATCH, processes=1, **how)
+            return _load(address, settings, work, run, in_time=False)
+
+        def modest() -> Load:
+            return load("modest", rate=MODEST_RATE, connections=1, timeout=PATIENCE_S)
+
+        alone = modest()
+        capacity = load("greedy", concurrency=CONCURRENCY).served
+        past = GOODPUT_LOADS[-1] * capacity
+        greedy: dict[str, dict[str, float]] = {
+            "closed, 256 at a time by 64 connections": {"concurrency": 256, "connections": 64},
+            "open, 3x the capacity by 8 connections": {"rate": past, "connections": 8},
+            "open, 3x by 256 connections, 2 s of patience": {
+                "rate": past,
+                "connections": 256,
+                "timeout": PATIENCE_S,
+            },
+        }
+        for name, how in greedy.items():
+            # It begins before the modest one and ends after it.
+            longer = {"warmup": 3.0, "duration": 8.0 + (10.0 if context.full else 0.0)}
+            sending = other.submit(load, "greedy", **longer, **how)
+            beside, taken = modest(), sending.result()
+            context.say(f"{name}: {beside.p99_s / alone.p99_s:.1f}x the modest run's p99 alone")
+            of: Parameters = {"the other run": name}
+            result.add("a modest run's p99, of that alone", beside.p99_s / alone.p99_s, "x", of)
+            served = 100 * beside.served / alone.served
+            result.add("a modest run's answers, of those alone", served, "%", of)
+            result.add(
+                "the other run's answers, of the capacity", 100 * taken.served / capacity, "%", of
+            )
+
+
+def two_servers(context: Context, work: Work, result: SuiteResult) -> None:
+    """Compare the processor time of a rollout with one server and with two, by one client.
+
+    They stand on one core together, and take turns: what the second one adds is what shows.
+    """
+    rollouts = work.rollouts[: max(COUNTS)]
+    with on_one_core(), contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(_reward_server(work, context.scratch)) for _ in range(2)]
+        spent: dict[int, list[list[float]]] = {1: [], 2: []}
+        clients = {
+            many: stack.enter_context(RewardClient(",".join(at for at, _ in servers[:many])))
+            for many in spent
+        }
+        for client in clients.values():
+            check("two servers", client.score(rollouts, REWARD), work.score(len(rollouts))[0])
+        for _ in range(RUNS):
+            for many, client in clients.items():
+                began, scored = time.monotonic(), 0
+                before = [*map(processor_seconds, [pid for _, pid in servers]), time.process_time()]
+                while time.monotonic() - began < TURN_S:
+                    client.score(rollouts, REWARD)
+                    scored += len(rollouts)
+                after = [*map(processor_seconds, [pid for _, pid in servers]), time.process_time()]
+                spent[many].append(
+                    [1e6 * (b - a) / scored for a, b in zip(before, after, strict=True)]
+                )
+    one, two = (min(spent[many], key=sum) for many in (1, 2))
+    result.add("processor time of a rollout with two servers, of one's", sum(two[:2]) / one[0], "x")
+    result.add("share of the busier of two servers", 100 * max(two[:2]) / sum(two[:2]), "%")
+    result.add("the client's processor time of two servers'", two[2] / sum(two[:2]), "x")
 
 
 def http_reading(context: Context, result: SuiteResult) -> None:

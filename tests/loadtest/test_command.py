@@ -76,6 +76,24 @@ def test_the_table_and_the_files(real_server: str, load: Load, tmp_path: Path) -
     assert all(file.stat().st_size > 100 for file in files)
 
 
+@pytest.mark.parametrize("profile", ["batch", "verl"])
+def test_the_load_is_of_a_named_run(played: PlayedServer, load: Load, profile: str) -> None:
+    names: list[object] = []
+    played.script = lambda number, context: names.append(
+        dict(context.invocation_metadata()).get("consensuspr-run-bin")
+    )
+    done = load(played.address, "--profile", profile, "--run", "räder", requests=3)
+    assert done.code == 0
+    assert set(names) == {"räder".encode()}
+    assert done.json["scored_with"]["run"] == "räder"
+
+
+def test_a_name_that_no_run_can_have_is_refused(played: PlayedServer, load: Load) -> None:
+    done = load(played.address, "--run", "a\nb", requests=3)
+    assert (done.code, played.numbers) == (2, 0)
+    assert "run must be printable text" in done.err
+
+
 def test_verl_samples_share_requests(played: PlayedServer, load: Load) -> None:
     played.script = lambda number, context: time.sleep(0.02)
     done = load(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import socket
 import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from consensuspr.client import Access, RewardClient, Rollout
+from consensuspr.client import Access, AsyncRewardClient, RewardClient, Rollout
 from consensuspr.credentials import Scope, add_token, read_tokens, write_token
 from consensuspr.errors import AccessDenied, InputError, Unavailable
 from consensuspr.server.config import load_config
@@ -413,6 +415,53 @@ def test_certificates_rotate_while_clients_score(serve_real: ServeReal, tmp_path
     assert not any(A in word for word in words)
 
 
+def test_clients_follow_their_certificates(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The authority, of both sides, is replaced by another one, in the order that rotation has."""
+    # Else the connections of before would do for minutes.
+    monkeypatch.setattr("consensuspr.server.service.MAX_CONNECTION_AGE_S", 1)
+    before, after = Authority(tmp_path, "before"), Authority(tmp_path, "after")
+    both = before.cert.read_bytes() + after.cert.read_bytes()
+    shown, own, trusted = (
+        Pair(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("s", "c", "ca")
+    )
+    before.sign("server").put_in_place_of(shown)
+    before.sign("client").put_in_place_of(own)
+    trusted.cert.write_bytes(before.cert.read_bytes())
+    server = serve(tls_cert=shown.cert, tls_key=shown.key, tls_client_ca=trusted.cert)
+    access = Access(tls_ca=trusted.cert, tls_cert=own.cert, tls_key=own.key)
+    loop = asyncio.new_event_loop()
+    other = AsyncRewardClient(server.address, timeout_s=10, access=access)
+    with (
+        closing(loop),
+        closing_async(other, loop),
+        RewardClient(server.address, timeout_s=10, access=access) as client,
+        scoring(lambda: client.score(ROLLOUTS)) as some,
+        scoring(lambda: loop.run_until_complete(other.score(ROLLOUTS))) as others,
+    ):
+        for change in (
+            lambda: trusted.cert.write_bytes(both),
+            lambda: after.sign("client2").put_in_place_of(own),
+            lambda: after.sign("server2", "IP:127.0.0.1").put_in_place_of(shown),
+            lambda: trusted.cert.write_bytes(after.cert.read_bytes()),
+            # What cannot be used changes nothing.
+            lambda: own.key.write_text("being written"),
+        ):
+            change()
+            began = time.monotonic()
+            while time.monotonic() < began + 2.5:  # all connections are new after that
+                some(1)
+                others(1)
+    assert before.cert.read_bytes() not in trusted.cert.read_bytes()
+
+
+@contextmanager
+def closing_async(client: AsyncRewardClient, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    yield
+    loop.run_until_complete(client.close())
+
+
 def shown_by(address: str) -> str:
     """Return the name in the certificate that a server shows now."""
     host, _, port = address.rpartition(":")
@@ -436,18 +485,55 @@ def test_a_client_without_a_certificate_is_refused(serve: Serve, tmp_path: Path)
         server.address, access=Access(None, authority.cert, own.cert, own.key)
     ) as good:
         assert good.score(ROLLOUTS)[0].acc == 1.0
-    for access in (
-        Access(tls_ca=authority.cert),
-        Access(None, authority.cert, other.cert, other.key),
-        Access(),
+    for access, said in (
+        (Access(tls_ca=authority.cert), "wants a certificate of this client's; give tls_cert"),
+        (
+            Access(None, authority.cert, other.cert, other.key),
+            "does not take this client's certificate (tls_cert",
+        ),
+        (Access(), "what listens there speaks TLS; give tls_ca"),
     ):
+        for call in (_asked, _asked_async):
+            with pytest.raises(AccessDenied) as error:
+                call(server.address, access)
+            assert said in str(error.value)
+            assert "\n" not in str(error.value)
+
+
+def _asked(address: str, access: Access) -> None:
+    """Score with an hour for retries."""
+    with RewardClient(address, timeout_s=3600, access=access) as client:
+        client.score(ROLLOUTS)
+
+
+def _asked_async(address: str, access: Access) -> None:
+    async def ask() -> None:
+        async with AsyncRewardClient(address, timeout_s=3600, access=access) as client:
+            await client.score_one(ROLLOUTS[0])
+
+    asyncio.run(ask())
+
+
+def test_a_server_that_only_hangs_up_may_be_there_again_soon() -> None:
+    """As a proxy does whose server is restarting."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        met = 0
+
+        def hang_up() -> None:
+            nonlocal met
+            with suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+                    met += 1
+
+        threading.Thread(target=hang_up, daemon=True).start()
         with (
-            RewardClient(server.address, timeout_s=2.0, access=access) as refused,
-            pytest.raises(Unavailable) as error,
+            RewardClient(f"127.0.0.1:{port}", timeout_s=2.0) as client,
+            pytest.raises(Unavailable, match="what listens there hangs up at once"),
         ):
-            refused.score(ROLLOUTS)
-        assert "hangs up at once; if it wants TLS, give tls_ca" in str(error.value)
-        assert "if it wants a certificate of yours, tls_cert" in str(error.value)
+            client.score(ROLLOUTS)
+    assert met > 2
 
 
 def test_tls_that_does_not_fit_is_one_sentence_and_not_repeated(

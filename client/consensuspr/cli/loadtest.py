@@ -20,6 +20,11 @@ from consensuspr.loadtest.settings import LoadSettings
 class LoadtestSettings(LoadSettings, HowToScore):
     """How ``loadtest`` loads a server, has it score, and shows how that goes."""
 
+    run: str | None = Field(
+        None,
+        description="Name of the run that asks; servers give each run an equal share of their work,"
+        " and count by it.",
+    )
     no_progress: bool = Field(False, description="Show no progress.")
 
 
@@ -34,6 +39,7 @@ class LoadtestSettings(LoadSettings, HowToScore):
         "duration": "SECONDS",
         "find_saturation": None,
         "max_p99": "MS",
+        "run": "NAME",
     },
 )
 def loadtest(
@@ -135,7 +141,8 @@ def loadtest(
         raise InputError(f"--dataset {str(dataset)!r}: there is no such file")
     if (rollouts is None) == (generate is None):
         raise InputError("give either --rollouts FILE or --generate BYTES")
-    options = settings.options()  # what is wrong there is said before anything is connected
+    # What is wrong there is said before anything is connected.
+    options = replace(settings.options(), run=settings.run)
     if generate is not None:
         pool = pool_from_dataset(dataset, generate, settings.seed)
     else:

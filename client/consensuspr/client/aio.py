@@ -150,14 +150,14 @@ class AsyncRewardClient(
         loop = asyncio.get_running_loop()
         if self._closed:
             raise RuntimeError("the client is closed")
+        if self._loop not in (None, loop):
+            raise RuntimeError("the client was used in another event loop; make one in each")
         if not self._channels:
             keep_freed_memory()
             self._channels = [
                 self._connector.open_aio(address) for address in self._calls.balancer.addresses
             ]
             self._loop = loop
-        elif self._loop is not loop:
-            raise RuntimeError("the client was used in another event loop; make one in each")
         return self._channels
 
     async def _carry_out(self, course: Course[T]) -> T:
@@ -176,7 +176,11 @@ class AsyncRewardClient(
 
     async def _run(self, method: str, pipeline: Pipeline[R]) -> None:
         """Carry out an RPC: start what is due, pass on what ended, until all is done."""
-        calls = [open_method(channel, method) for channel in self._open_channels()]
+        if self._connector.renewed():
+            # Calls that use those before keep them until they end.
+            self._channels = []
+        channels = self._open_channels()
+        calls = [open_method(channel, method) for channel in channels]
         in_flight: dict[asyncio.Task[R], Attempt[R]] = {}
         try:
             while True:
@@ -193,7 +197,17 @@ class AsyncRewardClient(
                     in_flight, timeout=pipeline.wait_s(), return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in ended:
-                    _pass_on(pipeline, in_flight.pop(task), task)
+                    attempt = in_flight.pop(task)
+                    failure = _failure(task)
+                    if failure is None:
+                        pipeline.succeeded(attempt, task.result())
+                        continue
+                    if failure.hangs_up:
+                        address = self._calls.balancer.addresses[attempt.server]
+                        failure = failure.explained(
+                            await asyncio.to_thread(self._connector.told_by_handshake, address)
+                        )
+                    pipeline.failed(attempt, failure)
         finally:
             for task in in_flight:
                 task.cancel()
@@ -207,14 +221,13 @@ class AsyncRewardClient(
         return reply
 
 
-def _pass_on(pipeline: Pipeline[R], attempt: Attempt[R], task: asyncio.Task[R]) -> None:
-    """Tell the pipeline how an attempt ended."""
+def _failure(task: asyncio.Task[Any]) -> RpcFailure | None:
+    """Return how an attempt failed, None where it was answered."""
     if task.cancelled():  # not by us: closing the channel cancels what runs on it
         raise Unavailable("the client was closed during the call")
     error = task.exception()
     if error is None:
-        pipeline.succeeded(attempt, task.result())
-    elif isinstance(error, grpc.aio.AioRpcError):
-        pipeline.failed(attempt, RpcFailure.of(error))
-    else:
-        raise error
+        return None
+    if isinstance(error, grpc.aio.AioRpcError):
+        return RpcFailure.of(error)
+    raise error

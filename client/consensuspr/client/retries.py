@@ -84,14 +84,10 @@ _NO_CONNECTION = (
     ("Connection refused", "no server listens there"),
     ("errors resolving|DNS|[Dd]omain name|lookup failed", "there is no host of that name"),
     ("No route to host|unreachable|[Tt]ime(d |)out", "the host cannot be reached"),
-    (
-        "(failed to connect|backends failing).*(Socket closed|Connection reset|recvmsg)",
-        "what listens there hangs up at once; if it wants TLS, give tls_ca (--tls-ca or"
-        " CONSENSUSPR_TLS_CA), if it wants a certificate of yours, tls_cert and tls_key"
-        " (CONSENSUSPR_TLS_CERT, CONSENSUSPR_TLS_KEY)",
-    ),
     ("http2 header with status|parsing HTTP/2|http1", "what listens there is no gRPC server"),
 )
+# Likewise; it may be ending, or what is in front of it may have nobody to ask.
+_HANGS_UP = "(failed to connect|backends failing).*(Socket closed|Connection reset|recvmsg)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +97,14 @@ class RpcFailure:
     Attributes:
         retry_after_s: when to come back; None: it does not say.
         digest: of the dataset, where another one was expected.
+        hangs_up: whether the server ended the connection before anything was said.
     """
 
     code: grpc.StatusCode
     details: str
     retry_after_s: float | None = None
     digest: str | None = None
+    hangs_up: bool = False
 
     @classmethod
     def of(cls, error: Any) -> RpcFailure:
@@ -116,11 +114,17 @@ class RpcFailure:
             told = next((words for said, words in _NO_TRUST if re.search(said, details)), None)
             if told is not None:
                 return cls(Code.UNAUTHENTICATED, told)
+            if re.search(_HANGS_UP, details):
+                return cls(code, "what listens there hangs up at once", hangs_up=True)
         if code in (Code.UNAVAILABLE, Code.UNIMPLEMENTED):
             plain = (words for said, words in _NO_CONNECTION if re.search(said, details))
             details = next(plain, details)
         metadata = dict(error.trailing_metadata() or ())
         return cls(code, details, _retry_after_s(metadata), metadata.get(DATASET_DIGEST_KEY))
+
+    def explained(self, sentence: str | None) -> RpcFailure:
+        """Return what it is, where that is known and no pause helps; None: this failure."""
+        return self if sentence is None else RpcFailure(Code.UNAUTHENTICATED, sentence)
 
     @property
     def is_transient(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -64,7 +65,7 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         self._connector = Connector(access)
         self._calls = Calls(address, timeout_s, retry or RetryPolicy(), max_in_flight, own=own)
         self._lock = threading.Lock()
-        self._channels: list[grpc.Channel] = []
+        self._channels = _Channels()
         self._pid = 0
         self._closed = False
 
@@ -75,15 +76,17 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
                 for channel in self._channels:
                     channel.close()
 
-    def _open_channels(self) -> list[grpc.Channel]:
+    def _open_channels(self) -> _Channels:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the client is closed")
-            if not self._channels:
+            if not self._channels or (self._pid == os.getpid() and self._connector.renewed()):
                 keep_freed_memory()
-                self._channels = [
+                # Calls that use those before finish on them.
+                weakref.finalize(self._channels, _close, [*self._channels]).atexit = False
+                self._channels = _Channels(
                     self._connector.open(address) for address in self._calls.balancer.addresses
-                ]
+                )
                 self._pid = os.getpid()
             elif self._pid != os.getpid():
                 raise RuntimeError(
@@ -112,7 +115,8 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         Raises:
             RewardServiceError: the pipeline gave up, or the client was closed.
         """
-        calls = [open_method(channel, method) for channel in self._open_channels()]
+        channels = self._open_channels()  # kept while any of them is used
+        calls = [open_method(channel, method) for channel in channels]
         ended: SimpleQueue[tuple[Attempt[R], Any]] = SimpleQueue()
         in_flight: set[Any] = set()
         try:
@@ -168,4 +172,16 @@ class RewardClient(ServerClient[ScoredBatch, Explained, ServerInfo], BlockingCli
         """Take the failure of an attempt; only what this client did not cause is repeated."""
         if self._closed:
             raise failure.exception(f"{method}, the client was closed")
+        if failure.hangs_up:
+            address = self._calls.balancer.addresses[attempt.server]
+            failure = failure.explained(self._connector.told_by_handshake(address))
         pipeline.failed(attempt, failure)
+
+
+class _Channels(list[grpc.Channel]):
+    """The channels of a client, one to each of its servers."""
+
+
+def _close(channels: list[grpc.Channel]) -> None:
+    for channel in channels:
+        channel.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import sys
 from dataclasses import dataclass, field
@@ -32,6 +33,19 @@ TLS_CA_VARIABLE = "CONSENSUSPR_TLS_CA"
 TLS_CERT_VARIABLE = "CONSENSUSPR_TLS_CERT"
 TLS_KEY_VARIABLE = "CONSENSUSPR_TLS_KEY"
 
+_AS_CLIENT = ssl.PROTOCOL_TLS_CLIENT
+_WANTS_TLS = (
+    "what listens there speaks TLS; give tls_ca (--tls-ca or CONSENSUSPR_TLS_CA), and tls_cert and"
+    " tls_key (CONSENSUSPR_TLS_CERT, CONSENSUSPR_TLS_KEY) where it wants a certificate of yours"
+)
+_WANTS_CERTIFICATE = (
+    "the server wants a certificate of this client's; give tls_cert and tls_key"
+    " (CONSENSUSPR_TLS_CERT, CONSENSUSPR_TLS_KEY)"
+)
+_OTHER_CERTIFICATE = (
+    "the server does not take this client's certificate (tls_cert or CONSENSUSPR_TLS_CERT)"
+)
+
 # A server that hangs, or a firewall that dropped the connection during a policy update, would be
 # noticed only by a call's timeout.  Sooner would also cut off a slow network: a ping waits behind
 # the requests that are being sent, some 8 MiB of them.
@@ -40,6 +54,8 @@ PING_TIMEOUT_S = 20
 # gRPC's own ceiling is two minutes: a server that came back would go unnoticed that long.
 MAX_RECONNECT_BACKOFF_S = 2
 MAX_PORT = 65_535
+# Of each of the steps in which it is looked what a server speaks that hangs up.
+LOOK_S = 1.0
 # More than a client's requests take that are under way.  glibc learns from up to 32 MiB.
 _KEPT_BYTES = 16 << 20
 
@@ -107,10 +123,22 @@ class Access:
             given = self.tls_ca is not None or self.tls_cert is not None
             object.__setattr__(self, "tls", given or wanted in ("1", "true"))
         if self.tls:
-            self._check_files()
+            self.tls_context()
 
-    def _check_files(self) -> None:
-        """Find out now what gRPC would only say of a connection that fails."""
+    @property
+    def tls_files(self) -> tuple[Path, ...]:
+        """The files of certificates and keys that are used."""
+        files = (self.tls_ca, self.tls_cert, self.tls_key) if self.tls else ()
+        return tuple(Path(file) for file in files if file is not None)
+
+    def tls_context(self) -> ssl.SSLContext:
+        """Read the files of certificates, and return what a connection by them would use.
+
+        What gRPC would only say of a connection that fails is found out here.
+
+        Raises:
+            InputError: a file cannot be used.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         names = "tls_ca"
         try:
@@ -124,6 +152,7 @@ class Access:
             raise InputError(f"{names}: {reason}") from None
         except OSError as error:
             raise InputError(f"{names}: {(error.strerror or str(error)).lower()}") from None
+        return context
 
 
 def _no_password() -> str:
@@ -135,6 +164,9 @@ class Connector:
 
     def __init__(self, access: Access | None = None) -> None:
         self._access = Access() if access is None else access
+        self._tls_files = self._access.tls_files
+        self._tls_stamp = file_stamp(*self._tls_files)
+        self._certificates = self._read_certificates()
         self._stamp: Stamp | None = None
         self._metadata: Metadata = None
         if self._access.token is not None:
@@ -183,12 +215,82 @@ class Connector:
             return grpc.aio.insecure_channel(address, channel_options())
         return grpc.aio.secure_channel(address, self._credentials(), channel_options())
 
+    def renewed(self) -> bool:
+        """Tell whether the files of certificates were changed since channels were made.
+
+        gRPC reads them for a channel and never again.  Files that cannot be used, as a certificate
+        whose key is still being written, count as unchanged until they change again.
+        """
+        if not self._tls_files:
+            return False
+        stamp = file_stamp(*self._tls_files)
+        if stamp is None or stamp == self._tls_stamp:
+            return False
+        self._tls_stamp = stamp
+        try:
+            self._access.tls_context()
+            self._certificates = self._read_certificates()
+        except (InputError, OSError):
+            return False
+        return True
+
+    def told_by_handshake(self, address: str) -> str | None:
+        """Look what a server speaks that hung up on a connection; say what is wrong with that.
+
+        gRPC says of a server that wants TLS what it says of one that is ending.  So a connection is
+        made that tries TLS, with this client's certificate, and asks for nothing.  It may take some
+        :data:`LOOK_S`.
+
+        Returns:
+            What no pause helps against; None: nothing of that kind was found.
+        """
+        host, _, port = address.removeprefix("dns:").rpartition("/")[2].rpartition(":")
+        if address.startswith("unix:") or not port.isdigit():
+            return None
+        at = (host.strip("[]"), int(port))
+        try:
+            if not self._access.tls:
+                return _WANTS_TLS if _shakes_hands(at, ssl.SSLContext(_AS_CLIENT)) else None
+            # Of its certificate a client is told after the handshake, by TLS 1.2 within it: a
+            # proxy that has nobody to ask would end both after it.
+            if not _shakes_hands(at, self._access.tls_context()):
+                return None
+            context = self._access.tls_context()
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            if _shakes_hands(at, context):
+                return None
+        except (OSError, InputError):
+            return None
+        return _OTHER_CERTIFICATE if self._access.tls_cert else _WANTS_CERTIFICATE
+
+    def _read_certificates(self) -> list[bytes | None]:
+        files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
+        return [
+            Path(file).read_bytes() if self._access.tls and file is not None else None
+            for file in files
+        ]
+
     def _credentials(self) -> grpc.ChannelCredentials:
         import grpc
 
-        files = (self._access.tls_ca, self._access.tls_key, self._access.tls_cert)
-        read = [None if file is None else Path(file).read_bytes() for file in files]
-        return grpc.ssl_channel_credentials(*read)
+        return grpc.ssl_channel_credentials(*self._certificates)
+
+
+def _shakes_hands(at: tuple[str, int], context: ssl.SSLContext) -> bool:
+    """Tell whether a server that is there goes through with a TLS handshake.
+
+    Raises:
+        OSError: it is not there, or what it says is no TLS.
+    """
+    # Whether it is trusted is said by gRPC itself; here counts what is spoken.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with socket.create_connection(at, LOOK_S) as plain:
+        try:
+            context.wrap_socket(plain, server_hostname=at[0]).close()
+        except (ssl.SSLEOFError, ConnectionResetError):
+            return False
+    return True
 
 
 def _trace_context() -> tuple[tuple[str, str], ...]:
