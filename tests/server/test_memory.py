@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from consensuspr.errors import InvalidRequest
 from consensuspr.server.memory import FIELD_BYTES, charge, field_table, unpacked
-from consensuspr.v1 import PROTOCOL_VERSION, SERVICE_NAME
+from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from reliability.chaos import begun_request
 from tests.processes import wait_for
@@ -102,7 +103,7 @@ ATTACKS: dict[str, tuple[bytes, int, int]] = {
 # One of each kind; the others run with --full.
 QUICK = {
     "again and again", "nodes without a field", "nodes of all rollouts", "one response",
-    "elements", "wide characters",
+    "elements", "wide characters", "/grpc.health.v1.Health/Check",
 }  # fmt: skip
 
 
@@ -203,6 +204,35 @@ def test_a_worker_that_explains_stays_within_its_bound(worker: Worker) -> None:
     assert set(ends) <= {Code.OK, Code.RESOURCE_EXHAUSTED}
     assert Code.OK in ends
     worker.check()
+
+
+SMALL_CALLS = {
+    "/grpc.health.v1.Health/Check": Code.RESOURCE_EXHAUSTED,
+    "/grpc.health.v1.Health/Watch": Code.RESOURCE_EXHAUSTED,
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Code.RESOURCE_EXHAUSTED,
+    f"/{ADMIN_SERVICE_NAME}/ListDatasets": Code.RESOURCE_EXHAUSTED,
+    f"/{ADMIN_SERVICE_NAME}/PutDataset": Code.RESOURCE_EXHAUSTED,
+    "/of.nobody/AtAll": Code.UNIMPLEMENTED,
+}
+
+
+@pytest.mark.parametrize("method", each(SMALL_CALLS))
+def test_what_needs_few_bytes_is_received_one_at_a_time(worker: Worker, method: str) -> None:
+    """A probe is answered meanwhile."""
+    options = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.insecure_channel(worker.server.address, options=options) for _ in range(3)]
+    raw = field(1, bytes(16 * MIB))
+    calls = [channel.stream_stream(method, None, None) for channel in channels for _ in range(10)]
+    ends = [call(iter([raw]), timeout=100) for call in calls]
+    with grpc.insecure_channel(worker.server.address) as channel:
+        probe = health_pb2_grpc.HealthStub(channel).Check
+        assert probe(health_pb2.HealthCheckRequest(), timeout=20).status == 1
+    found = {end.code() for end in ends}
+    for channel in channels:
+        channel.close()
+    # Not all of it arrived in a turn where the machine was busy.
+    assert found <= {SMALL_CALLS[method], Code.INVALID_ARGUMENT, Code.OK}
+    assert worker.peak() - worker.base < 100 * MIB
 
 
 def test_what_is_compressed_is_bounded_by_what_it_becomes(worker: Worker) -> None:

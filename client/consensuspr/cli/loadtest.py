@@ -39,7 +39,6 @@ class LoadtestSettings(LoadSettings, HowToScore):
         "duration": "SECONDS",
         "find_saturation": None,
         "max_p99": "MS",
-        "run": "NAME",
     },
 )
 def loadtest(

@@ -29,7 +29,6 @@ from consensuspr.server.metrics import Metrics
 from consensuspr.server.processes import Message
 from consensuspr.server.security import Gate
 from consensuspr.server.service import Abort, Context, code_of, counted, parse_message
-from consensuspr.v1 import ADMIN_SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire.server_info import describe_datasets, encode_dataset_info
 
@@ -74,14 +73,13 @@ class AdminService:
             places.add(os.path.realpath(config.dataset_folder))
         self._places = sorted(places)
 
-    def rpc_handler(self) -> grpc.GenericRpcHandler[bytes, bytes]:
-        """Return what a gRPC server is to be given; messages pass as bytes."""
-        methods = {
+    def handlers(self) -> dict[str, Any]:
+        """Return what carries out each method; messages pass as bytes."""
+        return {
             "ListDatasets": self._handler("ListDatasets", Scope.READ, self._list),
             "PutDataset": self._handler("PutDataset", Scope.ADMIN, self._put),
             "RemoveDataset": self._handler("RemoveDataset", Scope.ADMIN, self._remove),
         }
-        return grpc.method_handlers_generic_handler(ADMIN_SERVICE_NAME, methods)
 
     def _handler(
         self, method: str, scope: Scope, answer: Callable[[bytes, Context], Awaitable[Any]]

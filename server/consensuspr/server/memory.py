@@ -10,7 +10,8 @@ which would unpack a megabyte to a gigabyte (:func:`unpacked`).
 
 **Requests on their way.**  gRPC takes a message in before Python sees it, as many at a time as
 there are open calls.  :class:`Reception` bounds them: while few arrive, each is received at
-once, and beyond that calls wait with next to nothing of their body received.
+once, and beyond that calls wait with next to nothing of their body received.  Calls that need only
+a few bytes (:class:`SmallCalls`) take turns of their own, so that no probe waits behind requests.
 
 **What allocators keep.**  Freed memory stays with the process, for good where it lies between what
 lives.  :class:`Trimmer` hands it back when there is much of it.
@@ -26,11 +27,13 @@ import ctypes
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+import grpc
 import grpc.aio
 from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
 
 from consensuspr.core import count_fields
 from consensuspr.errors import InvalidRequest
@@ -54,6 +57,9 @@ RECEIVED_AT_ONCE = 1
 # While others wait for their turn; 17 MiB arrive so over 100 Mbit/s.  The more wait, the shorter.
 TURN_S = 2.0
 SHORTEST_TURN_S = 0.1
+# Of calls that need few bytes: a path has 4,096 at most.
+SMALL_BYTES = 8192
+SMALL_TURN_S = 0.5
 # Connections of which a body has arrived in time are remembered, so many at most.
 MAX_KNOWN = 4096
 
@@ -146,19 +152,13 @@ class Reception:
         """
         sender = context.peer()
         turns = self._of_known if sender in self._known else self._of_others
-        await turns.take()
         try:
-            async with asyncio.timeout(max(SHORTEST_TURN_S, TURN_S / (1 + turns.waiting))):
-                # Not by the iterator of messages, which would keep the last one as long as it
-                # lives.
-                message = await context.read()
+            message = await turns.receive(context, TURN_S)
         except TimeoutError:
             self._known.pop(sender, None)
             raise
-        finally:
-            turns.give_back()
         self.know(sender)
-        return message if isinstance(message, bytes) else None
+        return message
 
     def know(self, sender: str) -> None:
         """Take note that a body arrived by a connection."""
@@ -175,10 +175,23 @@ class _Turns:
         self._taken = False
         self._waiting: list[asyncio.Future[None]] = []
 
-    @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
+    async def receive(
+        self, context: grpc.aio.ServicerContext[Any, Any], longest_s: float
+    ) -> bytes | None:
+        """Return the next message of a call when it has had its turn; None where there is none.
+
+        Raises:
+            TimeoutError: it did not arrive in time; the call cannot be read any more.
+        """
+        await self.take()
+        try:
+            async with asyncio.timeout(max(SHORTEST_TURN_S, longest_s / (1 + len(self._waiting)))):
+                # Not by the iterator of messages, which would keep the last one as long as it
+                # lives.
+                message = await context.read()
+        finally:
+            self.give_back()
+        return message if isinstance(message, bytes) else None
 
     async def take(self) -> None:
         """Wait for the turn and take it."""
@@ -239,6 +252,93 @@ class Arrival:
 
     def __del__(self) -> None:
         self._arrived()
+
+
+class SmallCalls(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Methods whose messages are small, and are received one at a time.
+
+    Each message could have as many bytes as a request for scores, and of those of generated code
+    gRPC would receive as many as there are streams, before anybody is asked.  Generated code adds
+    its methods here as it would to a server.  Clients whose next message does not come in a turn
+    are told that they have said all.
+    """
+
+    def __init__(self) -> None:
+        self._turns = _Turns()
+        self._handlers: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """Do nothing: what generated code adds here, it adds by name too."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Take the methods of a service, by name."""
+        for name, handler in handlers.items():
+            self._handlers[f"/{service}/{name}"] = self._bounded(handler)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """Return the handler of a call, None where the method is no one's here."""
+        return self._handlers.get(handler_call_details.method)
+
+    def _bounded(self, handler: Any) -> Any:
+        async def answer(_: object, context: Any) -> Any:
+            return await handler.unary_unary(await self._only(handler, context), context)
+
+        async def follow(_: object, context: Any) -> None:
+            await handler.unary_stream(await self._only(handler, context), context)
+
+        async def converse(_: object, context: Any) -> AsyncIterator[Any]:
+            async for reply in handler.stream_stream(self._each(handler, context), context):
+                yield reply
+
+        serializer = handler.response_serializer
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(converse, response_serializer=serializer)
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(follow, response_serializer=serializer)
+        return grpc.stream_unary_rpc_method_handler(answer, response_serializer=serializer)
+
+    async def _only(self, handler: Any, context: Any) -> Any:
+        """Return the request of a call, which has one."""
+        request = await self._next(handler, context)
+        if request is None:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the call brought no request in time"
+            )
+        return request
+
+    async def _each(self, handler: Any, context: Any) -> AsyncIterator[Any]:
+        """Yield the requests of a call, until there are no more in time."""
+        while (request := await self._next(handler, context)) is not None:
+            yield request
+
+    async def _next(self, handler: Any, context: Any) -> Any:
+        try:
+            raw = await self._turns.receive(context, SMALL_TURN_S)
+        except TimeoutError:
+            return None
+        if raw is None:
+            return None
+        size = len(raw)
+        refused = None
+        if size > SMALL_BYTES:
+            refused = (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"a request here has at most {SMALL_BYTES} bytes, this one has {size}",
+            )
+        elif handler.request_deserializer is None:
+            return raw
+        else:
+            try:
+                return handler.request_deserializer(raw)
+            except DecodeError:
+                refused = (
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"the {size} bytes are no request of this method",
+                )
+        # What is raised here hangs together with the call, and with the frames below.
+        del raw
+        await context.abort(*refused)
+        return None
 
 
 class Trimmer:

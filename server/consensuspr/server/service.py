@@ -34,7 +34,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from consensuspr.credentials import Scope
 from consensuspr.errors import (
@@ -67,6 +67,7 @@ from consensuspr.server.memory import (
     TURN_S,
     Arrival,
     Reception,
+    SmallCalls,
     Trimmer,
     charge,
     field_table,
@@ -618,9 +619,6 @@ class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 class _Gatekeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Asked for every call, before its body is read: ends what may not be asked for.
 
-    No handler in front of the others would do: what generated code registers by name (health,
-    reflection) is found before any of them.
-
     Health is for everybody, since probes can seldom show a token.  What is not known here needs
     the widest scope.
     """
@@ -781,7 +779,7 @@ class GrpcServer:
         max_message_bytes: of one request.
         max_connections: open at a time.
         security: who may call it, and its certificates.
-        admin: the admin service; None: there is none.
+        admin: handlers of the admin service by method; None: there is none.
     """
 
     def __init__(
@@ -790,7 +788,7 @@ class GrpcServer:
         max_message_bytes: int,
         max_connections: int,
         security: Security = OPEN,
-        admin: grpc.GenericRpcHandler[bytes, bytes] | None = None,
+        admin: Mapping[str, Any] | None = None,
     ) -> None:
         self._service = service
         self._security = security
@@ -824,12 +822,15 @@ class GrpcServer:
             ],
         )
         self._server.add_generic_rpc_handlers((service.rpc_handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        small = SmallCalls()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, small)
         names = [SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME]
         if admin is not None:
-            self._server.add_generic_rpc_handlers((admin,))
+            small.add_registered_method_handlers(ADMIN_SERVICE_NAME, admin)
             names.append(ADMIN_SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        described = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(described, small)
+        self._server.add_generic_rpc_handlers((small,))
 
     async def start(self, address: str) -> int:
         """Listen on ``HOST:PORT`` and serve; return the port.

@@ -155,7 +155,7 @@ async def _serve(parent: Parent, config: ServerConfig, make_front: FrontFactory 
         int(config.max_message_bytes),
         config.max_connections,
         built.security,
-        admin.rpc_handler(),
+        admin.handlers(),
     )
     front = None if make_front is None else make_front(config, built, parent.payload)
     datasets.attach(built.scorer, None if front is None else front.add)
