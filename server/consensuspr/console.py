@@ -12,7 +12,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
@@ -141,6 +141,24 @@ def count_progress(
     with progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+# Shows how far a long piece of work is: from a word, a total and a unit to what takes how many are
+# done, as ``count_progress`` does.
+ProgressBar: TypeAlias = Callable[
+    [str, int | None, str], AbstractContextManager[Callable[[int], None]]
+]
+
+
+def share(count: int, total: int) -> str:
+    """Return a count with its share in percent; less than all is never 100 %."""
+    if not total:
+        return "0"
+    percent = 100 * count / total
+    shown = f"{percent:.1f}"
+    if count < total and shown == "100.0":
+        shown = "99.9"
+    return f"{count:,} ({shown} %)"
 
 
 def count_of(number: int, one: str, many: str = "") -> str:

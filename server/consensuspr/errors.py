@@ -30,11 +30,16 @@ Every gRPC code that the server can send maps to exactly one leaf (``client/…/
 
 from __future__ import annotations
 
-from typing import Self
+import copyreg
+from typing import Any, Self
 
 
 class ConsensusPRError(Exception):
-    """Base of everything that consensuspr raises on purpose."""
+    """Base of everything that consensuspr raises on purpose; it travels between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as it is: pickle would call the constructor with the message alone."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InputError(ConsensusPRError, ValueError):
@@ -56,10 +61,6 @@ class DataError(InputError):
         self.reason = reason
         where = path if line is None else f"{path}:{line}"
         super().__init__(f"{where}: {reason}")
-
-    def __reduce__(self) -> tuple[type[DataError], tuple[str, int | None, str]]:
-        """Let it travel between processes, with what it was made from."""
-        return type(self), (self.path, self.line, self.reason)
 
 
 class VerifierUnavailable(ConsensusPRError):

@@ -25,8 +25,14 @@ class EventLog:
 
     def report(self, kind: str, message: str) -> None:
         """Count an event of a kind, and log its sentence where its turn has come."""
-        self.counts[kind] += 1
-        count, now = self.counts[kind], self._clock()
+        count, now = self.counts[kind] + 1, self._clock()
         if str(count).strip("0") == "1" or now - self._last[kind] >= self._PAUSE_S:
-            self._last[kind] = now
-            self._logger.error("%s (%s: %d so far in this process)", message, kind, count)
+            self.tell(kind, message)
+        else:
+            self.counts[kind] = count
+
+    def tell(self, kind: str, message: str) -> None:
+        """Count an event of a kind, and log its sentence in any case."""
+        self.counts[kind] += 1
+        self._last[kind] = self._clock()
+        self._logger.error("%s (%s: %d so far in this process)", message, kind, self.counts[kind])

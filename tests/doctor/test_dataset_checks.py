@@ -13,7 +13,7 @@ import pytest
 
 from consensuspr.client import InlineNode, LocalClient, NcrKind, Rollout
 from consensuspr.client.training import RewardSettings
-from consensuspr.doctor.dataset_checks import (
+from consensuspr.client.verl.files import (
     BATCH,
     Occurrences,
     ProblemQuestion,
@@ -22,8 +22,8 @@ from consensuspr.doctor.dataset_checks import (
     Split,
     SplitRows,
     ask_for,
-    check_problems,
 )
+from consensuspr.doctor.dataset_checks import check_problems
 from consensuspr.doctor.verl_config import NO_RUN
 from consensuspr.errors import InvalidRequest, Unavailable
 from tests.doctor.conftest import no_progress

@@ -139,3 +139,24 @@ def _split(text: str) -> tuple[int, str, int]:
     sign = next(character for character in text if character in "+-*")
     left, right = text.split(sign)
     return int(left), sign, int(right)
+
+
+def test_the_step_log_has_the_figures_of_the_reward(
+    example: SimpleNamespace, run: Any, rows: list[dict[str, Any]]
+) -> None:
+    """verl's own console and metrics file, and TensorBoard's events as a reader finds them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    metrics = example.results.read_metrics(run)
+    events = EventAccumulator(str(run.tensorboard)).Reload()
+    for name in ("acc", "ncr", "ncr_raw", "guard"):
+        key = f"consensuspr/{name}"
+        shown = {event.step: event.value for event in events.Scalars(key)}
+        for step in range(1, STEPS + 1):
+            logged = [r[name] for r in rows if (r["split"], r["step"]) == ("train", step)]
+            assert metrics[step][key] == pytest.approx(fmean(logged), abs=1e-6)
+            assert shown[step] == pytest.approx(fmean(logged), abs=1e-6)
+        assert f"{key}:" in run.console.read_text()
+    for step in range(1, STEPS + 1):
+        assert metrics[step]["consensuspr/lost"] == 0
+        assert metrics[step]["consensuspr/with_nodes"] == 1

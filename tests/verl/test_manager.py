@@ -229,7 +229,7 @@ def test_lengths_are_those_of_the_response_without_padding(
     rows = [row(), row(RESPONSE + " " * 40), row("")]
     batch = make_batch(rows)
     results = [one(made, batch[number : number + 1])["reward_extra_info"] for number in range(3)]
-    assert [result["tpn"] * result["num_matched"] for result in results] == [
+    assert [(result["tpn"] or 0.0) * result["num_matched"] for result in results] == [
         len(RESPONSE),
         len(RESPONSE) + 40,
         0.0,

@@ -27,20 +27,20 @@ from consensuspr.client.verl.config import (
     ManagerConfig,
     OverlongPenalty,
     epoch_clock,
+    trainer_mode,
     verl_is_installed,
 )
 from consensuspr.client.verl.config import SOURCE as MANAGER_SOURCE
+from consensuspr.client.verl.files import RowScan, Split
 from consensuspr.client.verl.function import SOURCE as FUNCTION_SOURCE
-from consensuspr.console import count_of
+from consensuspr.console import ProgressBar, count_of
 from consensuspr.data import read_problems
 from consensuspr.doctor.dataset_checks import (
-    RowScan,
-    Split,
     check_ids,
     check_problems,
     check_rows,
 )
-from consensuspr.doctor.findings import Finding, Level, ProgressBar, TrainingSetup
+from consensuspr.doctor.findings import Finding, Level, TrainingSetup
 from consensuspr.doctor.verl_config import (
     NO_RUN,
     SYNC_TRAINER_OF_0_8,
@@ -336,7 +336,7 @@ def check_filter(case: Case) -> Iterator[Said]:
     if not groups or groups.get("enable") is not True:
         return
     metric = groups.get("metric")
-    fields = ScoredSample(0.0, Score(Status.OK), 0, "server").fields()
+    fields = ScoredSample(0.0, Score(Status.OK), 0, "server").numbers()
     numbers = [_REWARD, *(key for key, value in fields.items() if not isinstance(value, str))]
     if metric not in numbers:
         yield (
@@ -852,7 +852,7 @@ def _as_trainer_fills_it(config: Mapping[str, Any], steps_per_epoch: int) -> Any
     trainer = planned.get("trainer") or {}
     epochs, total = trainer.get("total_epochs"), trainer.get("total_training_steps")
     v1 = trainer.get("v1") or {}
-    updates = (v1.get(v1.get("trainer_mode")) or {}).get("parameter_sync_step") or 1
+    updates = (v1.get(trainer_mode(config)) or {}).get("parameter_sync_step") or 1
     if total is None and isinstance(epochs, int):
         total = steps_per_epoch * epochs
     actor = planned.setdefault("actor_rollout_ref", {}).setdefault("actor", {})

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
 
 from consensuspr.doctor.verl_config import TrainingCommand
-
-# Shows how far a long piece of work is: from a word, a total and a unit to what takes how many are
-# done, as ``consensuspr.console.count_progress`` does.
-ProgressBar: TypeAlias = Callable[
-    [str, int | None, str], AbstractContextManager[Callable[[int], None]]
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +62,3 @@ class Finding:
     level: Level
     found: str
     advice: str = ""
-
-
-def share(count: int, total: int) -> str:
-    """Return a count with its share in percent; less than all is never 100 %."""
-    if not total:
-        return "0"
-    percent = 100 * count / total
-    shown = f"{percent:.1f}"
-    if count < total and shown == "100.0":
-        shown = "99.9"
-    return f"{count:,} ({shown} %)"

@@ -19,6 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from consensuspr.client.verl.config import trainer_mode
 from consensuspr.errors import ConsensusPRError, InputError
 
 DEFAULT_MODULE = "verl.trainer.main_ppo"
@@ -171,7 +172,7 @@ def consequence(run: VerlRun, *, training: bool = True) -> str:
         return "training stops at the first"
     if not training:
         return "validation goes on without them"
-    if run.get("trainer.v1.trainer_mode") != "sync":
+    if trainer_mode(run.config) != "sync":
         return "verl drops its whole group and generates another"
     if run.get("trainer.v1.sampler.sync_refill_failed_groups") is True:
         return "verl drops the sample, and replaces groups of which no sample is left"

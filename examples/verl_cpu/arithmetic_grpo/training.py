@@ -84,6 +84,11 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's events."""
+        return self.folder / "tensorboard"
+
+    @property
     def console(self) -> Path:
         """All that the run printed."""
         return self.folder / "console.log"
@@ -211,6 +216,7 @@ def environment(run: Run, settings: Settings) -> dict[str, str]:
         "VERL_PLATFORM": "cpu",
         "VERL_ENGINE_DEVICE": "cuda",
         "VERL_FILE_LOGGER_PATH": str(run.metrics.absolute()),
+        "TENSORBOARD_DIR": str(run.tensorboard.absolute()),
         "OMP_NUM_THREADS": str(settings.threads),
         "TQ_NUM_THREADS": str(settings.threads),
         "TOKENIZERS_PARALLELISM": "false",
@@ -295,7 +301,7 @@ def run_overrides(run: Run, files: Files, settings: Settings) -> list[str]:
         f"trainer.test_freq={settings.validate_every}",
         "trainer.save_freq=-1",
         "trainer.resume_mode=disable",
-        "trainer.logger=[console,file]",
+        "trainer.logger=[console,file,tensorboard]",
         "trainer.project_name=consensuspr",
         f"trainer.experiment_name={run.name}",
     ]
@@ -305,6 +311,7 @@ def reward_overrides(run: Run, address: str) -> list[str]:
     """Return the reward of an arm, from the server: all that a run with consensus rewards adds."""
     return [
         "reward.reward_manager.name=consensuspr",
+        "trainer.v1.trainer_mode=consensuspr_sync",
         f"+reward.reward_kwargs.address='{address}'",
         f"+reward.reward_kwargs.reward={run.arm}",
         "+reward.reward_kwargs.switch_epoch=1",

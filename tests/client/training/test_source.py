@@ -15,6 +15,7 @@ from consensuspr.client import LocalClient, RewardSpec, Rollout
 from consensuspr.client.training import (
     RewardSettings,
     RewardSource,
+    TooManyUnscorable,
     UnscorableSample,
     score_log_of,
 )
@@ -70,6 +71,9 @@ def test_samples_get_what_the_server_says(real_server: str) -> None:
         "guard": 1.0,
         "num_nodes": 2,
         "num_matched": 1,
+        "by_pattern": 0,
+        "by_statement": 1,
+        "by_code": 0,
         "tpn": 10.0,
         "overlong_penalty": -0.5,
         "status": "OK",
@@ -100,12 +104,79 @@ def test_an_unscorable_sample_gets_the_number_that_the_user_named(
     for sample in run(settings, work):
         assert sample.reward == -0.25
         assert sample.fields()["status"] == "UNKNOWN_PROBLEM"
-        assert all(value == value for value in sample.fields().values())
+        assert sample.fields()["ncr"] is None
+        assert sample.numbers()["ncr"] == 0
     counted = [r.message for r in caplog.records if "UNKNOWN_PROBLEM" in r.message]
     assert [message.rsplit("(", 1)[1] for message in counted] == [
         "UNKNOWN_PROBLEM: 1 so far in this process)",
         "UNKNOWN_PROBLEM: 10 so far in this process)",
     ]
+
+
+BARE = Rollout("nodeless", "Answer: 9", ground_truth="9")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reward"),
+    [
+        ({"without_nodes": "acc"}, 1.0),
+        ({"without_nodes": 0.25}, 0.25),
+        ({"on_unscorable": -1}, -1.0),
+        ({"on_unscorable": -1, "without_nodes": "raise"}, None),
+        ({}, None),
+    ],
+)
+def test_what_has_no_nodes_follows_its_own_setting(
+    real_server: str, settings: dict[str, Any], reward: float | None
+) -> None:
+    def scored() -> Any:
+        return run(
+            RewardSettings(address=real_server, **settings), lambda source: source.score(BARE, 0)
+        )
+
+    if reward is None:
+        with pytest.raises(UnscorableSample, match="NO_NODES"):
+            scored()
+        return
+    assert scored().reward == reward
+    assert scored().fields()["status"] == "NO_NODES"
+
+
+async def _failures(source: RewardSource, rollouts: list[Rollout]) -> list[Exception]:
+    failures: list[Exception] = []
+    for rollout in rollouts:
+        try:
+            await source.score(rollout, 0)
+        except (UnscorableSample, TooManyUnscorable) as error:
+            failures.append(error)
+    return failures
+
+
+@pytest.mark.parametrize("limit", [0.01, 0.02])
+def test_a_dataset_of_other_problems_is_told_from_a_stray_row(
+    real_server: str, limit: float
+) -> None:
+    settings = RewardSettings(address=real_server, max_unscorable=limit)
+    allowed = round(limit * 1000)
+    failures = run(settings, lambda source: _failures(source, [RIGHT, UNKNOWN] * (allowed + 1)))
+    assert [type(one) for one in failures] == [UnscorableSample] * allowed + [TooManyUnscorable]
+    assert f"{allowed + 1} UNKNOWN_PROBLEM of {2 * allowed + 2} samples" in str(failures[-1])
+
+
+def test_it_is_said_soon_that_samples_wait(caplog: pytest.LogCaptureFixture) -> None:
+    settings = RewardSettings(
+        address=f"127.0.0.1:{free_port()}", timeout_s=60, unavailable_limit_s=60
+    )
+
+    async def work(source: RewardSource) -> None:
+        waiting = asyncio.create_task(source.score(RIGHT, 0))
+        while not any("no score from the server at" in line for line in caplog.messages):
+            await asyncio.sleep(0.1)
+        assert source.troubles["server away"] == 1
+        assert not waiting.done()
+        waiting.cancel()
+
+    run(settings, work)
 
 
 @pytest.mark.parametrize(

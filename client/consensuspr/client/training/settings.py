@@ -57,6 +57,10 @@ def _number_or_raise(value: object) -> object:
     return number
 
 
+def _acc_or_number(value: object) -> object:
+    return value if value in (None, "acc") else _number_or_raise(value)
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -130,6 +134,18 @@ class RewardSettings(Settings):
     )
     on_unscorable: Annotated[Literal["raise"] | float, BeforeValidator(_number_or_raise)] = Field(
         "raise", description="a sample that cannot be scored fails, or gets this reward"
+    )
+    without_nodes: Annotated[
+        Literal["acc", "raise"] | float | None, BeforeValidator(_acc_or_number)
+    ] = Field(
+        None,
+        description="a sample whose problem has no nodes is worth its Acc, fails, or gets this"
+        " reward (default: as on_unscorable says; with grown_nodes, acc)",
+    )
+    max_unscorable: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0.01,
+        description="share of samples, of 1,000 or more, that may fail for the dataset's sake: more"
+        " end the run",
     )
     validate_by_acc: bool = Field(
         True, description="a validation sample without nodes is worth its Acc; nothing learns it"
@@ -240,6 +256,13 @@ class RewardSettings(Settings):
         if self.grown_nodes is not None:
             return "grown_nodes"
         return "reward=curriculum" if self.reward == "curriculum" else None
+
+    @property
+    def instead_of_nodes(self) -> str | float | None:
+        """What ``without_nodes`` comes to: where nodes are still to come, Acc till then."""
+        if self.without_nodes is None and self.grown_nodes is not None:
+            return "acc"
+        return self.without_nodes
 
     @property
     def spec(self) -> RewardSpec:

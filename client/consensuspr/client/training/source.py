@@ -15,7 +15,8 @@ import logging
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import chain, repeat
@@ -80,6 +81,19 @@ MIN_UNFINISHED = 100
 # an absent server would be.  A fault of the server's (no memory to fork, say) may pass too.
 _AGAIN_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
+# What a dataset that is not the one of the training files does to its samples; a server that
+# is overloaded, or has a fault of its own, does none of it.  A problem that the server does not
+# know has no nodes, rather than no entry, where the row brings its own ground truth.
+MISFITS = (Status.UNKNOWN_PROBLEM, Status.NO_GROUND_TRUTH, Status.NO_NODES)
+
+# Of fewer samples, the share of those that have no reward tells little.
+MIN_SAMPLES = 1000
+
+# After so long without an answer it is said that samples wait, and again each minute.
+_SILENCE_S = 5.0
+_SILENCE_AGAIN_S = 60.0
+_LOOK_S = 1.0
+
 # Longer than any batch takes; what bounds an answer is its own budget.
 _PATIENCE_S = 24 * 3600.0
 
@@ -90,6 +104,10 @@ class UnscorableSample(ConsensusPRError):
     def __init__(self, status: Status, message: str) -> None:
         self.status = status
         super().__init__(message)
+
+
+class TooManyUnscorable(ConsensusPRError):
+    """So many samples have no reward that the dataset is not the one of the training files."""
 
 
 class ScoredSample(NamedTuple):
@@ -105,26 +123,37 @@ class ScoredSample(NamedTuple):
     epoch: int
     scored_by: str
 
-    def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str]:
+    def fields(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str | None]:
         """Return the keys of every sample, in one order.
 
-        Trainers average them, so that a number has to be there and finite where a value is
-        unknown: it is 0 then, and ``status``, ``num_nodes`` and ``num_matched`` tell (acc
-        without a verdict; ncr without nodes; tpn without matches or token counts).  The guard's
-        factor is 1 where it lowered nothing, without nodes too.
+        None stands for what is unknown: acc without a verdict; ncr and the guard's factor without
+        nodes; tpn without matches or token counts.  Means over such zeros would be biased.
         """
         score = self.score
         return {
             "score": self.reward,
-            "acc": score.acc or 0.0,
-            "ncr": score.ncr or 0.0,
-            "ncr_raw": score.ncr_raw or 0.0,
-            "guard": 1.0 if score.guard is None else score.guard,
+            "acc": score.acc,
+            "ncr": score.ncr,
+            "ncr_raw": score.ncr_raw,
+            "guard": score.guard,
             "num_nodes": score.num_nodes,
             "num_matched": score.num_matched,
-            "tpn": score.tpn or 0.0,
+            "by_pattern": score.channel_numbers.count(1),
+            "by_statement": score.channel_numbers.count(2),
+            "by_code": score.channel_numbers.count(3),
+            "tpn": score.tpn,
             "overlong_penalty": overlong_penalty,
             "status": str(score.status),
+        }
+
+    def numbers(self, overlong_penalty: float = 0.0) -> dict[str, float | int | str]:
+        """Return :meth:`fields` for those that take no None: 0 for it, a factor of 1 for the guard.
+
+        ``status``, ``num_nodes`` and ``num_matched`` tell what is unknown.
+        """
+        return {
+            name: value if value is not None else float(name == "guard")
+            for name, value in self.fields(overlong_penalty).items()
         }
 
 
@@ -237,6 +266,13 @@ class RewardSource:
         self._keys = SampleKeys()
         self._log = score_log_of(settings)
         self._guard_watch = GuardWatch()
+        # Of the samples that were asked for: how many, and of which no reward exists by their data.
+        self._samples = 0
+        self._misfits: Counter[str] = Counter()
+        # Samples that wait for the server, and when it was last heard of.
+        self._waiting_samples = 0
+        self._heard = 0.0
+        self._silence: asyncio.Task[None] | None = None
         # Responses before the first that ends its thoughts; at its bound once there was one.
         self._unfinished = 0
         self._options: ScoreOptions | None = None
@@ -271,10 +307,12 @@ class RewardSource:
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
+            TooManyUnscorable: ... as have more than ``max_unscorable`` allows.
             InputError: the sample or the settings are wrong.
             RewardServiceError: the server refused, or was away for longer than the settings
                 allow; no reward was made up for it.
         """
+        self._samples += 1
         options = self._options_of(epoch)
         rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
         (score, identity), scored_by = await self._decided(rollout, options)
@@ -307,17 +345,48 @@ class RewardSource:
             and split in VALIDATION_SPLITS
         ):
             return ScoredSample(score.acc, score, epoch, scored_by)
+        instead: str | float = settings.on_unscorable
+        if score.status is Status.NO_NODES and score.reward is None:
+            if settings.instead_of_nodes == "acc":
+                if score.acc is not None:
+                    return ScoredSample(score.acc, score, epoch, scored_by)
+            elif settings.instead_of_nodes is not None:
+                instead = settings.instead_of_nodes
         if score.status is not Status.OK:
             self._events.report(str(score.status), _explained(rollout, score))
         if score.reward is not None:
             return ScoredSample(score.reward, score, epoch, scored_by)
-        if settings.on_unscorable == "raise":
-            raise UnscorableSample(score.status, _explained(rollout, score))
-        return ScoredSample(settings.on_unscorable, score, epoch, scored_by)
+        if isinstance(instead, str):
+            sentence = _explained(rollout, score)
+            if score.status in MISFITS:
+                self._check_misfits(score.status, sentence)
+            raise UnscorableSample(score.status, sentence)
+        return ScoredSample(instead, score, epoch, scored_by)
+
+    @property
+    def troubles(self) -> Mapping[str, int]:
+        """How often something went wrong so far, by what it was."""
+        return self._events.counts
+
+    def _check_misfits(self, status: Status, sentence: str) -> None:
+        """Count a sample that fails for the dataset's sake.
+
+        Raises:
+            TooManyUnscorable: there are more of them than ``max_unscorable`` allows.
+        """
+        self._misfits[str(status)] += 1
+        misfits, share = self._misfits.total(), self.settings.max_unscorable
+        if misfits > share * max(self._samples, MIN_SAMPLES):
+            counts = ", ".join(f"{count} {name}" for name, count in self._misfits.items())
+            raise TooManyUnscorable(
+                f"{counts} of {self._samples:,} samples in this process, more than"
+                f" max_unscorable={share:g} of {max(self._samples, MIN_SAMPLES):,}: the server's"
+                f" dataset is not the one of the training files; the last: {sentence}"
+            )
 
     async def close(self) -> None:
         """Close the channel and stop local scoring.  May be called twice."""
-        for task in (self._introduction, self._watch):
+        for task in (self._introduction, self._watch, self._silence):
             if task is not None:
                 task.cancel()
         await self._client.close()
@@ -395,6 +464,20 @@ class RewardSource:
     async def _scored(
         self, rollout: Rollout, options: ScoreOptions
     ) -> tuple[tuple[Score, Identity], str]:
+        """Return a sample's score and who made it; where it has to wait, that is said."""
+        if not self._waiting_samples:
+            self._heard = time.monotonic()
+        self._waiting_samples += 1
+        if self._silence is None:
+            self._silence = asyncio.get_running_loop().create_task(self._watch_silence())
+        try:
+            return await self._scored_by_any(rollout, options)
+        finally:
+            self._waiting_samples -= 1
+
+    async def _scored_by_any(
+        self, rollout: Rollout, options: ScoreOptions
+    ) -> tuple[tuple[Score, Identity], str]:
         """Return a sample's score and who made it: server, stand-in, or server after a wait."""
         settings = self.settings
         give_up_at = time.monotonic() + settings.unavailable_limit_s
@@ -426,6 +509,28 @@ class RewardSource:
                     await asyncio.sleep(_PAUSE_S)
             else:
                 return found, "server"
+
+    async def _watch_silence(self) -> None:
+        """Say that samples wait, after some seconds and then each minute; end with their wait."""
+        told: float | None = None
+        try:
+            while self._waiting_samples:
+                await asyncio.sleep(_LOOK_S)
+                now = time.monotonic()
+                silent_s = now - self._heard
+                if silent_s < _SILENCE_S or self._watch is not None:
+                    if told is not None:
+                        logger.warning("the server at %s answers again", self.settings.address)
+                    told = None
+                elif self._waiting_samples and (told is None or now - told >= _SILENCE_AGAIN_S):
+                    told = now
+                    self._events.tell(
+                        "server away",
+                        f"no score from the server at {self.settings.address} for {silent_s:.0f} s;"
+                        f" samples that wait for it: {self._waiting_samples:,}",
+                    )
+        finally:
+            self._silence = None
 
     def _drop_fallback(self, error: UnusableData) -> None:
         """Go on without a stand-in whose data cannot be used; its samples wait instead."""
@@ -468,6 +573,7 @@ class RewardSource:
 
     def _see_digest(self, digest: str) -> None:
         """Compare the data of the server, now, with what samples were scored with so far."""
+        self._heard = time.monotonic()
         if self._grown is None and self._digest not in (None, digest):
             self._events.report(
                 "dataset changed",

@@ -19,6 +19,9 @@ SOURCE = "reward.reward_kwargs"
 
 INSTALL_VERL = 'pip install "consensuspr[verl]", in a checkout pip install ".[verl]"'
 
+# Before a mode of verl's V1 trainer (trainer.v1.trainer_mode): the same with our figures.
+OUR_TRAINERS = "consensuspr_"
+
 # verl's own keys in the same place.
 _OVERLONG = ("max_resp_len", "overlong_buffer_cfg")
 _BUFFER_KEYS = ("enable", "len", "penalty_factor", "log")
@@ -94,10 +97,17 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """What a reward manager needs of verl's configuration; ``overlong`` is None where it is off."""
+    """What a reward manager needs of verl's configuration.
+
+    Attributes:
+        overlong: None where it is off.
+        number: key of the samples of which verl makes a number before it looks (the metric of
+            ``algorithm.filter_groups``), so that it may not be None.
+    """
 
     settings: RewardSettings
     overlong: OverlongPenalty | None
+    number: str | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -106,14 +116,16 @@ class ManagerConfig:
         Raises:
             InputError: a setting is unknown or wrong.
         """
-        given = _plain(_select(config, "reward", "reward_kwargs"))
+        given = _plain(select(config, "reward", "reward_kwargs"))
         if given is None:
             given = {}
         if not isinstance(given, dict):
             raise InputError(f"{SOURCE} must hold settings by name, got {given!r}")
         overlong = OverlongPenalty.of(*(given.get(key) for key in _OVERLONG))
         settings = {key: value for key, value in given.items() if key not in _OVERLONG}
-        return cls(RewardSettings.of(settings, SOURCE), overlong)
+        groups = select(config, "algorithm", "filter_groups")
+        number = select(groups, "metric") if select(groups, "enable") else None
+        return cls(RewardSettings.of(settings, SOURCE), overlong, number)
 
 
 def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: str) -> EpochClock:
@@ -143,14 +155,14 @@ def epoch_clock(config: Mapping[str, Any], settings: RewardSettings, version: st
 
 def _steps_per_epoch(config: Mapping[str, Any]) -> tuple[int | None, str]:
     """Return the steps in an epoch, or None and the reason."""
-    if _select(config, "trainer", "total_training_steps") is not None:
+    if select(config, "trainer", "total_training_steps") is not None:
         return None, "trainer.total_training_steps is set, so that epochs may be cut short"
-    epochs = _select(config, "trainer", "total_epochs")
-    updates = _select(config, "actor_rollout_ref", "actor", "optim", "total_training_steps")
+    epochs = select(config, "trainer", "total_epochs")
+    updates = select(config, "actor_rollout_ref", "actor", "optim", "total_training_steps")
     if not isinstance(epochs, int) or epochs < 1:
         return None, f"trainer.total_epochs is {epochs!r}"
-    mode = _select(config, "trainer", "v1", "trainer_mode")
-    updates_per_step = _select(config, "trainer", "v1", str(mode), "parameter_sync_step") or 1
+    mode = trainer_mode(config)
+    updates_per_step = select(config, "trainer", "v1", mode, "parameter_sync_step") or 1
     if not isinstance(updates, int) or updates < epochs * updates_per_step:
         return None, f"actor.optim.total_training_steps is {updates!r}"
     return updates // updates_per_step // epochs, ""
@@ -160,10 +172,16 @@ def _without_steps(config: Mapping[str, Any], version: str) -> bool:
     """Tell whether samples of this trainer come without their step."""
     if version.startswith("0.7."):
         return True
-    return _select(config, "trainer", "use_v1") is False
+    return select(config, "trainer", "use_v1") is False
 
 
-def _select(config: Any, *path: str) -> Any:
+def trainer_mode(config: Any) -> str:
+    """Return the mode of verl's trainer, whether or not it is the one with our figures."""
+    return str(select(config, "trainer", "v1", "trainer_mode")).removeprefix(OUR_TRAINERS)
+
+
+def select(config: Any, *path: str) -> Any:
+    """Return what stands at a path of a configuration, None where nothing does."""
     for key in path:
         if not isinstance(config, Mapping) and not hasattr(config, "get"):
             return None

@@ -54,7 +54,7 @@ async def compute_score(
     row = TrainingRow(data_source, truth, extra_info or {}, None)
     rollout = row.rollout(solution_str, ids)
     scored = await shared_source(read).score(rollout, clock.epoch_of(None), row.split)
-    return scored.fields()
+    return scored.numbers()
 
 
 @lru_cache(maxsize=16)

@@ -6,30 +6,41 @@ time; they share one channel and travel in micro-batches.  Runs on verl 0.7.1 to
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
+import json
 import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import ray
 import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from consensuspr.client.training import (
     ProblemIds,
     RewardSource,
+    TooManyUnscorable,
     score_log_of,
     shared_source,
 )
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.decode import Decoder
+from consensuspr.client.verl.run_end import actor_name, end_run, in_reward_worker, note
 from consensuspr.client.verl.sample import VerlSample
+from consensuspr.client.verl.start import check_once
+from consensuspr.client.verl.turns import BETWEEN, ONE_TURN, TurnMarks, policy_spans
 from consensuspr.errors import ConsensusPRError
 
 logger = logging.getLogger(__name__)
 
-# How verl's reward loop names its actors, which have a process each; a number follows.
-WORKER_NAME = "reward_loop_worker_"
+# Means of verl's validation leave None out since then; older ones fail at it.
+_TAKES_NONE = not verl.__version__.startswith(("0.7.", "0.8."))
+
+# Notes for the trainer: what went wrong in a worker, by its name.
+TROUBLES = "troubles of "
+_BETWEEN_NOTES_S = 1.0
 
 
 class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl has no types
@@ -55,21 +66,29 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
         reward_model_tokenizer: Any = None,
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
+        self._in_worker = in_reward_worker()
         try:
             read = ManagerConfig.of(config)
             self._settings = read.settings
             self._overlong = read.overlong
+            self._number = read.number
             self._clock = epoch_clock(config, read.settings, verl.__version__)
             score_log_of(read.settings)  # what cannot be written is found now
         except ConsensusPRError as error:
             # verl loses a worker that fails to start; its rollouts then fail one by one, with
             # the reason far up in the log.
             logger.error("consensuspr cannot reward this run: %s", error)
+            if self._in_worker:
+                end_run(str(error))
             raise
         _rest_collector()
         self._ids = ProblemIds(read.settings.problem_id_format)
+        self._tokenizer = tokenizer
         self._decoder = Decoder(tokenizer)
         self._source: RewardSource | None = None
+        self._start_check = _checking(config, read.settings) if self._in_worker else None
+        self._noted = 0
+        self._note_at = 0.0
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Return the reward of one sample.
@@ -83,29 +102,95 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
 
         Raises:
             UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
+            TooManyUnscorable: ... as have too many others; the run is ended.
             InputError: the row names no problem, or two.
             RewardServiceError: the server refused, or was away for too long.
         """
+        if self._start_check is not None:
+            await asyncio.wrap_future(self._start_check)
+            self._start_check = None
         sample = VerlSample.of(data)
         epoch = self._clock.epoch_of(sample.step)
-        response = await self._decoder.text(sample.response_ids)
-        num_tokens = len(sample.response_ids)
+        response, num_tokens = await self._policy_text(sample)
         rollout = sample.row.rollout(response, self._ids, num_tokens)
+        rollout.rollout_id = sample.rollout_id
         if self._source is None:  # a source belongs to the loop, which runs by now
             self._source = shared_source(self._settings)
-        penalty = self._overlong(num_tokens) if self._overlong else 0.0
-        scored = await self._source.score(
-            rollout,
-            epoch,
-            sample.row.split,
-            step=sample.step,
-            group=sample.group,
-            penalty=penalty,
-        )
+        # verl's own penalty is for all tokens, a tool's too.
+        penalty = self._overlong(len(sample.response_ids)) if self._overlong else 0.0
+        try:
+            scored = await self._source.score(
+                rollout,
+                epoch,
+                sample.row.split,
+                step=sample.step,
+                group=sample.group,
+                penalty=penalty,
+            )
+        except TooManyUnscorable as error:
+            if self._in_worker:
+                end_run(str(error))
+            raise
+        finally:
+            self._note_troubles(self._source)
+        fields = scored.fields(penalty) if _TAKES_NONE else scored.numbers(penalty)
+        if self._number is not None and fields.get(self._number, "") is None:
+            fields[self._number] = 0.0
         return {
             "reward_score": scored.reward + penalty,
-            "reward_extra_info": scored.fields(penalty),
+            "reward_extra_info": fields
+            | {"problem_id": rollout.problem_id, "rollout_id": sample.rollout_id or ""},
         }
+
+    async def _policy_text(self, sample: VerlSample) -> tuple[str | bytes, int]:
+        """Return what the policy wrote, and in how many tokens.
+
+        Raises:
+            InputError: others wrote parts of it, and nothing tells which.
+        """
+        ids, mask = sample.response_ids, sample.mask
+        if mask is not None and not mask.all():
+            spans = list(policy_spans(mask))
+            texts = [await self._decoder.text(ids[start:end]) for start, end in spans]
+            return BETWEEN.join(map(_as_text, texts)), int(mask.astype(bool).sum())
+        if mask is not None or sample.turns is None or sample.turns <= ONE_TURN:
+            return await self._decoder.text(ids), len(ids)
+        whole = self._tokenizer.decode(ids, skip_special_tokens=False)
+        text = self._marks.policy_text(str(whole), sample.turns)
+        return text, len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    @functools.cached_property
+    def _marks(self) -> TurnMarks:
+        return TurnMarks.of(self._tokenizer)
+
+    def _note_troubles(self, source: RewardSource) -> None:
+        """Let the trainer know what went wrong here, where that has changed, once a second."""
+        troubles = source.troubles
+        if troubles and self._in_worker and time.monotonic() >= self._note_at:
+            so_far = sum(troubles.values())
+            if so_far != self._noted:
+                self._noted, self._note_at = so_far, time.monotonic() + _BETWEEN_NOTES_S
+                note(f"{TROUBLES}{actor_name()}", json.dumps(troubles))
+
+
+def _as_text(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode()
+
+
+def _checking(config: Any, settings: Any) -> Future[None]:
+    """Check the files of the run in a thread; what they are unfit for ends the run."""
+
+    def check() -> None:
+        try:
+            check_once(config, settings)
+        except ConsensusPRError as error:
+            end_run(str(error))
+            raise
+
+    thread = ThreadPoolExecutor(1, thread_name_prefix="consensuspr-start")
+    checked = thread.submit(check)
+    thread.shutdown(wait=False)
+    return checked
 
 
 @functools.cache
@@ -117,16 +202,6 @@ def _rest_collector() -> None:
     now and gets unreachable in a cycle later is never freed: no matter in an actor that only
     rewards and ends with the run, and not to be done to a process of any other use.
     """
-    if _in_reward_worker():
+    if in_reward_worker():
         gc.collect()
         gc.freeze()
-
-
-def _in_reward_worker() -> bool:
-    """Say whether this process is one of verl's reward workers, by the name of its Ray actor."""
-    if not ray.is_initialized():
-        return False
-    context = ray.get_runtime_context()
-    if context.get_actor_id() is None:  # the trainer's own process, or a task
-        return False
-    return (context.get_actor_name() or "").startswith(WORKER_NAME)

@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+
 from consensuspr.client.training import TrainingRow, ground_truth_text
 from consensuspr.client.training.rows import Prompt
 from consensuspr.errors import InputError
 
 # What is read of a sample, besides its tensors.
-_COLUMNS = "response_len global_steps data_source reward_model extra_info raw_prompt uid".split()
+_TURNS, _FROM_LOOP = "__num_turns__", "tool_extra_fields"
+_COLUMNS = (
+    "response_len", "global_steps", "data_source", "reward_model", "extra_info", "raw_prompt",
+    "uid", "session_id", _TURNS, _FROM_LOOP,
+)  # fmt: skip
+
+# Among the fields of an agent loop: 1 for each token of the response that the policy wrote.
+MASK = "response_mask"
 
 
 class VerlSample(NamedTuple):
@@ -23,13 +32,19 @@ class VerlSample(NamedTuple):
         row: what it answers.
         response_ids: the response's token ids, an array without padding.
         step: training step from 1, 0 before training; None where the trainer does not tell.
-        group: of the samples whose rewards are compared (``uid``); None likewise.
+        mask: 1 for each token that the policy wrote; None where nobody tells.
+        turns: messages of the conversation, user's and policy's; None where nobody tells.
+        group: of the samples whose rewards are compared (``uid``); None where nobody tells.
+        rollout_id: of the response, as the keys of verl's dumps begin; None where there is none.
     """
 
     row: TrainingRow
     response_ids: Any
     step: int | None
-    group: str | None
+    mask: Any = None
+    turns: int | None = None
+    group: str | None = None
+    rollout_id: str | None = None
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -47,14 +62,35 @@ class VerlSample(NamedTuple):
         if length is None:
             # The mask covers prompt and response, the response being its right end.
             length = tensors["attention_mask"].numpy(force=True)[-1, -len(response) :].sum()
-        step = fields.get("global_steps")
-        group = fields.get("uid")
+        step, turns = fields.get("global_steps"), fields.get(_TURNS)
+        group, session = fields.get("uid"), fields.get("session_id")
+        ids = response[: int(length)]
         return cls(
             row_of(fields),
-            response[: int(length)],
+            ids,
             None if step is None else int(step),
+            _mask(fields.get(_FROM_LOOP), tensors, len(ids)),
+            None if turns is None else int(turns),
             None if group is None else str(group),
+            None if group is None or session is None else f"{group}_{session}",
         )
+
+
+def _mask(from_loop: Any, tensors: Any, length: int) -> Any:
+    """Return the mask of a response as an array; None where nobody tells.
+
+    Raises:
+        InputError: it has another length than the response.
+    """
+    mask = from_loop.get(MASK) if isinstance(from_loop, Mapping) else None
+    if mask is not None:
+        mask = np.asarray(mask)
+    elif MASK in tensors.keys():  # noqa: SIM118  # of a TensorDict, `in` is none
+        # Padded like the response.
+        mask = tensors[MASK].numpy(force=True)[-1][:length]
+    if mask is not None and mask.shape != (length,):
+        raise InputError(f"{MASK} must have {length} entries, one a token, got {mask.shape}")
+    return mask
 
 
 def row_of(fields: Mapping[str, Any]) -> TrainingRow:

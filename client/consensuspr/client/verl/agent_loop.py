@@ -1,0 +1,41 @@
+"""verl's agent loops, whose rewards learn which tokens the policy wrote.
+
+verl hands a reward the whole response and keeps ``response_mask`` to itself; what an agent loop
+puts into ``extra_fields`` does arrive.  So the mask travels there while the reward is computed,
+whichever agent loop made it, and is taken out again: what is trained on is verl's alone.
+
+``actor_rollout_ref.rollout.agent.agent_loop_manager_class`` names the manager; verl's trainer
+with our figures (:mod:`consensuspr.client.verl.trainer`) sets it where nobody else has.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import ray
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+from consensuspr.client.verl.sample import MASK
+from consensuspr.client.verl.turns import ONE_TURN
+
+
+class MaskingAgentLoopWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
+    """verl's worker, which hands the mask of a trajectory to its reward."""
+
+    async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+        final = outputs[-1]
+        if final.num_turns > ONE_TURN or 0 in final.response_mask:
+            final.extra_fields[MASK] = np.array(final.response_mask, dtype=np.uint8)
+        try:
+            await super()._compute_score(outputs, kwargs)
+        finally:
+            final.extra_fields.pop(MASK, None)
+
+
+class MaskingAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
+    """verl's manager with workers of ours."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(MaskingAgentLoopWorker)

@@ -1,0 +1,465 @@
+"""The rows of verl's Parquet files, all read once, and the server asked for their problems.
+
+Rows are read as training reads them: each goes through the very code that takes a sample apart in
+the reward manager, and only the columns that it looks at are read.  Memory is bounded by a batch of
+rows and some 150 bytes a problem, however long its texts are: hashes stand for them, 64 bits wide,
+so that two of a million problems are mistaken for one with a probability of 3e-8.
+
+Each problem is asked for once, as a rollout without a ground truth: only then does the status
+of an unknown problem differ from that of a known one without nodes.  Its response is the row's
+ground truth in a box, so that Acc tells whether the server has the same; nothing is decided
+from that alone, since a long or unbalanced truth does not survive a box.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from consensuspr.client.local import LocalClient
+from consensuspr.client.sync import RewardClient
+from consensuspr.client.training import (
+    VALIDATION_SPLITS,
+    ProblemIds,
+    RewardSettings,
+    TrainingRow,
+    prompt_digest,
+)
+from consensuspr.client.verl.sample import row_of
+from consensuspr.console import ProgressBar
+from consensuspr.errors import DataError, InputError, RewardServiceError
+from consensuspr.scoring.rewards import RewardSpec
+from consensuspr.scoring.types import AnswerRule, OnUndecided, Rollout, Score, ScoreOptions, Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Prompts are some kilobytes, inline nodes some tens of them.
+_BATCH_ROWS = 512
+
+# Problems in one call: its answer is waited for, and inline nodes may make it large.
+BATCH = 512
+
+# Rows between two movements of the progress bar.
+_BAR_ROWS = 64
+
+_LONGEST_TRUTH = 200
+
+_LOW_64 = (1 << 64) - 1
+
+# What a sample is made of, besides the prompt.
+_FIELDS = {
+    "data_source": (),
+    "reward_model": ("ground_truth",),
+    "extra_info": ("problem_id", "index", "split", "nodes"),
+}
+
+
+class Split(StrEnum):
+    """What rows are for."""
+
+    TRAIN = "train"
+    VALIDATION = "val"
+
+
+@dataclass(slots=True)
+class Occurrences:
+    """How often something was met, and where first."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, example: str) -> None:
+        """Count one more."""
+        if not self.count:
+            self.first = example
+        self.count += 1
+
+
+@dataclass(slots=True)
+class SplitRows:
+    """What is known of the rows of one split, and what the server said of their problems.
+
+    Attributes:
+        files: that were named.
+        rows: in all files that could be read.
+        bad_rows: that no reward can be given for, as they are.
+        bad_files: that cannot be read, with the reason.
+        problems: that the rows name.
+        asked: of them asked for.
+        known: of those in the dataset; problems with inline nodes are not looked up.
+        inline: of those with nodes in the row.
+        with_nodes: of those with nodes, wherever from.
+        unscorable: of those without reward, by reason.
+        other_truth: of those whose ground truth in the row is not the server's.
+    """
+
+    files: int = 0
+    rows: int = 0
+    bad_rows: Occurrences = field(default_factory=Occurrences)
+    bad_files: list[str] = field(default_factory=list)
+    problems: int = 0
+    asked: int = 0
+    known: int = 0
+    inline: int = 0
+    with_nodes: int = 0
+    unscorable: dict[str, Occurrences] = field(default_factory=dict)
+    other_truth: Occurrences = field(default_factory=Occurrences)
+
+
+class SeenProblems:
+    """Notes problems and finds ids that stand for two things; training rows come first.
+
+    Attributes:
+        two_prompts: ids with two prompts.
+        two_truths: ids with two ground truths.
+        leaked: ids in training and validation.
+    """
+
+    def __init__(self) -> None:
+        self.two_prompts = Occurrences()
+        self.two_truths = Occurrences()
+        self.leaked = Occurrences()
+        # By hash of the id: the hash of the prompt above that of the ground truth, in one number,
+        # which takes half the memory of two.
+        self._known: dict[Split, dict[int, int]] = {split: {} for split in Split}
+        self._told: set[tuple[str, int]] = set()
+
+    def note(
+        self, split: Split, problem_id: str, prompt: str, truth: str | None, place: str
+    ) -> bool:
+        """Note a row; return whether its problem is new in its split.
+
+        Args:
+            split: of the row.
+            problem_id: of the row.
+            prompt: digest of it.
+            truth: the row's ground truth.
+            place: file and row, for examples.
+        """
+        key, now = _hash(problem_id), _hash(prompt) << 64 | _hash(truth or "")
+        example = f"{problem_id!r}, {place}"
+        known = self._known[split]
+        before = known.get(key)
+        is_new = before is None
+        if before is None and split is Split.VALIDATION:
+            before = self._known[Split.TRAIN].get(key)
+            if before is not None:
+                self.leaked.add(example)
+        if before is not None:
+            changed = before ^ now
+            self._count("prompt", key, bool(changed >> 64), self.two_prompts, example)
+            self._count("truth", key, bool(changed & _LOW_64), self.two_truths, example)
+        known.setdefault(key, now)
+        return is_new
+
+    def _count(self, what: str, key: int, changed: bool, found: Occurrences, example: str) -> None:
+        if changed and (what, key) not in self._told:
+            self._told.add((what, key))
+            found.add(example)
+
+
+def _hash(text: str) -> int:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+@dataclass(slots=True)
+class ProblemQuestion:
+    """A problem to ask the server for.
+
+    Attributes:
+        split: whose row it is of.
+        rollout: of the row; what is asked is made from it.
+        place: file and row, for examples.
+        row_split: what the row says of its split.
+    """
+
+    split: Split
+    rollout: Rollout
+    place: str
+    row_split: str | None = None
+
+    @property
+    def truth(self) -> str:
+        """The row's own ground truth, empty where it has none."""
+        return (self.rollout.ground_truth or "").strip()
+
+    def as_asked(self) -> Rollout:
+        """Return the rollout to score."""
+        return Rollout(
+            problem_id=self.rollout.problem_id,
+            response=f"\\boxed{{{self.truth}}}" if _fits_a_box(self.truth) else "",
+            nodes=self.rollout.nodes,
+        )
+
+
+def _fits_a_box(truth: str) -> bool:
+    """Tell whether a ground truth in ``\\boxed{…}`` is read as it stands."""
+    if not truth or len(truth) > _LONGEST_TRUTH or not truth.isprintable() or "boxed" in truth:
+        return False
+    depth = 0
+    for character in truth:
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+# Whom to ask: a client, and the name of the dataset there.
+Server: TypeAlias = tuple[RewardClient | LocalClient, str | None]
+
+
+def ask_for(
+    questions: Iterable[ProblemQuestion],
+    server: Server,
+    settings: RewardSettings,
+    rows: Mapping[Split, SplitRows],
+) -> None:
+    """Ask the server for problems, some hundred at a time, and count its answers.
+
+    Args:
+        questions: drawn from as they are asked.
+        server: who is asked.
+        settings: of the reward, which says what a problem needs.
+        rows: by split, where the answers are counted.
+
+    Raises:
+        RewardServiceError: the server failed.
+    """
+    client, dataset = server
+    options = ScoreOptions(
+        # Which nodes count, and whether there are weights, is the same as in training.
+        RewardSpec.outcome(final_nodes=settings.final_nodes, ncr=settings.ncr),
+        dataset=dataset,
+        answer_rule=AnswerRule.AUTO,
+        on_undecided=OnUndecided.MASK,
+        probe=True,
+    )
+    drawn = iter(questions)
+    while batch := list(islice(drawn, BATCH)):
+        scores = client.score_with([question.as_asked() for question in batch], options)
+        for question, score in zip(batch, scores, strict=True):
+            _count(question, score, settings, rows[question.split])
+
+
+def _count(
+    question: ProblemQuestion, score: Score, settings: RewardSettings, rows: SplitRows
+) -> None:
+    rows.asked += 1
+    example = f"{question.rollout.problem_id!r}, {question.place}"
+    if question.rollout.nodes is not None:
+        rows.inline += 1
+    elif score.status is not Status.UNKNOWN_PROBLEM:
+        rows.known += 1
+    rows.with_nodes += bool(score.num_nodes)
+    # Masked, an undecided answer has no reward: 0 is a verdict.
+    if score.reward == 0 and _fits_a_box(question.truth):
+        rows.other_truth.add(example)
+    reason = _why_unscorable(question, score, settings)
+    if reason is not None:
+        rows.unscorable.setdefault(reason, Occurrences()).add(example)
+
+
+def _why_unscorable(
+    question: ProblemQuestion, score: Score, settings: RewardSettings
+) -> str | None:
+    """Return why a sample of the problem would have no reward; None where it has one."""
+    if score.status is Status.INVALID_NODES:
+        return f"with inline nodes that the server refuses: {score.message}"
+    if score.status in (Status.OVERSIZE, Status.INTERNAL):
+        return f"with status {score.status}: {score.message}"
+    has_truth = bool(question.truth) or score.acc is not None
+    if has_truth and settings.validate_by_acc and question.row_split in VALIDATION_SPLITS:
+        return None
+    instead = None if score.num_nodes else settings.instead_of_nodes
+    if isinstance(instead, float) or (instead == "acc" and has_truth):
+        return None
+    acc = 0.0 if has_truth else math.nan
+    ncr = 0.0 if score.num_nodes else math.nan
+    # An epoch of each stage of the reward.
+    epochs = {0}
+    if settings.reward == "curriculum":
+        fixed = settings.epoch
+        epochs = {0, settings.switch_epoch} if fixed is None else {fixed}
+    rewards = [settings.spec.compute([acc], [ncr], epoch)[0] for epoch in epochs]
+    if not any(math.isnan(reward) for reward in rewards):
+        return None
+    if score.status is Status.UNKNOWN_PROBLEM:
+        return "unknown to the server" + ("" if has_truth else ", and without ground truth")
+    return "without ground truth" if score.num_nodes else "without nodes"
+
+
+class RowScan:
+    """All files of both splits, read once.
+
+    Args:
+        settings: of the reward.
+        prompt_key: column of the prompts (``data.prompt_key``).
+        server: asked for the problems; None to ask nobody.
+
+    Attributes:
+        rows: what was found, by split.
+        seen: the problems.
+        asked: somebody was there to ask for the problems.
+        server_error: why no more was asked; the rows are read all the same.
+    """
+
+    def __init__(
+        self,
+        settings: RewardSettings,
+        prompt_key: str = "prompt",
+        server: Server | None = None,
+    ) -> None:
+        self.rows = {split: SplitRows() for split in Split}
+        self.seen = SeenProblems()
+        self.asked = server is not None
+        self.server_error: RewardServiceError | None = None
+        self._settings = settings
+        self._prompt_key = prompt_key
+        self._server = server
+        # One for all files: a worker sees samples of training and validation.
+        self._ids = ProblemIds(settings.problem_id_format)
+
+    def run(self, files: Mapping[Split, Sequence[str]], progress: ProgressBar) -> None:
+        """Read all rows of all files."""
+        questions = self._read(files, progress)
+        if self._server is not None:
+            try:
+                ask_for(questions, self._server, self._settings, self.rows)
+            except RewardServiceError as error:
+                self.server_error = error
+        for _ in questions:
+            pass  # nobody is there, or no longer, to be asked
+
+    def _read(
+        self, files: Mapping[Split, Sequence[str]], progress: ProgressBar
+    ) -> Iterator[ProblemQuestion]:
+        """Note every row, and yield a question for each problem that is new in its split."""
+        found = [
+            (split, *opened)
+            for split in Split
+            for path in files[split]
+            if (opened := self._open(split, path)) is not None
+        ]
+        with progress("reading", sum(num_rows for _, _, num_rows in found), "rows") as advance_to:
+            done = 0
+            for split, path, num_rows in found:
+                rows = self.rows[split]
+                try:
+                    for number, row in enumerate(read_rows(path, self._prompt_key), 1):
+                        rows.rows += 1
+                        place = f"{path.name} row {number}"
+                        try:
+                            fields = {**row, "raw_prompt": row.get(self._prompt_key)}
+                            question = self._note(split, row_of(fields), place)
+                        except InputError as error:
+                            rows.bad_rows.add(f"{place}: {error}")
+                        else:
+                            if question is not None:
+                                yield question
+                        if number % _BAR_ROWS == 0:
+                            advance_to(done + number)
+                except DataError as error:
+                    rows.bad_files.append(str(error))
+                done += num_rows
+                advance_to(done)
+
+    def _open(self, split: Split, name: str) -> tuple[Path, int] | None:
+        """Return a file and how many rows it has by its footer; None where it cannot be read."""
+        import pyarrow.parquet as pq
+
+        rows = self.rows[split]
+        rows.files += 1
+        path = Path(os.path.expanduser(name))
+        try:
+            if "://" in name:
+                raise DataError(name, None, "is not on this machine, and was not looked at")
+            with _reading(path):
+                return path, int(pq.read_metadata(path).num_rows)
+        except DataError as error:
+            rows.bad_files.append(str(error))
+            return None
+
+    def _note(self, split: Split, row: TrainingRow, place: str) -> ProblemQuestion | None:
+        """Take a row in; return a question where its problem is new.
+
+        Raises:
+            InputError: it cannot be rewarded as it is.
+        """
+        prompt = _checked_prompt(row.prompt)
+        rollout = row.rollout("", self._ids)
+        digest = prompt_digest(prompt)
+        if not self.seen.note(split, rollout.problem_id, digest, rollout.ground_truth, place):
+            return None
+        self.rows[split].problems += 1
+        return ProblemQuestion(split, rollout, place, row.split)
+
+
+def read_rows(path: Path, prompt_key: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of every row of a Parquet file, in order.
+
+    Raises:
+        DataError: it cannot be read, or has no prompts.
+    """
+    import pyarrow.parquet as pq
+
+    with _reading(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        columns = _columns(path, prompt_key, file.schema_arrow)
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _columns(path: Path, prompt_key: str, schema: pa.Schema) -> list[str]:
+    """Return the columns to read, dotted where a part of a column does."""
+    import pyarrow as pa
+
+    if prompt_key not in schema.names:
+        raise DataError(
+            str(path),
+            None,
+            f"has no column {prompt_key!r} (data.prompt_key); its columns are"
+            f" {', '.join(schema.names[:12])}",
+        )
+    columns = [prompt_key]
+    for name, parts in _FIELDS.items():
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        if parts and pa.types.is_struct(kind):
+            columns += [f"{name}.{part}" for part in parts if kind.get_field_index(part) >= 0]
+        else:
+            columns.append(name)
+    return columns
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn errors of pyarrow and of the system into one that names the file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(str(path), None, "does not exist") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise DataError(str(path), None, f"is not readable Parquet: {reason}") from error
+
+
+def _checked_prompt(prompt: object) -> str | Sequence[Mapping[str, object]]:
+    if isinstance(prompt, str) and prompt:
+        return prompt
+    if isinstance(prompt, list) and prompt and all(isinstance(m, Mapping) for m in prompt):
+        return prompt
+    raise InputError(f"the prompt must be chat messages, got {str(prompt)[:80]!r}")

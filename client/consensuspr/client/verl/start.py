@@ -1,0 +1,176 @@
+"""The check before the first step: are the server's data those of the training files?
+
+Whoever comes first among the reward workers of a run makes it, in a thread, while verl still
+starts its engines; the others wait for what came of it before they reward their first sample.  What
+is looked at, and how, is the doctor's: every row of both splits by the code that rewards it.
+
+A dataset class of a user's own makes rows that no file has, and files that this node cannot read
+are no fault of the data: both are said, and not checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from consensuspr.client.sync import RewardClient
+from consensuspr.client.training import RewardSettings
+from consensuspr.client.training.grown import GrownDatasets
+from consensuspr.client.training.source import chosen_dataset
+from consensuspr.client.verl.config import select
+from consensuspr.client.verl.files import RowScan, Split, SplitRows
+from consensuspr.client.verl.run_end import actor_name, note, read_note
+from consensuspr.console import share
+from consensuspr.errors import (
+    ConsensusPRError,
+    DatasetMismatch,
+    DeadlineExceeded,
+    Overloaded,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+_CLAIM, _OUTCOME = "start check by", "start check"
+_PAUSE_S = 0.5
+
+# After so long without an answer it is said that the check waits, and again each minute.
+_SILENCE_S, _SILENCE_AGAIN_S = 5.0, 60.0
+
+
+_AWAY = (Unavailable, Overloaded, DeadlineExceeded)
+
+
+class UnfitDataset(ConsensusPRError):
+    """The server's dataset is not the one of the training files."""
+
+
+def check_once(config: Any, settings: RewardSettings) -> None:
+    """Check the files of a run, or wait for the worker that does.
+
+    Raises:
+        UnfitDataset: more problems have no reward than ``max_unscorable`` allows.
+        ConsensusPRError: the server's dataset is not the one that is expected, or not there.
+    """
+    if note(_CLAIM, actor_name() or "", once=True):
+        failed: ConsensusPRError | None = None
+        try:
+            check_files(config, settings)
+        except ConsensusPRError as error:
+            failed = error
+            raise
+        finally:
+            # Also where it failed unexpectedly: nobody is to wait for ever.
+            note(_OUTCOME, "" if failed is None else str(failed))
+        return
+    give_up_at = time.monotonic() + settings.unavailable_limit_s
+    while (outcome := read_note(_OUTCOME)) is None and time.monotonic() < give_up_at:
+        time.sleep(_PAUSE_S)
+    if outcome:
+        raise UnfitDataset(outcome)
+
+
+def check_files(config: Any, settings: RewardSettings) -> None:
+    """Check training and validation files against the server; errors are those above."""
+    if select(config, "data", "custom_cls", "path") is not None:
+        logger.warning("data.custom_cls makes the rows: they are not checked before the first step")
+        return
+    files = {
+        Split.TRAIN: _paths(select(config, "data", "train_files")),
+        Split.VALIDATION: _paths(select(config, "data", "val_files")),
+    }
+    with RewardClient(settings.address, settings.timeout_s, access=settings.access) as client:
+        try:
+            dataset = _dataset_when_there(client, settings)
+        except _AWAY as error:
+            logger.error("the files are not checked before the first step: %s", error)
+            return
+        prompt_key = str(select(config, "data", "prompt_key") or "prompt")
+        scan = RowScan(settings, prompt_key, (client, dataset))
+        scan.run(files, _no_progress)
+    if scan.server_error is not None:
+        logger.error("the files could not be checked to their end: %s", scan.server_error)
+    unfit = [told for split, rows in scan.rows.items() if (told := _unfit(split, rows, settings))]
+    if unfit:
+        raise UnfitDataset(
+            f"{'; '.join(unfit)}; serve the dataset of these files, or drop the rows"
+        )
+
+
+def _dataset(client: RewardClient, settings: RewardSettings) -> str:
+    """Return the name of the dataset that samples will be scored with, of the right content."""
+    name, digest = settings.dataset, settings.expect_digest
+    if settings.grown_nodes is not None:
+        ready = GrownDatasets(settings.grown_nodes).ready()
+        name, digest = (None, None) if ready is None else (ready.name, ready.digest)
+    dataset = chosen_dataset(client.server_info(_SILENCE_S), name, settings.address)
+    if digest not in (None, dataset.digest):
+        raise DatasetMismatch.of(dataset.name, dataset.digest, digest)
+    return dataset.name
+
+
+def _dataset_when_there(client: RewardClient, settings: RewardSettings) -> str:
+    """Return the dataset's name, asked for again while nobody is there, as a sample waits.
+
+    Raises:
+        ConsensusPRError: the answer is a refusal, or the settings do not let samples wait longer.
+    """
+    passing = (*_AWAY, DatasetMismatch) if settings.on_other_digest == "wait" else _AWAY
+    began = time.monotonic()
+    tell_at = began
+    while True:
+        try:
+            return _dataset(client, settings)
+        except passing as error:
+            now = time.monotonic()
+            # With a stand-in no sample waits.
+            stand_in = settings.dataset_path is not None or settings.on_unavailable == "raise"
+            if stand_in or now - began > settings.unavailable_limit_s:
+                raise
+            if now >= tell_at:
+                tell_at = now + _SILENCE_AGAIN_S
+                logger.error("the check of the files waits for the server: %s", error)
+            time.sleep(_PAUSE_S)
+
+
+def _unfit(split: Split, rows: SplitRows, settings: RewardSettings) -> str | None:
+    """Return why a split cannot be trained on; say what is wrong and can be lived with."""
+    name = "training" if split is Split.TRAIN else "validation"
+    for reason in rows.bad_files:
+        logger.warning("%s rows are not checked before the first step: %s", name, reason)
+    problems = [f"{found.count:,} {why} (the first: {found.first})"
+                for why, found in rows.unscorable.items()]  # fmt: skip
+    unscorable = sum(found.count for found in rows.unscorable.values())
+    if rows.bad_rows.count:
+        problems.append(f"{rows.bad_rows.count:,} rows not to be read ({rows.bad_rows.first})")
+        unscorable += rows.bad_rows.count
+    if rows.other_truth.count:
+        logger.error(
+            "%s of %d %s problems have another ground truth in the row than at the server; the"
+            " row's decides (the first: %s)",
+            share(rows.other_truth.count, rows.asked), rows.asked, name, rows.other_truth.first,
+        )  # fmt: skip
+    if not problems:
+        return None
+    of = max(rows.asked, rows.problems) + rows.bad_rows.count
+    told = (
+        f"{share(unscorable, of)} of {of:,} {name} problems have no reward: {'; '.join(problems)}"
+    )
+    if settings.on_unscorable == "raise" and unscorable > settings.max_unscorable * of:
+        return told
+    logger.error("%s; the run goes on (max_unscorable=%g)", told, settings.max_unscorable)
+    return None
+
+
+def _paths(files: Any) -> Sequence[str]:
+    if files is None:
+        return ()
+    return (files,) if isinstance(files, str) else tuple(map(str, files))
+
+
+@contextmanager
+def _no_progress(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], None]]:
+    yield lambda done: None

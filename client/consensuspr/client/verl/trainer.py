@@ -1,0 +1,127 @@
+"""verl's V1 trainers with our figures in their step log, and our ids in their dumps.
+
+verl shows what a reward says beside its number in validation, and nowhere while it trains.  Its
+registry takes other trainers, so ``trainer.v1.trainer_mode=consensuspr_sync`` (or
+``…_colocate_async``, ``…_separate_async``) names verl's own trainer of that mode, with three
+additions, each to what a step leaves in the transfer queue anyway:
+
+*   the figures of its samples (:mod:`consensuspr.client.training.figures`) go into the metrics of
+    the step, from where they reach every logger: console, TensorBoard, W&B …; with them how many
+    samples were lost, and what went wrong in the reward workers;
+*   ``trainer.rollout_data_dir`` dumps have what the reward said of each sample;
+*   the agent loops hand the reward the mask of what the policy wrote
+    (:mod:`consensuspr.client.verl.agent_loop`), where no other manager of them is named.
+
+All else is verl's: it sees its own mode, sampler, ``filter_groups`` and refill of failed groups.
+A sampler could carry the figures too; verl hands the group filter to none but its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import transfer_queue as tq
+from omegaconf import open_dict
+from verl.trainer.ppo.v1 import (
+    PPOTrainerColocateAsync,
+    PPOTrainerSeparateAsync,
+    PPOTrainerSync,
+    register_trainer,
+)
+
+from consensuspr.client.training.figures import METRICS, figures
+from consensuspr.client.verl.config import OUR_TRAINERS, trainer_mode
+from consensuspr.client.verl.manager import TROUBLES
+from consensuspr.client.verl.run_end import read_notes
+
+AGENT_LOOPS = "consensuspr.client.verl.agent_loop.MaskingAgentLoopManager"
+
+# Of a key of the transfer queue, PROMPT_ROLLOUT_PART: what is of one rollout.
+_PART = "_"
+
+
+class Figures:
+    """What is added to a trainer of verl; goes before it among the bases."""
+
+    config: Any
+
+    def __init__(self, config: Any) -> None:
+        agent = config.actor_rollout_ref.rollout.agent
+        with open_dict(config):
+            # verl compares it in many places, and finds the mode's own settings by it.
+            config.trainer.v1.trainer_mode = trainer_mode(config)
+            if not agent.get("agent_loop_manager_class"):
+                agent.agent_loop_manager_class = AGENT_LOOPS
+        self._troubles: Counter[str] = Counter()
+        self._dumped: dict[str, dict[str, Any]] = {}
+        super().__init__(config)  # type: ignore[call-arg]
+
+    def _compute_metrics(
+        self, batch: Any, metrics: dict[str, Any], timing_raw: Any, global_steps: int, epoch: int
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)  # type: ignore[misc]
+        said = _said_of(batch)
+        rollouts = {key.rpartition(_PART)[0]: sample for key, sample in said.items()}
+        metrics.update(figures(rollouts.values()))
+        wanted = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
+        metrics[f"{METRICS}/lost"] = max(0, wanted - len(rollouts))
+        for kind, count in self._new_troubles().items():
+            metrics[f"{METRICS}/trouble/{kind.replace(' ', '_')}"] = count
+
+    def _new_troubles(self) -> Counter[str]:
+        """Return what went wrong in the reward workers since the last step, by what it was."""
+        so_far: Counter[str] = Counter()
+        for troubles in read_notes(TROUBLES):
+            so_far.update(json.loads(troubles))
+        new = so_far - self._troubles
+        self._troubles = so_far
+        return new
+
+    def _log_rollout_data(self, batch: Any, timing_raw: Any, rollout_data_dir: str) -> None:
+        self._dumped = _said_of(batch)
+        super()._log_rollout_data(batch, timing_raw, rollout_data_dir)  # type: ignore[misc]
+        self._dumped = {}
+
+    def _dump_generations(
+        self, *, reward_extra_infos_dict: dict[str, list[Any]], **dump: Any
+    ) -> None:
+        keys = reward_extra_infos_dict["uid"]
+        names = dict.fromkeys(name for sample in self._dumped.values() for name in sample)
+        said = {name: [self._dumped.get(key, {}).get(name) for key in keys] for name in names}
+        super()._dump_generations(  # type: ignore[misc]
+            reward_extra_infos_dict={**said, **reward_extra_infos_dict}, **dump
+        )
+
+
+def _said_of(batch: Any) -> dict[str, dict[str, Any]]:
+    """Return what our reward said of each row of a batch, by its key; padding is none of them."""
+    keys = [
+        key
+        for key, tag in zip(batch.keys, batch.tags, strict=True)
+        if not tag.get("is_padding", False)
+    ]
+    if not keys:
+        return {}
+    data = tq.kv_batch_get(
+        keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+    )
+    fields = [getattr(one, "data", one) for one in data["extra_fields"]]
+    said = {key: one.get("reward_extra_info") or {} for key, one in zip(keys, fields, strict=True)}
+    return {key: sample for key, sample in said.items() if "num_nodes" in sample}
+
+
+@register_trainer(f"{OUR_TRAINERS}sync")
+class ConsensusTrainerSync(Figures, PPOTrainerSync):  # type: ignore[misc]
+    """verl's synchronous trainer."""
+
+
+@register_trainer(f"{OUR_TRAINERS}colocate_async")
+class ConsensusTrainerColocateAsync(Figures, PPOTrainerColocateAsync):  # type: ignore[misc]
+    """verl's asynchronous trainer on the GPUs of its rollouts."""
+
+
+@register_trainer(f"{OUR_TRAINERS}separate_async")
+class ConsensusTrainerSeparateAsync(Figures, PPOTrainerSeparateAsync):  # type: ignore[misc]
+    """verl's asynchronous trainer beside its rollouts."""

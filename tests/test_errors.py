@@ -1,0 +1,38 @@
+"""The exception tree: what crosses a process is what was raised."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from consensuspr import errors
+from consensuspr.client.training import TooManyUnscorable, UnscorableSample
+from consensuspr.errors import ConsensusPRError, DataError, DatasetMismatch, Overloaded
+from consensuspr.scoring.types import Status
+
+MADE = {
+    DataError: DataError("rows.jsonl", 3, "is no JSON"),
+    Overloaded: Overloaded("too busy", 2.5),
+    DatasetMismatch: DatasetMismatch("other data", "sha256:0"),
+    UnscorableSample: UnscorableSample(Status.NO_NODES, "problem 'a' ended with NO_NODES"),
+    TooManyUnscorable: TooManyUnscorable("12 of 20 samples"),
+}
+
+
+def _errors() -> Iterator[ConsensusPRError]:
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, ConsensusPRError):
+            yield MADE.get(kind) or kind("a sentence")
+    yield MADE[UnscorableSample]
+    yield MADE[TooManyUnscorable]
+
+
+@pytest.mark.parametrize("error", list(_errors()), ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_survives_pickling(error: ConsensusPRError, protocol: int) -> None:
+    copy = pickle.loads(pickle.dumps(error, protocol))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
