@@ -183,7 +183,10 @@ _DATA = "prompts/*.txt assets/*.css assets/*.js assets/*.j2"
 def main() -> None:
     """Run setuptools with what pyproject.toml cannot say."""
     found = packages()
+    # What stands in build/lib counts as built, and the next plain build would take it.
+    apart = {} if variant() == RELEASE else {"build": {"build_base": f"build/{variant()}/base"}}
     setup(
+        options=apart,
         packages=list(found),
         package_dir=found,
         package_data={

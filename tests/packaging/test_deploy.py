@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from consensuspr.cli import main
+from consensuspr.credentials import Scope, read_tokens
 from consensuspr.server.config import ServerConfig
 from consensuspr.server.supervisor import STOP_MARGIN_S
 from consensuspr.settings import environment_name
@@ -91,19 +92,28 @@ def test_the_compose_file_starts_what_there_is(repository: Path, tmp_path: Path)
     server, token = compose["services"]["server"], compose["services"]["token"]
     given = {word[2:].replace("-", "_") for word in server["command"] if word.startswith("--")}
     assert given <= {"dataset", *ServerConfig.model_fields}
-    # The command that makes the token makes one once, at the path that the server is given.
+    # The command that makes the tokens makes them once, at the path that the server is given.
     path = server["command"][server["command"].index("--token-file") + 1]
+    folder = path.rpartition("/")[0]
     [shell, flag, script] = token["entrypoint"]
     assert path in script
     program = f"{shlex.quote(sys.executable)} -m consensuspr.cli token"
-    script = script.replace(path, str(tmp_path / "tokens")).replace("consensuspr token", program)
+    script = script.replace(folder, str(tmp_path)).replace("consensuspr token", program)
     made = []
     for _ in range(2):
         subprocess.run([shell, flag, script], check=True, capture_output=True)
-        made.append((tmp_path / "tokens").read_text())
-    assert made[0] == made[1] != ""
+        made.append([(tmp_path / name).read_text() for name in ("tokens", "prometheus")])
+    assert made[0] == made[1]
+    scoring, reading = read_tokens(tmp_path / "tokens")
+    assert (scoring.scope, reading.scope) == (Scope.SCORE, Scope.READ)
+    # Prometheus shows all of its file.
+    assert made[0][1].strip() == reading.text
+    scraping = yaml.safe_load((repository / "deploy/observability/prometheus.yml").read_text())
+    [job] = scraping["scrape_configs"]
+    assert job["authorization"]["credentials_file"] == f"{folder}/prometheus"
+    metrics_port = server["command"][-1].rpartition(":")[2]
+    assert job["static_configs"] == [{"targets": [f"server:{metrics_port}"]}]
     # The image has the folder, for a volume is its first user's.
-    folder = path.rpartition("/")[0]
     assert (
         f"install -d -o consensuspr {folder}"
         in (repository / "deploy/docker/Dockerfile").read_text()
@@ -111,3 +121,7 @@ def test_the_compose_file_starts_what_there_is(repository: Path, tmp_path: Path)
     for service in (server, token):
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert any(volume.startswith(f"secrets:{folder}") for volume in service["volumes"])
+    for service in compose["services"].values():
+        for volume in service.get("volumes", []):
+            if volume.startswith("."):
+                assert (repository / "deploy/docker" / volume.split(":")[0]).exists(), volume

@@ -162,9 +162,9 @@ class Batcher:
             task.add_done_callback(partial(self._ended, request))
             for waiter in batch:
                 waiter.request = request
-        if not queue.in_flight and not queue.waiting:
+        if not queue.in_flight and not queue.waiting and self._queues.get(options) is queue:
             # Options change with every epoch; a queue that is empty need not be kept.
-            self._queues.pop(options, None)
+            del self._queues[options]
             self._latest = None
 
     def _ended(self, request: _Request, _task: asyncio.Task[None]) -> None:

@@ -241,7 +241,9 @@ class _Supervisor:
             self._datasets.load_first(self._wait)
             self._start_workers()
             address = self._addresses["address"]
-            _log.info("listening on %s with %d workers", address, len(self._slots))
+            many = len(self._slots)
+            workers = "worker" if many == 1 else "workers"
+            _log.info("listening on %s with %d %s", address, many, workers)
             self._announce(address)
             looked = time.monotonic()
             while True:
