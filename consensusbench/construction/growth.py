@@ -27,7 +27,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -211,7 +211,7 @@ class Growth:
             started = time.monotonic()
             try:
                 self.grow()
-            except ConsensusPRError as error:
+            except (ConsensusPRError, OSError) as error:
                 self._seen = []
                 self._say(f"no new nodes: {error}")
             time.sleep(max(_POLL_S, _PAUSE_FACTOR * (time.monotonic() - started)))
@@ -280,4 +280,8 @@ class Growth:
 
 def _look(run: Path) -> list[tuple[Path, int]]:
     """Return what differs once the score log of a run has grown."""
-    return [(segment.path, segment.path.stat().st_size) for segment in segments(run)]
+    found = []
+    for segment in segments(run):
+        with suppress(FileNotFoundError):  # closed since it was listed: the next look differs
+            found.append((segment.path, segment.path.stat().st_size))
+    return found

@@ -351,7 +351,7 @@ def test_nodes_grow_beside_the_training_and_outlive_the_server(
         assert first is not None
         assert (first.with_nodes, first.problems) == (0, 2)
         [before] = rewards(noted["address"], folder, 0, Rollout("p0", right(0, 0)))
-        assert before.score.num_nodes == 0
+        assert (before.score.num_nodes, before.reward) == (0, 1.0)  # its Acc
         Log(Path(given["score_log"])).add(Group(0, 1), Group(0, 4))
         ready = until(lambda: (now := grown.ready()) != first and now)
         assert ready.with_nodes == 1
@@ -375,7 +375,7 @@ def rewards(address: str, folder: Path, epoch: int, *rollouts: Rollout) -> list[
     """Return what samples of an epoch get from a reward worker that has just started."""
 
     async def main() -> list[ScoredSample]:
-        settings = RewardSettings(address=address, grown_nodes=folder, on_unscorable=1.0)
+        settings = RewardSettings(address=address, grown_nodes=folder)
         source = RewardSource(settings)
         try:
             return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -169,7 +171,7 @@ def ask(address: str, folder: Path, epoch: int, rollouts: Sequence[Rollout]) -> 
     """Return what samples of an epoch get from a reward worker that has just started."""
 
     async def main() -> list[Any]:
-        settings = RewardSettings(address=address, grown_nodes=folder, on_unscorable=-1.0)
+        settings = RewardSettings(address=address, grown_nodes=folder)
         source = RewardSource(settings)
         try:
             return await asyncio.gather(*[source.score(one, epoch) for one in rollouts])
@@ -289,3 +291,22 @@ def test_another_dataset_or_another_process_is_refused(
             wrong_one.begin()
     state = json.loads((log.run / "nodes" / "ready.json").read_bytes())
     assert state["name"] == "default"
+
+
+def test_what_fails_is_said_and_tried_again(
+    log: Log, job: Callable[..., BuildJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    ends = [ConsensusPRError("the server is away"), OSError(28, "disk full"), None, SystemExit(0)]
+
+    def grow(self: Growth) -> None:
+        end = ends.pop(0)
+        if end is not None:
+            raise end
+
+    monkeypatch.setattr(Growth, "grow", grow)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(os, "setpriority", lambda *which: None)
+    with pytest.raises(SystemExit), Growth(job(), "127.0.0.1:1", Access(), said.append) as growth:
+        growth.keep_on()
+    assert said == ["no new nodes: the server is away", "no new nodes: [Errno 28] disk full"]
