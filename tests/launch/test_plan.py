@@ -121,6 +121,18 @@ def test_the_papers_own_ncr_is_a_choice_and_a_name_of_its_own(
     assert training.name == f"grpo-qwen3-4b-base-linear{name}"
 
 
+def test_step_credit_is_an_option_with_a_name_of_its_own(plan_for: MakePlan) -> None:
+    [training] = plan_for(step_credit=True).trainings
+    planned = settings_of(training)
+    agents = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+    assert planned["algorithm.adv_estimator"] == "consensuspr_step"
+    assert planned[agents] == "consensuspr.client.verl.step_credit.StepCreditManager"
+    assert training.name == "grpo-qwen3-4b-base-linear-step-credit"
+    [plain] = plan_for().trainings
+    assert settings_of(plain)["algorithm.adv_estimator"] == "grpo"
+    assert agents not in settings_of(plain)
+
+
 def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
     plan_for: MakePlan, tmp_path: Path
 ) -> None:
@@ -163,6 +175,10 @@ def test_several_files_are_a_list_and_remote_ones_stay_as_they_are(
         (
             {"alphas": "0.1,0.2", "overrides": ("trainer.experiment_name=x",)},
             "trainer.experiment_name cannot be set for a sweep",
+        ),
+        (
+            {"step_credit": True, "reward": "outcome"},
+            "--step-credit places node rewards, and --reward outcome has none",
         ),
         ({"address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),
         ({"server_address": "nowhere"}, "address must be HOST:PORT, got 'nowhere'"),

@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 
 from consensuspr.errors import InputError
-from consensuspr.launch.recipes import COMMON, MODELS, SUFFIX, Override, read_recipe, recipe
+from consensuspr.launch.recipes import (
+    COMMON,
+    MODELS,
+    STEP_CREDIT,
+    SUFFIX,
+    Override,
+    read_recipe,
+    recipe,
+)
 from consensuspr.launch.request import Algorithm
 from consensuspr.scoring.rewards import RewardKind
 
 # Of each topic a launch takes one.
 TOPICS = ((COMMON,), tuple(Algorithm), tuple(MODELS.values()), tuple(RewardKind))
-NAMES = tuple(name for topic in TOPICS for name in topic)
+# ... and with an option one more, whose keys replace theirs.
+NAMES = (*(name for topic in TOPICS for name in topic), STEP_CREDIT)
 
 
 def test_every_file_is_a_recipe_and_every_recipe_a_file(repository: Path) -> None:

@@ -24,6 +24,7 @@ from consensuspr.errors import InputError
 from consensuspr.launch.recipes import (
     COMMON,
     MODELS,
+    STEP_CREDIT,
     Overrides,
     check_overrides,
     hydra_list,
@@ -275,6 +276,10 @@ def _training(request: Request, alpha: float | None, own: Sequence[str]) -> Trai
         _check_model(request.model)
         overrides.add([f"actor_rollout_ref.model.path={hydra_text(request.model)}"])
     overrides.add(recipe(request.reward))
+    if request.step_credit:
+        if request.reward is RewardKind.OUTCOME:
+            raise InputError("--step-credit places node rewards, and --reward outcome has none")
+        overrides.add(recipe(STEP_CREDIT))
     overrides.add(_of_options(request, alpha))
     overrides.add(own)
     name = overrides.value("trainer.experiment_name") or PROJECT
@@ -336,6 +341,8 @@ def _of_options(request: Request, alpha: float | None) -> list[str]:
             # With a plus: no recipe names it.
             given.append(f"+{SOURCE}.{option}={wanted}")
             name += f"-{option}" if wanted else f"-no-{option}"
+    if request.step_credit:
+        name += f"-{STEP_CREDIT}"
     if alpha is not None:
         name += f"-alpha{alpha}"
     return [*given, f"trainer.experiment_name={name}"]

@@ -27,6 +27,7 @@ from consensuspr.client.verl.config import SOURCE
 from consensuspr.errors import InputError
 
 COMMON = "common"
+STEP_CREDIT = "step-credit"
 # Sizes of Qwen3-Base that have a recipe; any other model is named by its path or hub name.
 MODELS = {"1.7b": "qwen3-1.7b", "4b": "qwen3-4b", "8b": "qwen3-8b"}
 

@@ -61,6 +61,9 @@ class Request(Settings):
     statements: bool | None = Field(
         None, description="True statements reach nodes too; where not set, on."
     )
+    step_credit: bool = Field(
+        False, description="Experimental: node rewards on the tokens that reached the nodes."
+    )
     recipe: tuple[Path, ...] = Field(
         (), description="File of more overrides, one a line; may be repeated."
     )

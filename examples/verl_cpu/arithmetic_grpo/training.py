@@ -58,11 +58,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """One arm and one seed, and the folder of what it leaves."""
+    """One arm and one seed, the folder of what it leaves, and overrides that go before ours."""
 
     arm: str
     seed: int
     folder: Path
+    overrides: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -135,7 +136,7 @@ def train(
     def command(ray: Path) -> list[str]:
         words = [sys.executable, "-m", "verl.trainer.main_ppo"]
         words += cpu_overrides(settings, ray) + run_overrides(run, files, settings)
-        return words + reward_overrides(run, address)
+        return [*words, *reward_overrides(run, address), *run.overrides]
 
     _carry_out(run, settings, command, report)
 

@@ -18,6 +18,7 @@ from consensuspr.client.training.credit import (
     Finder,
     finder_of_bytes,
     finder_of_decoding,
+    finder_of_turns,
     node_tokens,
     place_reward,
 )
@@ -348,3 +349,21 @@ def test_what_a_tool_wrote_is_earned_by_nobody_in_particular(client: LocalClient
         *(after(response, node) for node in (NODES[0], NODES[2], NODES[3])),
         len(response) - 1,
     ]
+
+
+@given(st.lists(TEXTS.filter(bool), min_size=1, max_size=4), st.data())
+def test_turns_of_the_policy_are_found_among_all_tokens(
+    turns: list[str], data: st.DataObject
+) -> None:
+    between = data.draw(st.integers(1, 3))
+    firsts, tokens, parts = [], [], []
+    for turn in turns:
+        tokens += [""] * data.draw(st.integers(1, 2))  # what others wrote
+        firsts.append(len(tokens))
+        tokens += turn
+        parts.append((firsts[-1], len(turn), letters(turn)))
+    find = finder_of_turns(parts, between)
+    text = ("\0" * between).join(turns)
+    found = [find(end) for end in range(1, len(text) + 2)]
+    assert [token is None for token in found] == [letter == "\0" for letter in f"{text}\0"]
+    assert "".join(tokens[token] for token in found if token is not None) == "".join(turns)

@@ -126,6 +126,25 @@ def finder_of_decoding(ids: Sequence[int], decode: Callable[[Any], str]) -> Find
     return find
 
 
+def finder_of_turns(turns: Sequence[tuple[int, int, Finder]], between: int) -> Finder:
+    """Return the finder of the turns of a policy, between which others spoke.
+
+    Args:
+        turns: the first token of each among all, the code points of its text, and its finder.
+        between: code points between two turns in the text that is scored; they are nobody's.
+    """
+
+    def find(end: int) -> int | None:
+        for first, size, find_in_turn in turns:
+            if end <= size:
+                token = find_in_turn(end) if end > 0 else None
+                return None if token is None else first + token
+            end -= size + between
+        return None
+
+    return find
+
+
 def node_tokens(
     spans: Iterable[Span], find: Finder, policy: Sequence[Any] | NDArray[Any] | None = None
 ) -> list[int | None]:

@@ -291,6 +291,7 @@ class RewardSource:
         epoch: int,
         split: str | None = None,
         *,
+        spans: bool = False,
         step: int | None = None,
         group: str | None = None,
         penalty: float = 0.0,
@@ -301,6 +302,7 @@ class RewardSource:
             rollout: the sample; its data source and id are labels.
             epoch: of the curriculum, from 0.
             split: of its row; validation without nodes is worth its Acc (``validate_by_acc``).
+            spans: also say where each node was first hit, and what it adds.
             step: of the training, from 1; for score logs alone, like all that follows.
             group: of samples that the trainer compares with each other.
             penalty: what the trainer adds to the reward.
@@ -313,7 +315,7 @@ class RewardSource:
                 allow; no reward was made up for it.
         """
         self._samples += 1
-        options = self._options_of(epoch)
+        options = self._options_of(epoch, spans)
         rollout = _as_sample(rollout, Sample(self._keys.next(), step, group, split))
         (score, identity), scored_by = await self._decided(rollout, options)
         final_score = None
@@ -407,28 +409,30 @@ class RewardSource:
                     "cut off too early",
                 )
 
-    def _options_of(self, epoch: int) -> ScoreOptions:
+    def _options_of(self, epoch: int, spans: bool) -> ScoreOptions:
         """Return how samples of an epoch are scored; they come epoch by epoch.
 
         Raises:
             InputError: the epoch or a setting is wrong.
         """
-        if self._options is None or self._options.epoch != epoch:
+        known = self._options
+        if known is None or (known.epoch, known.include_spans) != (epoch, spans):
             settings = self.settings
             dataset, digest = settings.dataset, settings.expect_digest
             if self._grown is not None:
                 grown = self._grown.of_epoch(epoch)
                 dataset, digest = grown.name, grown.digest
-            self._options = ScoreOptions.checked(
+            known = self._options = ScoreOptions.checked(
                 self._spec,
                 epoch,
                 dataset,
                 settings.answer_rule,
                 settings.on_undecided,
+                spans,
                 run=settings.run,
                 expect_digest=digest,
             )
-        return self._options
+        return known
 
     async def _decided(
         self, rollout: Rollout, options: ScoreOptions

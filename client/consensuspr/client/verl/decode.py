@@ -18,6 +18,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from consensuspr.client.training.credit import Finder, finder_of_bytes, finder_of_decoding
+
 # Responses decoded in one task; more would make those that are decoded first wait for the last.
 _MOST = 32
 
@@ -91,6 +93,11 @@ class TokenBytes:
             return joined.decode(errors="replace").encode()
         return joined
 
+    def tokens(self, ids: Any) -> list[bytes]:
+        """Return the bytes of each token, the ids being such as :meth:`join` takes."""
+        tokens: list[bytes] = self._tokens[np.asarray(ids)].tolist()
+        return tokens
+
 
 def _token_bytes(token: str) -> bytes:
     """Return the bytes of a token: each letter's, or its own where a letter stands for none."""
@@ -124,6 +131,20 @@ class Decoder:
             # At the end of this turn of the loop: samples that come in it too are decoded along.
             loop.call_soon(self._flush, loop)
         return await future
+
+    def finder(self, ids: Any) -> Finder:
+        """Return which token of a response completes a place in its text.
+
+        Args:
+            ids: of which :meth:`text` has returned the text.
+        """
+        if self._table is not None:
+            try:
+                return finder_of_bytes(self._table.tokens(ids))
+            except IndexError:
+                pass  # its text is the tokenizer's
+        decode = partial(self._tokenizer.decode, skip_special_tokens=True)
+        return finder_of_decoding(ids, decode)
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._table is None:

@@ -15,20 +15,23 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import verl
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from consensuspr.client.training import (
     ProblemIds,
     RewardSource,
+    ScoredSample,
     TooManyUnscorable,
     score_log_of,
     shared_source,
 )
+from consensuspr.client.training.credit import finder_of_turns, place_reward
 from consensuspr.client.verl.config import ManagerConfig, epoch_clock
 from consensuspr.client.verl.decode import Decoder
 from consensuspr.client.verl.run_end import actor_name, end_run, in_reward_worker, note
-from consensuspr.client.verl.sample import VerlSample
+from consensuspr.client.verl.sample import BY_TOKEN, VerlSample
 from consensuspr.client.verl.start import check_once
 from consensuspr.client.verl.turns import BETWEEN, ONE_TURN, TurnMarks, policy_spans
 from consensuspr.errors import ConsensusPRError
@@ -123,6 +126,7 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
                 rollout,
                 epoch,
                 sample.row.split,
+                spans=sample.by_token,
                 step=sample.step,
                 group=sample.group,
                 penalty=penalty,
@@ -133,14 +137,34 @@ class ConsensusRewardManager(RewardManagerBase):  # type: ignore[misc]  # verl h
             raise
         finally:
             self._note_troubles(self._source)
-        fields = scored.fields(penalty) if _TAKES_NONE else scored.numbers(penalty)
+        reward = scored.reward + penalty
+        fields: dict[str, Any] = {
+            **(scored.fields(penalty) if _TAKES_NONE else scored.numbers(penalty))
+        }
         if self._number is not None and fields.get(self._number, "") is None:
             fields[self._number] = 0.0
-        return {
-            "reward_score": scored.reward + penalty,
-            "reward_extra_info": fields
-            | {"problem_id": rollout.problem_id, "rollout_id": sample.rollout_id or ""},
-        }
+        fields |= {"problem_id": rollout.problem_id, "rollout_id": sample.rollout_id or ""}
+        if sample.by_token:
+            fields[BY_TOKEN] = await self._by_token(sample, scored, reward)
+        return {"reward_score": reward, "reward_extra_info": fields}
+
+    async def _by_token(
+        self, sample: VerlSample, scored: ScoredSample, reward: float
+    ) -> dict[int, float]:
+        """Return what each token of a response earns of its reward."""
+        ids, mask = sample.response_ids, sample.mask
+        weight = self._settings.spec.ncr_weight(scored.epoch)
+        if mask is None or mask.all():
+            find, mask = self._decoder.finder(ids), np.ones(len(ids))
+        else:
+            turns = []
+            for start, end in policy_spans(mask):
+                turn = ids[start:end]
+                size = len(_as_text(await self._decoder.text(turn)))
+                turns.append((start, size, self._decoder.finder(turn)))
+            find = finder_of_turns(turns, len(BETWEEN))
+        # In a thread, because a tokenizer may be asked.
+        return await asyncio.to_thread(place_reward, reward, scored.score, weight, find, mask)
 
     async def _policy_text(self, sample: VerlSample) -> tuple[str | bytes, int]:
         """Return what the policy wrote, and in how many tokens.

@@ -24,6 +24,10 @@ _COLUMNS = (
 # Among the fields of an agent loop: 1 for each token of the response that the policy wrote.
 MASK = "response_mask"
 
+# With this among them an agent loop asks for the reward of each token, which is under the same
+# name in what comes back.
+BY_TOKEN = "consensuspr_by_token"
+
 
 class VerlSample(NamedTuple):
     """One sample as the reward manager gets it.
@@ -36,6 +40,7 @@ class VerlSample(NamedTuple):
         turns: messages of the conversation, user's and policy's; None where nobody tells.
         group: of the samples whose rewards are compared (``uid``); None where nobody tells.
         rollout_id: of the response, as the keys of verl's dumps begin; None where there is none.
+        by_token: whether the reward is to be placed on tokens.
     """
 
     row: TrainingRow
@@ -45,6 +50,7 @@ class VerlSample(NamedTuple):
     turns: int | None = None
     group: str | None = None
     rollout_id: str | None = None
+    by_token: bool = False
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -73,6 +79,7 @@ class VerlSample(NamedTuple):
             None if turns is None else int(turns),
             None if group is None else str(group),
             None if group is None or session is None else f"{group}_{session}",
+            BY_TOKEN in (fields.get(_FROM_LOOP) or ()),
         )
 
 

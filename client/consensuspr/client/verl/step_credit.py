@@ -1,0 +1,219 @@
+"""Step credit in verl, experimental: node rewards on the tokens that reached them, and their use.
+
+verl adds up a response's reward at its last token.  Here an agent loop's output carries a reward
+for each token (:mod:`consensuspr.client.training.credit`), with the same sum, and an advantage
+estimator makes something of the places.  Two settings of verl 0.9.1's V1 trainer switch it on::
+
+    actor_rollout_ref.rollout.agent.agent_loop_manager_class=\
+consensuspr.client.verl.step_credit.StepCreditManager
+    algorithm.adv_estimator=consensuspr_step
+
+Any agent loop will do.  The reward worker, which knows spans and tokens, places the reward and
+sends it along with what else it says of the sample; the agent loop's worker takes it out again, so
+that validation, dumps and filters see nothing new.
+
+Not here: several outputs of one loop, of which verl rewards the last (the others keep its sum on
+their last token, as verl has it), and verl before 0.9.1, whose trainers take a number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from verl.experimental.agent_loop import AgentLoopOutput
+from verl.trainer.ppo.core_algos import register_adv_est
+
+from consensuspr.client.verl.agent_loop import MaskingAgentLoopManager, MaskingAgentLoopWorker
+from consensuspr.client.verl.sample import BY_TOKEN
+from consensuspr.errors import InputError
+
+# No name of verl's own: its V1 trainer gives the estimator "grpo" a path on which all tokens of a
+# response have the advantage of the first.
+ESTIMATOR = "consensuspr_step"
+
+# As verl's GRPO, for groups whose rewards hardly differ.
+_EPSILON = 1e-6
+
+# What was earned so far is compared in these steps, far finer than any node and coarser than what
+# rounding leaves.
+_EARNED_STEP = 2.0**-16
+
+# How far the sum of the tokens' rewards may be from the reward, relative to it where it is large.
+_TOLERANCE = 2.0**-20
+
+
+class CreditedOutput(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
+    """An agent loop's output whose reward is that of its tokens.
+
+    Attributes:
+        by_token: what tokens of the response earn, by their places; the others earn nothing.
+    """
+
+    by_token: dict[int, float] = Field(exclude=True)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return verl's dictionary of the output, with a reward for each token.
+
+        Raises:
+            InputError: the rewards do not add up to the response's.
+        """
+        output: dict[str, Any] = super().as_dict()
+        rewards = torch.zeros_like(output["rm_scores"])
+        rewards[list(self.by_token)] = torch.tensor([*self.by_token.values()], dtype=rewards.dtype)
+        given, placed = float(self.reward_score), float(rewards.sum())
+        if abs(placed - given) > _TOLERANCE * max(1.0, abs(given)):
+            raise InputError(f"the rewards of the tokens add up to {placed}, not to {given}")
+        output["rm_scores"] = rewards
+        return output
+
+
+class StepCreditWorker(MaskingAgentLoopWorker):
+    """A worker of agent loops that lets the reward be placed."""
+
+    async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
+        final = outputs[-1]
+        final.extra_fields[BY_TOKEN] = True
+        try:
+            await super()._compute_score(outputs, kwargs)
+        finally:
+            del final.extra_fields[BY_TOKEN]
+        said = final.extra_fields.get("reward_extra_info")
+        if said is None:
+            return  # rewarded by the loop itself, or later by a model
+        if BY_TOKEN not in said:
+            raise InputError(
+                "step credit needs the reward manager that places rewards:"
+                " reward.reward_manager.name=consensuspr"
+            )
+        given = {name: getattr(final, name) for name in final.model_fields_set}
+        given |= {"extra_fields": final.extra_fields, "by_token": said.pop(BY_TOKEN)}
+        # verl goes on with what stands in the list.
+        outputs[-1] = CreditedOutput(**given)
+
+
+class StepCreditManager(MaskingAgentLoopManager):
+    """A manager of agent loops with these workers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(StepCreditWorker)
+
+
+@register_adv_est(ESTIMATOR)  # type: ignore[untyped-decorator]
+def step_advantage(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    index: NDArray[Any],
+    config: Mapping[str, Any] | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what each token's response still earned, against what its group earned from there.
+
+    Of response *i* of a group let R_i be the whole reward, and e_i(t) what its tokens before *t*
+    have earned.  What it still earns from *t* on is the reward-to-go G_i(t) = R_i - e_i(t).  It is
+    compared with the mean of those responses of its group that once had earned as much, from
+    where they had:
+
+        B(e)   = mean of R_j - e over the group's responses j with e_j(u) = e for a token u
+        A_i(t) = (G_i(t) - B(e_i(t))) / (s + 1e-6)
+
+    So steps are aligned by the nodes reached, not by places: with nodes that count alike, a token
+    behind the second node is compared with all that reached two, wherever they wrote them.  Since e
+    cancels, A_i(t) is R_i less the mean R_j of these responses: a response that gets far and fails
+    is raised up to its nodes and lowered behind them, and where all of a group earn the same, every
+    advantage is 0, wherever the rewards stand: moving text about gains nothing.  The baseline
+    depends on what precedes the token and on other responses; the response itself is part of the
+    mean, as in GRPO, which shrinks an advantage (by one over the number of those compared) and
+    turns none.
+
+    Where nobody else of the group came that far, there is nothing to compare with, and the
+    baseline in R stays that of the step before.  Alone from the start (a group of one): 0.  s is
+    the standard deviation of the group's R, as in GRPO, or 1 where
+    ``algorithm.norm_adv_by_std_in_grpo`` is False (and the 1e-6 is left out).  In a group of which
+    nobody has reached a node it is GRPO's advantage.
+
+    Responses without a token of the policy (verl pads batches with such) are in no group, and
+    tokens that the policy did not write have the advantage 0.
+
+    Args:
+        token_level_rewards: (n, length) float.
+        response_mask: (n, length), 1 for the tokens of the policy.
+        index: (n,) of each response its group.
+        config: verl's ``algorithm``.
+
+    Returns:
+        Advantages, and rewards-to-go, both (n, length).
+
+    Raises:
+        InputError: rewards are mixed with what is no reward of a node (KL), or discounted.
+    """
+    settings = {} if config is None else config
+    if settings.get("use_kl_in_reward", False):
+        raise InputError(
+            f"adv_estimator={ESTIMATOR} compares what tokens earned by nodes, and"
+            " algorithm.use_kl_in_reward=True lets each token earn something; use the KL loss"
+        )
+    if settings.get("gamma", 1.0) != 1.0:
+        raise InputError(
+            f"adv_estimator={ESTIMATOR} does not discount: algorithm.gamma must be 1, got"
+            f" {settings.get('gamma')}"
+        )
+    by_std = bool(settings.get("norm_adv_by_std_in_grpo", True))
+    rewards = token_level_rewards.detach().double().cpu().numpy()
+    policy = response_mask.detach().bool().cpu().numpy()
+    groups: defaultdict[Any, list[int]] = defaultdict(list)
+    for row, group in enumerate(index):
+        if policy[row].any():
+            groups[group].append(row)
+    advantages = np.zeros_like(rewards)
+    for rows in groups.values():
+        _compare(rows, rewards, policy, advantages, by_std)
+    to_go = np.flip(np.cumsum(np.flip(rewards, 1), 1), 1) * policy
+    made = (torch.from_numpy(values).to(token_level_rewards) for values in (advantages, to_go))
+    return next(made), next(made)
+
+
+def _compare(
+    rows: list[int],
+    rewards: NDArray[np.float64],
+    policy: NDArray[np.bool_],
+    advantages: NDArray[np.float64],
+    by_std: bool,
+) -> None:
+    """Write the advantages of a group."""
+    total = {row: float(rewards[row].sum()) for row in rows}
+    steps = {row: list(_steps(rewards[row], policy[row])) for row in rows}
+    reached: defaultdict[int, set[int]] = defaultdict(set)
+    for row in rows:
+        for earned, _, _ in steps[row]:
+            reached[earned].add(row)
+    spread = float(np.std([*total.values()], ddof=1)) if len(rows) > 1 else 0.0
+    scale = spread + _EPSILON if by_std else 1.0
+    for row in rows:
+        baseline = total[row]
+        for earned, start, end in steps[row]:
+            others = reached[earned]
+            if len(others) > 1:
+                baseline = sum(total[other] for other in others) / len(others)
+            advantages[row, start:end] = (total[row] - baseline) / scale
+        advantages[row] *= policy[row]
+
+
+def _steps(rewards: NDArray[np.float64], policy: NDArray[np.bool_]) -> Any:
+    """Yield what was earned before each stretch of a response, as a whole number, and the stretch.
+
+    A stretch goes from behind a token that earned something up to the next one, and has a token of
+    the policy.
+    """
+    start, earned = 0, 0.0
+    for token in [*np.flatnonzero(rewards).tolist(), len(rewards) - 1]:
+        if policy[start : token + 1].any():
+            yield round(earned / _EARNED_STEP), start, token + 1
+        start, earned = token + 1, earned + rewards[token]
