@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -36,3 +37,15 @@ def wait_until_gone(pids: Iterable[int], most_s: float = 20) -> None:
 def descendants(pid: int) -> list[int]:
     """Return what a process has started, and what that has."""
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def end_those_with(variable: str, value: str) -> None:
+    """Kill whatever has a variable of this value in its environment, stopped or not.
+
+    Neither a process group nor a parent names all that a process has started: workers have groups
+    of their own, and one that is stopped does not notice that its parent is gone.
+    """
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(variable) == value:
+                process.kill()

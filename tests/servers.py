@@ -33,6 +33,7 @@ from consensuspr.v1.scoring_pb2_grpc import (
     ScoringServiceStub,
     add_ScoringServiceServicer_to_server,
 )
+from tests.processes import end_those_with
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -260,9 +261,10 @@ class ServeProcess:
         return self.process.wait(30)
 
     def close(self) -> None:
-        """End it, however it is."""
+        """End it and all that it started, however they are."""
         self.process.kill()
         self.process.wait()
+        end_those_with("TMPDIR", str(self.scratch))
         assert self.process.stdout is not None
         self.process.stdout.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -96,3 +97,19 @@ def test_without_the_core_nothing_is_compiled(
 ) -> None:
     monkeypatch.setenv("CONSENSUSPR_PURE_PYTHON", "1")
     assert setup_module.extensions() == []
+
+
+def test_what_is_built_with_checks_is_not_taken_for_a_plain_build(
+    setup_module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bases: list[str | None] = []
+
+    def asked(**said: Any) -> None:
+        bases.append(said["options"].get("build", {}).get("build_base"))
+
+    monkeypatch.setattr(setup_module, "setup", asked)
+    monkeypatch.setenv("CONSENSUSPR_PURE_PYTHON", "1")
+    for variant in ("release", "checked", "sanitize"):
+        monkeypatch.setenv("CONSENSUSPR_BUILD", variant)
+        setup_module.main()
+    assert bases == [None, "build/checked/base", "build/sanitize/base"]

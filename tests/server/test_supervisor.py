@@ -270,6 +270,15 @@ def test_clients_of_a_hung_worker_get_their_scores(
         assert hung in server.worker_pids()
 
 
+def test_a_server_of_a_test_leaves_nothing_behind(serve_real: ServeReal) -> None:
+    server = serve_real(workers=2).wait_until_listening()
+    workers = server.worker_pids()
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    server.close()
+    wait_until_gone(workers)
+
+
 @pytest.mark.slow
 def test_a_hung_worker_does_not_hold_up_the_end(serve_real: ServeReal) -> None:
     server = serve_real(workers=2, heartbeat_timeout_s=3, grace_s=600).wait_until_listening()
