@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.types import Rollout, Score, ScoreColumns, ScoreOptions, Status
+from consensuspr.scoring.types import Rollout, Sample, Score, ScoreColumns, ScoreOptions, Status
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.wire import codec
 from tests.proto.test_codec import IDENTITY, any_texts, identities, options, rollouts, scores
@@ -89,6 +89,14 @@ def mutated(message: bytes) -> st.SearchStrategy[bytes]:
     return st.lists(edits, max_size=4).map(carry_out)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_request_id() -> Iterator[None]:
+    """Requests that differ in nothing but their ids are alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "urandom", lambda size: b"\7" * size)
+        yield
+
+
 def test_the_compiled_half_is_in_use() -> None:
     assert codec.native is importlib.import_module("consensuspr.wire.native")
 
@@ -99,6 +107,25 @@ def test_requests_are_the_same_bytes(some: list[Rollout], asked: ScoreOptions) -
     assert isinstance(request, bytes)
     found = agree(lambda: codec.decode_score_request(request))
     assert found == (pb.ScoreRequest.FromString(codec.encode_score_request([], asked)), some)
+
+
+@pytest.mark.parametrize("nodes", [None, [["x=1"]]])
+def test_what_names_a_sample_is_read_where_a_log_is_kept(nodes: list[list[str]] | None) -> None:
+    whole = Sample(b"k" * 16, 3, "g\ud800", "train")
+    samples = [whole, Sample(b"K" * 16, -1), Sample(b"short", 2**40, "g"), None]
+    some = [Rollout(str(at), b"x", nodes=nodes, sample=one) for at, one in enumerate(samples)]
+    request = agree(lambda: codec.encode_score_request(some, ScoreOptions()))
+    assert isinstance(request, bytes)
+    plain = agree(lambda: codec.decode_score_request(request))
+    assert [one.sample for one in plain[1]] == [None] * 4  # type: ignore[union-attr]
+    named = agree(lambda: codec.decode_named_request(request))
+    by_request = b"\7" * 8 + bytes(7)
+    assert [one.sample for one in named[1]] == [  # type: ignore[union-attr]
+        whole._replace(group="g\ufffd"),
+        Sample(b"K" * 16),
+        Sample(by_request + b"\2", None, "g"),
+        Sample(by_request + b"\3"),
+    ]
 
 
 class Label(str):

@@ -14,6 +14,7 @@ from consensuspr.server.config import ENVIRONMENT_PREFIX, ServerConfig
         "datasets": "[NAME=]PATH",
         "address": "HOST:PORT",
         "metrics_address": "HOST:PORT",
+        "score_log": "RUN",
         "http_address": "HOST:PORT",
         "workers": None,
         "log_format": "text|json",

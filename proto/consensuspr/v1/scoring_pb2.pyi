@@ -394,6 +394,38 @@ class InlineNodes(google.protobuf.message.Message):
 global___InlineNodes = InlineNodes
 
 @typing.final
+class Sample(google.protobuf.message.Message):
+    """Where in its run a rollout comes from; for score logs, no score depends on it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    GROUP_FIELD_NUMBER: builtins.int
+    SPLIT_FIELD_NUMBER: builtins.int
+    key: builtins.bytes
+    """16 bytes that no other sample has, the same when it is sent again"""
+    step: builtins.int
+    """training step from 1, 0 before training; absent: not known"""
+    group: builtins.str
+    """of the samples that the trainer compares with each other"""
+    split: builtins.str
+    """of the row of data: train, test, ..."""
+    def __init__(
+        self,
+        *,
+        key: builtins.bytes = ...,
+        step: builtins.int | None = ...,
+        group: builtins.str = ...,
+        split: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_step", b"_step", "step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step", b"_step", "group", b"group", "key", b"key", "split", b"split", "step", b"step"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_step", b"_step"]) -> typing.Literal["step"] | None: ...
+
+global___Sample = Sample
+
+@typing.final
 class Rollout(google.protobuf.message.Message):
     """One response of a policy to one problem."""
 
@@ -406,6 +438,7 @@ class Rollout(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     DATA_SOURCE_FIELD_NUMBER: builtins.int
     ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    SAMPLE_FIELD_NUMBER: builtins.int
     problem_id: builtins.str
     """key of the problem in the dataset"""
     response: builtins.bytes
@@ -422,6 +455,10 @@ class Rollout(google.protobuf.message.Message):
     def nodes(self) -> global___InlineNodes:
         """overrides the dataset's nodes when present"""
 
+    @property
+    def sample(self) -> global___Sample:
+        """for score logs; does not affect scoring"""
+
     def __init__(
         self,
         *,
@@ -432,9 +469,10 @@ class Rollout(google.protobuf.message.Message):
         nodes: global___InlineNodes | None = ...,
         data_source: builtins.str = ...,
         rollout_id: builtins.str = ...,
+        sample: global___Sample | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_ground_truth", b"_ground_truth", "_num_tokens", b"_num_tokens", "ground_truth", b"ground_truth", "nodes", b"nodes", "num_tokens", b"num_tokens"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ground_truth", b"_ground_truth", "_num_tokens", b"_num_tokens", "data_source", b"data_source", "ground_truth", b"ground_truth", "nodes", b"nodes", "num_tokens", b"num_tokens", "problem_id", b"problem_id", "response", b"response", "rollout_id", b"rollout_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ground_truth", b"_ground_truth", "_num_tokens", b"_num_tokens", "ground_truth", b"ground_truth", "nodes", b"nodes", "num_tokens", b"num_tokens", "sample", b"sample"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ground_truth", b"_ground_truth", "_num_tokens", b"_num_tokens", "data_source", b"data_source", "ground_truth", b"ground_truth", "nodes", b"nodes", "num_tokens", b"num_tokens", "problem_id", b"problem_id", "response", b"response", "rollout_id", b"rollout_id", "sample", b"sample"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_ground_truth", b"_ground_truth"]) -> typing.Literal["ground_truth"] | None: ...
     @typing.overload
@@ -457,6 +495,7 @@ class ScoreRequest(google.protobuf.message.Message):
     RUN_FIELD_NUMBER: builtins.int
     EXPECT_DIGEST_FIELD_NUMBER: builtins.int
     PROBE_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     """PROTOCOL_VERSION of the sender; another than the server's, or none, is refused"""
     dataset: builtins.str
@@ -478,6 +517,8 @@ class ScoreRequest(google.protobuf.message.Message):
     """
     probe: builtins.bool
     """a look at the server, no part of a run: no metric of scores has it"""
+    request_id: builtins.int
+    """random, the same when it is sent again; with the position it names"""
     @property
     def reward(self) -> global___RewardSpec:
         """LINEAR with alpha 0.5 where absent"""
@@ -500,9 +541,10 @@ class ScoreRequest(google.protobuf.message.Message):
         run: builtins.str = ...,
         expect_digest: builtins.str = ...,
         probe: builtins.bool = ...,
+        request_id: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["reward", b"reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "expect_digest", b"expect_digest", "include_spans", b"include_spans", "on_undecided", b"on_undecided", "probe", b"probe", "protocol_version", b"protocol_version", "reward", b"reward", "rollouts", b"rollouts", "run", b"run"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_rule", b"answer_rule", "dataset", b"dataset", "epoch", b"epoch", "expect_digest", b"expect_digest", "include_spans", b"include_spans", "on_undecided", b"on_undecided", "probe", b"probe", "protocol_version", b"protocol_version", "request_id", b"request_id", "reward", b"reward", "rollouts", b"rollouts", "run", b"run"]) -> None: ...
 
 global___ScoreRequest = ScoreRequest
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from os import urandom
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import Message
@@ -38,6 +39,7 @@ from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import (
     CHANNELS,
     MAX_UINT32,
+    SAMPLE_KEY_BYTES,
     AnswerRule,
     Explanation,
     Identity,
@@ -45,6 +47,7 @@ from consensuspr.scoring.types import (
     NodeExplanation,
     OnUndecided,
     Rollout,
+    Sample,
     Score,
     ScoreColumns,
     ScoreOptions,
@@ -259,6 +262,9 @@ def encode_rollout_field(rollout: Rollout) -> EncodedRollout:
         fields += _NODES + _varint(len(nodes)) + nodes
     if rollout.rollout_id:
         fields += _text(_ROLLOUT_ID, rollout.rollout_id)
+    if rollout.sample is not None:
+        sample = encode_sample(rollout.sample)
+        fields += _SAMPLE + _varint(len(sample)) + sample
     fields += _RESPONSE + _varint(len(response))
     head = _ROLLOUT + _varint(len(fields) + len(response)) + fields
     return EncodedRollout(len(head) + len(response), head, response)
@@ -329,9 +335,11 @@ def encode_piece(
         encode: called with the position of an item and the item, at least where it is no plain
             rollout; raises where it is none.
     """
-    before = _encode_options(options)
+    before = _encode_options(options) + _REQUEST_ID + urandom(8)
     if native is not None:
-        return RequestPiece(*native.encode_rollouts(items, start, before, bounds, encode))
+        return RequestPiece(
+            *native.encode_rollouts(items, start, before, bounds, encode, encode_sample)
+        )
     parts, left_out = [before], []
     num_bytes = num_rollouts = 0
     at = start
@@ -351,23 +359,52 @@ def encode_piece(
 
 
 def decode_score_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]]:
-    """Return a request without its rollouts, and those.
+    """Return a request without its rollouts, and those without what names them in score logs.
 
     Raises:
         DecodeError: the bytes are no request.
     """
-    found = None if native is None else native.decode_rollouts(request, _decode_rollout_bytes)
+    return _decode_score_request(request, None)
+
+
+def decode_named_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]]:
+    """Do :func:`decode_score_request`, and name each rollout that its client gives a name.
+
+    What brings no key of its own is named by the request and its position there; where the client
+    is older than such names, it stays without.
+    """
+    message, rollouts = _decode_score_request(request, decode_sample)
+    request_id = message.request_id
+    for at, rollout in enumerate(rollouts):
+        sample = rollout.sample or Sample(b"")
+        if not sample.key:
+            key = request_id.to_bytes(8, "big") + at.to_bytes(8, "big")
+            rollout.sample = sample._replace(key=key) if request_id else None
+    return message, rollouts
+
+
+def _decode_score_request(
+    request: bytes, decode_sample: Callable[[bytes], Sample] | None
+) -> tuple[pb.ScoreRequest, list[Rollout]]:
+    def decode(message: pb.Rollout) -> Rollout:
+        rollout = decode_rollout(message)
+        if decode_sample is not None and message.HasField("sample"):
+            rollout.sample = decode_sample(message.sample.SerializeToString())
+        return rollout
+
+    def decode_bytes(message: bytes) -> Rollout:
+        return decode(pb.Rollout.FromString(message))
+
+    found = None
+    if native is not None:
+        found = native.decode_rollouts(request, decode_bytes, decode_sample)
     if found is not None:
         rollouts, rest = found
         return pb.ScoreRequest.FromString(rest), rollouts
     message = pb.ScoreRequest.FromString(request)
-    rollouts = [*map(decode_rollout, message.rollouts)]
+    rollouts = [*map(decode, message.rollouts)]
     message.ClearField("rollouts")
     return message, rollouts
-
-
-def _decode_rollout_bytes(message: bytes) -> Rollout:
-    return decode_rollout(pb.Rollout.FromString(message))
 
 
 # Those of all requests of a step are the same.
@@ -407,6 +444,32 @@ def decode_rollout(message: pb.Rollout) -> Rollout:
         message.rollout_id or None,
         _decode_budget(message.nodes) if with_nodes else None,
     )
+
+
+def decode_sample(message: bytes) -> Sample:
+    """Return where a rollout comes from; its key is empty where it has not the form of one."""
+    sample = pb.Sample.FromString(message)
+    return Sample(
+        sample.key if len(sample.key) == SAMPLE_KEY_BYTES else b"",
+        sample.step if sample.HasField("step") else None,
+        sample.group or None,
+        sample.split or None,
+    )
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """Return the bytes of where a rollout comes from."""
+    return _SAMPLE_KEY + _varint(len(sample.key)) + sample.key + _place(*sample[1:])
+
+
+# All rollouts of a group bring the same.
+@lru_cache(maxsize=4096)
+def _place(step: int | None, group: str | None, split: str | None) -> bytes:
+    known = step is not None and 0 <= step <= MAX_UINT32
+    place = pb.Sample(
+        step=step if known else None, group=valid_text(group or ""), split=valid_text(split or "")
+    )
+    return place.SerializeToString()
 
 
 def encode_explain_request(rollout: Rollout, options: ScoreOptions) -> pb.ExplainRequest:
@@ -497,6 +560,9 @@ _NUM_TOKENS = _tag(pb.Rollout, "num_tokens")
 _NODES = _tag(pb.Rollout, "nodes")
 _DATA_SOURCE = _tag(pb.Rollout, "data_source")
 _ROLLOUT_ID = _tag(pb.Rollout, "rollout_id")
+_SAMPLE = _tag(pb.Rollout, "sample")
+_SAMPLE_KEY = _tag(pb.Sample, "key")
+_REQUEST_ID = _varint(pb.ScoreRequest.DESCRIPTOR.fields_by_name["request_id"].number << 3 | 1)
 
 
 def _nodes_message(rollout: Rollout, nodes: Sequence[InlineNode | Sequence[str]]) -> pb.InlineNodes:

@@ -218,9 +218,13 @@ cdef object GROUND_TRUTH = Rollout.ground_truth
 cdef object NUM_TOKENS = Rollout.num_tokens
 cdef object DATA_SOURCE = Rollout.data_source
 cdef object ROLLOUT_ID = Rollout.rollout_id
+cdef object SAMPLE = Rollout.sample
 cdef tuple OTHER_OF_ROLLOUT = others(
     Rollout,
-    ("problem_id", "response", "ground_truth", "num_tokens", "data_source", "rollout_id"),
+    (
+        "problem_id", "response", "ground_truth", "num_tokens", "data_source", "rollout_id",
+        "sample",
+    ),
 )
 
 cdef dict _request = numbers_of(pb.ScoreRequest)
@@ -232,15 +236,17 @@ cdef uint32_t GROUND_TRUTH_FIELD = _rollout["ground_truth"]
 cdef uint32_t NUM_TOKENS_FIELD = _rollout["num_tokens"]
 cdef uint32_t DATA_SOURCE_FIELD = _rollout["data_source"]
 cdef uint32_t ROLLOUT_ID_FIELD = _rollout["rollout_id"]
+cdef uint32_t SAMPLE_FIELD = _rollout["sample"]
 
 
-def decode_rollouts(bytes request not None, decode_other):
+def decode_rollouts(bytes request not None, decode_other, decode_sample):
     """Return the rollouts of a scoring request, and its other fields as a request; or None.
 
     Args:
         request: the bytes.
         decode_other: returns the rollout of the bytes of its message, where it has more than texts
             and a number.
+        decode_sample: returns the sample of the bytes of its message; None: it is passed over.
 
     Returns:
         None where protobuf has to judge the bytes.
@@ -263,7 +269,9 @@ def decode_rollouts(bytes request not None, decode_other):
             rest.append(request[kept:begin])
         kept = at
         try:
-            rollout = read_rollout(&field, problem_id, ground_truth, data_source, rollout_id)
+            rollout = read_rollout(
+                &field, problem_id, ground_truth, data_source, rollout_id, decode_sample
+            )
         except UnicodeDecodeError:
             return None
         if rollout is None:
@@ -275,14 +283,19 @@ def decode_rollouts(bytes request not None, decode_other):
 
 
 cdef object read_rollout(
-    const Field* message, Text problem_id, Text ground_truth, Text data_source, Text rollout_id
+    const Field* message,
+    Text problem_id,
+    Text ground_truth,
+    Text data_source,
+    Text rollout_id,
+    decode_sample,
 ):
     """Return a rollout, None where it is not plain."""
     cdef Field field
     cdef Py_ssize_t at = 0
     cdef uint32_t seen = 0
     cdef object problem = "", response = b"", truth = None, tokens = None
-    cdef object source = None, name = None
+    cdef object source = None, name = None, sample = None
     while at < message.size:
         if not read_field(message.data, &at, message.size, &field):
             return None
@@ -305,6 +318,11 @@ cdef object read_rollout(
             source = data_source.of(&field) or None
         elif field.number == ROLLOUT_ID_FIELD:
             name = rollout_id.of(&field) or None
+        elif field.number == SAMPLE_FIELD:
+            if decode_sample is not None:
+                sample = decode_sample(
+                    PyBytes_FromStringAndSize(<const char*>field.data, field.size)
+                )
         else:
             return None
     rollout = blank(ROLLOUT)
@@ -314,6 +332,7 @@ cdef object read_rollout(
     fill_slot(NUM_TOKENS, rollout, tokens)
     fill_slot(DATA_SOURCE, rollout, source)
     fill_slot(ROLLOUT_ID, rollout, name)
+    fill_slot(SAMPLE, rollout, sample)
     for slot, default in OTHER_OF_ROLLOUT:
         fill_slot(slot, rollout, default)
     return rollout
@@ -357,7 +376,9 @@ cdef int put_text(Buffer out, uint32_t number, const Utf8* text) except -1:
     return 0
 
 
-cdef bint put_plain(object rollout, Buffer heads, list held, Part* part) except -1:
+cdef bint put_plain(
+    object rollout, Buffer heads, list held, Part* part, encode_sample
+) except -1:
     """Write the head of a rollout, and find its response; False where it is not plain."""
     cdef Utf8 problem, response
     cdef Utf8 truth = Utf8(NULL, 0), source = Utf8(NULL, 0), name = Utf8(NULL, 0)
@@ -383,6 +404,8 @@ cdef bint put_plain(object rollout, Buffer heads, list held, Part* part) except 
         source.data = NULL
     if not name.size:
         name.data = NULL
+    sample = slot_value(SAMPLE, rollout)
+    encoded = None if sample is None else encode_sample(sample)
     count = slot_value(NUM_TOKENS, rollout)
     if count is not None:
         if type(count) is not int:
@@ -411,6 +434,8 @@ cdef bint put_plain(object rollout, Buffer heads, list held, Part* part) except 
     )
     if tokens:
         fields += varint_size(<uint64_t>NUM_TOKENS_FIELD << 3) + varint_size(tokens)
+    if encoded is not None:
+        fields += field_size(SAMPLE_FIELD, PyBytes_GET_SIZE(<bytes?>encoded))
     heads.put_head(ROLLOUTS_FIELD, fields)
     put_text(heads, PROBLEM_ID_FIELD, &problem)
     put_text(heads, GROUND_TRUTH_FIELD, &truth)
@@ -419,6 +444,9 @@ cdef bint put_plain(object rollout, Buffer heads, list held, Part* part) except 
         heads.put_varint(NUM_TOKENS_FIELD << 3 | VARINT)
         heads.put_varint(tokens)
     put_text(heads, ROLLOUT_ID_FIELD, &name)
+    if encoded is not None:
+        heads.put_head(SAMPLE_FIELD, PyBytes_GET_SIZE(<bytes>encoded))
+        heads.put(PyBytes_AS_STRING(<bytes>encoded), PyBytes_GET_SIZE(<bytes>encoded))
     heads.put_head(RESPONSE_FIELD, response.size)
     held.append(text)
     part.head_size = heads.size - begin
@@ -427,7 +455,9 @@ cdef bint put_plain(object rollout, Buffer heads, list held, Part* part) except 
     return True
 
 
-def encode_rollouts(list items not None, Py_ssize_t start, bytes before not None, bounds, convert):
+def encode_rollouts(
+    list items not None, Py_ssize_t start, bytes before not None, bounds, convert, encode_sample
+):
     """Return the bytes of a request for as many items as it may hold.
 
     Arguments and result are those of the codec's ``encode_score_request``; plain rollouts are
@@ -448,7 +478,7 @@ def encode_rollouts(list items not None, Py_ssize_t start, bytes before not None
         item = items[at]
         begin = heads.size
         part = <Part*>parts.room(sizeof(Part))
-        plain = type(item) is ROLLOUT and put_plain(item, heads, held, part)
+        plain = type(item) is ROLLOUT and put_plain(item, heads, held, part, encode_sample)
         if not plain:
             _, encoded_head, response = convert(at, item)
             heads.put(PyBytes_AS_STRING(<bytes?>encoded_head), len(encoded_head))

@@ -30,7 +30,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import os
 
     from consensuspr.scoring import DatasetIndex
-    from consensuspr.scoring.types import Identity, Rollout, Score, ScoreOptions
+    from consensuspr.scoring.types import Identity, Rollout, Score, ScoreColumns, ScoreOptions
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class ScoreLog:
         on_loss: OnLoss | None = None,
     ) -> None:
         self.run = run
+        self._kept: set[str] = set()
         try:
             (run / SCORES).mkdir(parents=True, exist_ok=True)
             self._writer = _Writer(run, side, text_bytes, on_loss)
@@ -116,6 +117,20 @@ class ScoreLog:
     def put(self, part: LoggedPart) -> None:
         """Take what was scored; it is written soon, and not looked at before."""
         self._writer.put(part)
+
+    def put_batch(
+        self,
+        rollouts: Sequence[Rollout],
+        scores: ScoreColumns,
+        identity: Identity,
+        options: ScoreOptions,
+        index: DatasetIndex,
+    ) -> None:
+        """Take what a server scored; ``index`` is the dataset, which is kept too."""
+        if identity.dataset_digest not in self._kept:
+            self._kept.add(identity.dataset_digest)
+            self._writer.keep(index)
+        self._writer.put(LoggedPart(rollouts, scores, identity, options, time.time()))
 
     def put_sample(
         self,
@@ -160,6 +175,7 @@ class _Writer:
         self._events = EventLog(logger)
         self._changed = threading.Condition()
         self._parts: list[LoggedPart] = []
+        self._indexes: list[DatasetIndex] = []
         self._bytes = 0
         self._closing = False
         self._number = 0
@@ -190,6 +206,10 @@ class _Writer:
             if not before or before < WAKE_BYTES <= self._bytes:
                 self._changed.notify()
 
+    def keep(self, index: DatasetIndex) -> None:
+        with self._changed:
+            self._indexes.append(index)
+
     def close(self) -> None:
         with self._changed:
             self._closing = True
@@ -206,9 +226,11 @@ class _Writer:
                     FLUSH_S if self._parts else 0,
                 )
                 parts, self._parts, self._bytes = self._parts, [], 0
+                indexes, self._indexes = self._indexes, []
                 closing = self._closing
             try:
                 self._write(parts)
+                self._keep_datasets(indexes)
                 self._rotate(closing)
             except Exception:  # a thread that ends would lose all that comes
                 logger.exception("the score log in %s failed", self._run)
@@ -237,6 +259,13 @@ class _Writer:
                 break
             else:
                 self._lose(sum(len(part.rollouts) for part in some), 0, reason)
+
+    def _keep_datasets(self, indexes: list[DatasetIndex]) -> None:
+        for index in indexes:
+            try:
+                keep_dataset(self._run, index)
+            except InputError as error:
+                self._events.report("score log", f"dataset {index.digest} is not kept: {error}")
 
     def _rotate(self, closing: bool) -> None:
         """Close the segment where it is full."""

@@ -243,6 +243,16 @@ class ServerConfig(Settings):
         ByteSize(GIB), description="Address space of one answer process."
     )
     answer_cache_size: Count = Field(65536, description="Verdicts kept in a worker.")
+    score_log: Path | None = Field(
+        None,
+        description="Folder of a run, to which every scored rollout is written (docs/score-log.md);"
+        " off where not set.",
+    )
+    score_log_bytes: Annotated[ByteSize, Field(ge=0)] = Field(
+        ByteSize(20 * GIB),
+        description="Disk that the texts in it may take; the oldest are given up first, 0 keeps"
+        " none.",
+    )
     trace_endpoint: str | None = Field(
         None,
         description="http:// or https://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)"

@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -47,6 +47,9 @@ from consensuspr.server.logs import LOGGER_NAME
 from consensuspr.server.tracing import Trace
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.version import VERSION
+
+if TYPE_CHECKING:
+    from consensuspr.score_log import ScoreLog
 
 # Labels come from requests, and each value is kept for as long as the process lives: what
 # does not fit in here is counted under OTHER.
@@ -142,6 +145,13 @@ class Metrics:
         self._second_looks_dropped = self._counter(
             "second_looks_dropped", "Rechecks and shadow batches that there was no time for."
         )
+        self._score_log_lost = self._counter(
+            "score_log_lost",
+            "Rows that the score log lacks, and texts that its rows lack: disk full or too slow.",
+            "what",
+        )
+        for what in ("rows", "texts"):
+            self._score_log_lost.labels(what)  # from the start: an alert needs to see it rise
         self._shadow_rollouts = self._counter(
             "shadow_rollouts",
             "Rollouts scored by a shadow dataset too, by what it would do to the reward:"
@@ -295,6 +305,11 @@ class Metrics:
         """Count a rollout that the plain-Python engine has matched too."""
         self._child(self._rechecks, _RESULTS[agrees]).inc()
 
+    def score_log_lost(self, rows: int, texts: int) -> None:
+        """Count rows that the score log lacks, and texts that rows of it lack."""
+        self._score_log_lost.labels("rows").inc(rows)
+        self._score_log_lost.labels("texts").inc(texts)
+
     def second_look_dropped(self) -> None:
         """Count a recheck or a shadow batch that there was no time for."""
         self._second_looks_dropped.inc()
@@ -409,6 +424,7 @@ class MeteredScorer:
         verifier: its own.
         metrics: where it is counted.
         then: told of each batch that was scored, in the thread that scored it.
+        score_log: to which batches are written; None: none is kept.
     """
 
     def __init__(
@@ -417,11 +433,18 @@ class MeteredScorer:
         verifier: TimedVerifier,
         metrics: Metrics,
         then: Callable[[Sequence[Rollout], ScoreOptions, ScoreColumns, Identity], None],
+        score_log: ScoreLog | None = None,
     ) -> None:
+        self._score_log = score_log
         self._then = then
         self._scorer = scorer
         self._verifier = verifier
         self.metrics = metrics
+
+    @property
+    def logs(self) -> bool:
+        """Whether a score log is kept."""
+        return self._score_log is not None
 
     @property
     def datasets(self) -> Mapping[str, DatasetIndex]:
@@ -456,6 +479,8 @@ class MeteredScorer:
             )
             self._count_totals()
             self._then(rollouts, options, scores, identity)
+            if self._score_log is not None:
+                self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
         return scores, identity
 
     def explain(

@@ -28,7 +28,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -97,6 +97,7 @@ from consensuspr.wire.codec import (
     PIECE_BYTES,
     PIECE_ROLLOUTS,
     cut,
+    decode_named_request,
     decode_options,
     decode_rollout,
     decode_score_request,
@@ -139,6 +140,9 @@ SETTLE_S = 0.5
 MAX_SENTENCE_CHARS = 600
 # When to come again where too many requests arrive at a time.
 ARRIVAL_RETRY_S = 0.5
+
+if TYPE_CHECKING:
+    from consensuspr.score_log import ScoreLog
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -240,7 +244,8 @@ class Handlers:
     def score(self, raw: bytes, call: RunningCall) -> bytes:
         """Answer ``Score``."""
         call.check()
-        request, rollouts = parsed(pb.ScoreRequest, decode_score_request, raw)
+        decode = decode_named_request if self._scorer.logs else decode_score_request
+        request, rollouts = parsed(pb.ScoreRequest, decode, raw)
         options, chosen = self._options(request)
         if len(rollouts) > self._info.max_rollouts:
             raise Abort(
@@ -893,14 +898,17 @@ class BuiltService:
     security: Security
     second_look: SecondLook
     tracing: Tracing | None
+    score_log: ScoreLog | None
 
     def close(self) -> None:
-        """Drop what is queued, and end the answer processes."""
+        """Drop what is queued, end the answer processes, and close the score log."""
         self.service.close()
         self.second_look.close()
         if self.tracing is not None:
             self.tracing.close()
         self.verifier.close()
+        if self.score_log is not None:
+            self.score_log.close()
 
 
 def build_service(
@@ -937,7 +945,17 @@ def build_service(
         shadows=config.shadows,
         shadow_share=config.shadow_share,
     )
-    metered = MeteredScorer(scorer, verifier, metrics, second_look.offer)
+    score_log = None
+    if config.score_log is not None:
+        from consensuspr.score_log import ScoreLog  # Arrow is for who logs
+
+        score_log = ScoreLog(
+            config.score_log,
+            "server",
+            text_bytes=int(config.score_log_bytes),
+            on_loss=metrics.score_log_lost,
+        )
+    metered = MeteredScorer(scorer, verifier, metrics, second_look.offer, score_log)
     tracing = None
     if config.trace_endpoint is not None:
         tracing = Tracing(config.trace_endpoint, config.trace_share)
@@ -954,4 +972,6 @@ def build_service(
         config.max_fields,
         tracing,
     )
-    return BuiltService(service, verifier, metered, metrics, security, second_look, tracing)
+    return BuiltService(
+        service, verifier, metered, metrics, security, second_look, tracing, score_log
+    )
