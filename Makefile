@@ -66,13 +66,28 @@ build/openrlhf/.downloaded: | .venv-verl-0.9.1/.installed
 
 .PHONY: test-trl
 test-trl: .venv-trl/.installed ## run the tests that need TRL
-	@.venv-trl/bin/pytest -q $(TEST_FLAGS) tests/trl
+	@.venv-trl/bin/pytest -q $(TEST_FLAGS) tests/trl tests/trainers/test_ms_swift.py
 
-.venv-trl/.installed: tests/trl/requirements.txt $(BUILT_FROM)
-	@echo "installing TRL and consensuspr into .venv-trl (about 1 GB)"
+.PHONY: test-trainers
+test-trainers: .venv-trainers/.installed ## run the tests that need verifiers and NeMo Gym
+	@.venv-trainers/bin/pytest -q $(TEST_FLAGS) tests/trainers
+
+# NeMo Gym asks for Python 3.12; its verifying needs no more than this project does.
+.venv-trainers/.installed: TRAINERS_PIP = .venv-trainers/bin/python -m pip --disable-pip-version-check --no-input --quiet install
+.venv-trainers/.installed: tests/trainers/requirements.txt $(BUILT_FROM)
+	@echo "installing verifiers, NeMo Gym and consensuspr into .venv-trainers (about 1 GB)"
+	@test -x .venv-trainers/bin/python || $(PYTHON) -m venv .venv-trainers
+	@$(TRAINERS_PIP) -r $<
+	@$(TRAINERS_PIP) --no-deps --ignore-requires-python nemo-gym==0.4.0
+	@$(TRAINERS_PIP) --editable .
+	@touch $@
+
+.venv-trl/.installed: tests/trl/requirements.txt tests/trainers/requirements-ms-swift.txt $(BUILT_FROM)
+	@echo "installing TRL, ms-swift and consensuspr into .venv-trl (about 1 GB)"
 	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
 	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install torch==2.13.0
-	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install -r $<
+	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install -r $< -r tests/trainers/requirements-ms-swift.txt
+	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install --no-deps ms-swift==4.6.0
 	@.venv-trl/bin/python -m pip --disable-pip-version-check --no-input --quiet install --editable .
 	@touch $@
 

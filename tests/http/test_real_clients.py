@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import logging
 import os
 import sys
@@ -120,6 +121,24 @@ def test_openrlhf_that_gets_no_reward(
     monkeypatch.setattr(client.asyncio, "sleep", lambda seconds: sleep(0))
     executor = client.SingleTurnAgentExecutor([f"http://{server.http_address}/openrlhf"])
     output = asyncio.run(executor.execute(PROMPT, "19", PARAMS, 4096, Tokenizer(), Engine(BOTH)))
+    assert (output["reward"], output["scores"]) == (None, None)
+
+
+def test_openrlhf_with_the_function(server: InProcessServer, load: Load, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="OpenRLHF imports it")
+    client = load("0.11.2", "agent")
+    file = tmp_path / "reward.py"
+    file.write_text(
+        "from consensuspr.client.openrlhf import reward_function\n"
+        f"reward_func = reward_function(address={server.address!r}, scores='acc')\n"
+    )
+    executor = client.SingleTurnAgentExecutor([str(file)])
+    label = json.dumps({"problem_id": "ducks", "ground_truth": "18"})
+    output = asyncio.run(executor.execute(PROMPT, label, PARAMS, 4096, Tokenizer(), Engine(HALF)))
+    assert (output["reward"], output["scores"]) == ([0.25], [0.0])
+    assert output["extra_logs"]["ncr"] == [0.5]
+    # It goes on without a reward, as with any failure of a reward function.
+    output = asyncio.run(executor.execute(PROMPT, "", PARAMS, 4096, Tokenizer(), Engine(HALF)))
     assert (output["reward"], output["scores"]) == (None, None)
 
 

@@ -17,6 +17,7 @@ from consensuspr.client.training.rows import (
     TrainingRow,
     ground_truth_text,
     inline_nodes,
+    labelled_row,
     prompt_digest,
 )
 from consensuspr.client.training.samples import (
@@ -53,6 +54,7 @@ __all__ = [
     "figure",
     "ground_truth_text",
     "inline_nodes",
+    "labelled_row",
     "means",
     "on_own_loop",
     "prompt_digest",

@@ -183,6 +183,51 @@ class TrainingRow(NamedTuple):
         )
 
 
+# What a label may say besides the ground truth.
+_LABEL_KEYS = (
+    "problem_id", "ground_truth", "data_source", "nodes", "budget", "split", "epoch", "global_step",
+)  # fmt: skip
+
+
+def labelled_row(label: Any, about: Mapping[str, Any], prompt: Prompt | None) -> TrainingRow:
+    """Return the row of a trainer that hands through a label, and perhaps columns beside it.
+
+    Args:
+        label: the ground truth, or a JSON object with it and what names the problem, as an
+            object or as the text of one.
+        about: columns beside it; the label goes before them.
+        prompt: of the sample.
+
+    Raises:
+        InputError: the label is neither, or has another key.
+    """
+    said = _label_object(label)
+    if said is None:
+        said = {"ground_truth": label} if label != "" else {}
+    unknown = [key for key in said if key not in _LABEL_KEYS]
+    if unknown:
+        known = ", ".join(_LABEL_KEYS)
+        raise InputError(f"the label has the unknown key {unknown[0]!r}; known: {known}")
+    info = {**about, **{key: value for key, value in said.items() if value is not None}}
+    source = info.get("data_source")
+    if source is not None and not isinstance(source, str):
+        raise InputError(f"data_source must be a text, got {source!r}")
+    truth = ground_truth_text(info.get("ground_truth"), "ground_truth")
+    return TrainingRow(source, truth, info, prompt)
+
+
+def _label_object(label: Any) -> Mapping[str, Any] | None:
+    """Return a label that is an object, None where it is a ground truth."""
+    if isinstance(label, str) and label.lstrip().startswith("{"):
+        try:
+            label = json.loads(label)
+        except (ValueError, RecursionError):
+            return None  # a set in braces, or LaTeX
+        if isinstance(label, dict) and label.keys().isdisjoint(_LABEL_KEYS):
+            return None
+    return label if isinstance(label, Mapping) else None
+
+
 def inline_nodes(nodes: Any) -> list[InlineNode] | None:
     """Return the nodes of a row, as mappings with ``expressions`` or as plain lists of them.
 

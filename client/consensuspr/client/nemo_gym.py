@@ -1,0 +1,143 @@
+"""The reward service in NeMo Gym: a resources server that verifies rollouts, for NeMo-RL too.
+
+::
+
+    # resources_servers/consensus/app.py
+    from consensuspr.client.nemo_gym import ConsensusResourcesServer
+
+    if __name__ == "__main__":
+        ConsensusResourcesServer.run_webserver()
+
+with the settings of the reward beside ``entrypoint`` in its configuration::
+
+    consensus:
+      resources_servers:
+        consensus:
+          entrypoint: app.py
+          domain: math
+          consensuspr: {address: "127.0.0.1:50051", reward: linear, alpha: 0.5}
+
+A row of the data names its problem in ``problem_id`` (or ``index`` with ``data_source``) and may
+have ``ground_truth``, ``nodes`` and ``epoch``, as rows for TRL have them.  What the policy said is
+scored, reasoning before what follows it, and no output of a tool.  A failure is an error of the
+request, with the reason in its text, and never a reward.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from nemo_gym.base_resources_server import (
+    BaseResourcesServerConfig,
+    BaseVerifyRequest,
+    BaseVerifyResponse,
+    SimpleResourcesServer,
+)
+from pydantic import ConfigDict, Field
+
+from consensuspr.client.training import RewardSettings, SampleScorer, ScoredSample, labelled_row
+from consensuspr.scoring.types import END_OF_THINKING
+
+# Of a score's fields, what goes back beside the reward.
+_FIGURES = ("acc", "ncr", "ncr_raw", "guard", "num_nodes", "num_matched", "status")
+
+
+class ConsensusConfig(BaseResourcesServerConfig):  # type: ignore[misc]  # NeMo Gym has no types
+    """Configuration of the server.
+
+    Attributes:
+        consensuspr: settings of the reward, as everywhere (docs/train.md).
+    """
+
+    consensuspr: dict[str, Any] = Field(default_factory=dict)
+
+
+class ConsensusVerifyRequest(BaseVerifyRequest):  # type: ignore[misc]
+    """A rollout with the columns of its row."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ConsensusVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
+    """A reward and what explains it.
+
+    Attributes:
+        reward_components: what of the reward each part brought, the same parts for all samples
+            of a run; their sum is the reward.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    reward_components: dict[str, float]
+
+
+class ConsensusResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
+    """Verifies rollouts by the reward service."""
+
+    config: ConsensusConfig
+
+    async def verify(self, body: ConsensusVerifyRequest) -> ConsensusVerifyResponse:
+        """Return the reward of a rollout.
+
+        Raises:
+            InputError: a setting is wrong, or the row names no problem.
+            UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
+            RewardServiceError: the server refused, or was away for too long.
+        """
+        row = labelled_row(None, body.model_extra or {}, None)
+        said = "\n".join(_said(body.response.output))
+        usage = body.response.usage
+        scored = await self._samples.score(row, said, usage.output_tokens if usage else None)
+        fields = scored.fields()
+        return ConsensusVerifyResponse(
+            **body.model_dump(exclude=set(_FIGURES)),
+            reward=scored.reward,
+            reward_components=components(scored, self._samples.settings),
+            **{name: fields[name] for name in _FIGURES},
+        )
+
+    @functools.cached_property
+    def _samples(self) -> SampleScorer:
+        return SampleScorer(
+            RewardSettings.of(self.config.consensuspr, "consensuspr"),
+            missing="NeMo Gym tells a verifier neither step nor epoch",
+        )
+
+
+def _said(output: Any) -> Iterator[str]:
+    for item in output:
+        if item.type == "reasoning":
+            yield from (part.text for part in item.summary)
+            yield END_OF_THINKING
+        elif item.type == "message" and item.role == "assistant":
+            for part in item.content:
+                if part.type == "output_text":
+                    yield part.text
+
+
+def components(scored: ScoredSample, settings: RewardSettings) -> dict[str, float]:
+    """Return what Acc and NCR brought to a reward; the sum is the reward, in floating point too.
+
+    Of ``max`` it is the greater of the two, Acc where they are equal; of a curriculum what its
+    stage rewards.  A number of the user's own (``on_unscorable``) is a part of its own.
+    """
+    score, reward = scored.score, scored.reward
+    own = settings.on_unscorable != "raise"
+    parts = {"acc": 0.0, "ncr": 0.0, **({"unscorable": 0.0} if own else {})}
+    if score.reward is None and own and reward == settings.on_unscorable:
+        parts["unscorable"] = reward
+    elif score.ncr is None:  # validation without nodes, and what scores answers alone
+        parts["acc"] = reward
+    elif settings.reward == "linear":
+        parts["acc"] = settings.alpha * (score.acc or 0.0)
+        parts["ncr"] = (1.0 - settings.alpha) * score.ncr
+    else:
+        by_acc = settings.reward == "outcome" or (
+            scored.epoch >= settings.switch_epoch
+            if settings.reward == "curriculum"
+            else (score.acc or 0.0) >= score.ncr
+        )
+        parts["acc" if by_acc else "ncr"] = reward
+    return parts

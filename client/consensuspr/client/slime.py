@@ -1,0 +1,138 @@
+"""The reward service in slime: a reward function for ``--custom-rm-path``.
+
+::
+
+    python3 train.py --custom-rm-path consensuspr.client.slime.reward --reward-key reward \
+        --custom-config-path consensuspr.yaml ...
+
+with the settings in that file, under ``consensuspr``::
+
+    consensuspr: {address: "127.0.0.1:50051", reward: linear, alpha: 0.5}
+
+Nothing of slime is imported.  A sample's ``metadata`` names its problem (``problem_id``, or
+``index`` with ``data_source``), else the digest of its prompt does; its ``label`` is the ground
+truth, or a JSON object as the HTTP endpoint takes it.
+
+Of a sample with a ``loss_mask`` only what the policy generated is scored: what tools and
+environments added has a mask of 0.  It is decoded again for that, by the tokenizer of
+``--hf-checkpoint``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from consensuspr.client.training import (
+    RewardSettings,
+    SampleScorer,
+    labelled_row,
+    together,
+)
+from consensuspr.errors import InputError
+from consensuspr.scoring.responses import without_special_tokens
+
+# What slime calls the group of settings that its custom configuration adds to its arguments.
+SETTINGS = "consensuspr"
+
+
+async def reward(args: Any, sample: Any, **_: Any) -> Any:
+    """Return the reward of a sample, or those of a group of samples as slime asks for them.
+
+    Args:
+        args: slime's arguments.
+        sample: one, or a list of them (``--group-rm``).
+
+    Returns:
+        With ``--reward-key``, an object of ``reward`` and what explains it, which stays with the
+        sample; else the reward alone.
+
+    Raises:
+        InputError: a setting is wrong, or the sample names no problem.
+        UnscorableSample: it has no reward, and ``on_unscorable`` is ``raise``.
+        RewardServiceError: the server refused, or was away for too long.
+    """
+    if isinstance(sample, Sequence):
+        return await together(_one(args, one) for one in sample)
+    return await _one(args, sample)
+
+
+async def _one(args: Any, sample: Any) -> Any:
+    given = getattr(args, SETTINGS, None) or {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"{SETTINGS} must be a mapping of settings, got {given!r:.80}")
+    run = _run(json.dumps(dict(given), sort_keys=True, default=str), _steps_per_epoch(args))
+    step = run.step_of(sample, args.rollout_batch_size)
+    row = labelled_row(sample.label, _metadata(sample), sample.prompt or None)
+    length = sample.response_length if sample.loss_mask is None else sum(sample.loss_mask)
+    scored = await run.samples.score(row, _response(args, sample), length, step=step)
+    if args.reward_key is None and getattr(args, "eval_reward_key", None) is None:
+        return scored.reward
+    return {"reward": scored.reward, **scored.fields()}
+
+
+class _Run:
+    """What is kept of a run, from sample to sample."""
+
+    def __init__(self, settings: RewardSettings) -> None:
+        self.samples = SampleScorer(
+            settings, missing="slime tells no epoch without steps_per_epoch, or --num-epoch"
+        )
+        self._last = 0
+
+    def step_of(self, sample: Any, batch: int) -> int:
+        """Return the step, from 1, that a sample was drawn for.
+
+        Groups of samples are numbered as their prompts are drawn from the data, also after a run
+        was resumed, and a step draws ``--rollout-batch-size`` of them.  With dynamic sampling it
+        draws more: then the step is the one that was planned, as epochs are of the data.
+        Samples of an evaluation have no number; theirs is the last step that there was.
+        """
+        if sample.group_index is not None:
+            self._last = int(sample.group_index) // batch + 1
+        return self._last
+
+
+@functools.lru_cache(maxsize=16)
+def _run(given: str, steps_per_epoch: int | None) -> _Run:
+    """Return the run of these settings; slime passes them with every sample."""
+    settings = {"steps_per_epoch": steps_per_epoch, **json.loads(given)}
+    return _Run(RewardSettings.of(settings, SETTINGS))
+
+
+def _steps_per_epoch(args: Any) -> int | None:
+    epochs, rollouts = (getattr(args, name, None) for name in ("num_epoch", "num_rollout"))
+    return max(1, rollouts // epochs) if epochs and rollouts else None
+
+
+def _metadata(sample: Any) -> Mapping[str, Any]:
+    return sample.metadata if isinstance(sample.metadata, Mapping) else {}
+
+
+def _response(args: Any, sample: Any) -> str:
+    """Return what the policy wrote, its turns one below the other."""
+    mask = sample.loss_mask
+    if mask is None or all(mask):
+        return without_special_tokens(sample.response)
+    if len(mask) > len(sample.tokens):
+        raise InputError(
+            f"loss_mask has {len(mask)} values, and the sample has {len(sample.tokens)} tokens"
+        )
+    ids = sample.tokens[-len(mask) :]
+    tokenizer = _tokenizer(args.hf_checkpoint)
+    turns = (
+        tokenizer.decode([token for _, token in run])
+        for of_policy, run in groupby(zip(mask, ids, strict=True), key=lambda pair: bool(pair[0]))
+        if of_policy
+    )
+    return "\n".join(map(without_special_tokens, turns))
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(checkpoint: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=True)

@@ -1,0 +1,101 @@
+"""The resources server in the real NeMo Gym, asked over its own web application; a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+pytest.importorskip("nemo_gym", reason="NeMo Gym is not installed: run make test-trainers")
+
+# Of what NeMo Gym imports.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def said(text: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "id": "m", "role": "assistant", "content": content}
+
+
+def thought(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": text}]}
+
+
+TOOL = {"type": "function_call_output", "call_id": "c", "output": "2+2=4 Answer: 2"}
+
+
+def verify(settings: dict[str, Any], output: list[Any], **row: Any) -> Any:
+    from fastapi.testclient import TestClient
+    from nemo_gym.server_utils import ServerClient
+
+    from consensuspr.client.nemo_gym import ConsensusConfig, ConsensusResourcesServer
+
+    config = ConsensusConfig(
+        name="consensus", host="127.0.0.1", port=1, entrypoint="app.py", domain="math",
+        consensuspr=settings,
+    )  # fmt: skip
+    server = ConsensusResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+    response = {
+        "id": "r", "created_at": 0.0, "model": "m", "object": "response", "output": output,
+        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    }  # fmt: skip
+    body = {"responses_create_params": {"input": "Q"}, "response": response, **row}
+    with TestClient(server.setup_webserver()) as client:
+        reply = client.post("/verify", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+ROW = {"problem_id": "toy/1", "ground_truth": "2"}
+HALF = [thought("1+1=2"), TOOL, said("Answer: 2")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reward", "parts"),
+    [
+        ({}, 0.75, {"acc": 0.5, "ncr": 0.25}),
+        ({"alpha": 0.3}, 0.65, {"acc": 0.3, "ncr": 0.35}),
+        ({"reward": "max"}, 1.0, {"acc": 1.0, "ncr": 0.0}),
+        ({"reward": "outcome"}, 1.0, {"acc": 1.0, "ncr": 0.0}),
+        ({"reward": "curriculum", "epoch": 0}, 0.5, {"acc": 0.0, "ncr": 0.5}),
+        ({"reward": "curriculum", "epoch": 1}, 1.0, {"acc": 1.0, "ncr": 0.0}),
+        ({"on_unscorable": -1}, 0.75, {"acc": 0.5, "ncr": 0.25, "unscorable": 0.0}),
+    ],
+)
+def test_parts_sum_to_the_reward(
+    address: str, settings: dict[str, Any], reward: float, parts: dict[str, float]
+) -> None:
+    reply = verify({"address": address, **settings}, HALF, **ROW)
+    assert reply["reward"] == pytest.approx(reward)
+    assert reply["reward_components"] == pytest.approx(parts)
+    assert sum(reply["reward_components"].values()) == reply["reward"]
+    assert (reply["acc"], reply["ncr"], reply["status"]) == (1.0, 0.5, "OK"), "no word of the tool"
+    assert reply["problem_id"] == "toy/1", "columns come back, as NeMo Gym expects"
+
+
+def test_the_epoch_planned_with_the_data(address: str) -> None:
+    settings = {"address": address, "reward": "curriculum"}
+    assert verify(settings, HALF, **ROW, epoch=0)["reward"] == 0.5
+    assert verify(settings, HALF, **ROW, epoch=1)["reward"] == 1.0
+
+
+def test_a_number_for_what_cannot_be_scored(address: str) -> None:
+    reply = verify({"address": address, "on_unscorable": -1}, HALF, problem_id="nobody")
+    assert (reply["reward"], reply["status"]) == (-1.0, "UNKNOWN_PROBLEM")
+    assert reply["reward_components"] == {"acc": 0.0, "ncr": 0.0, "unscorable": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "row", "sentence"),
+    [
+        ({}, {"problem_id": "nobody"}, "problem 'nobody' ended with UNKNOWN_PROBLEM"),
+        ({"reward": "curriculum"}, ROW, "NeMo Gym tells a verifier neither step nor epoch"),
+        ({"rewrad": "max"}, ROW, "unknown setting 'rewrad' in consensuspr"),
+    ],
+)
+def test_a_failure_is_no_reward(
+    address: str, settings: dict[str, Any], row: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(Exception, match=sentence):
+        verify({"address": address, **settings}, HALF, **row)
