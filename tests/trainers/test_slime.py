@@ -14,7 +14,7 @@ import pytest
 from consensuspr.client import slime
 from consensuspr.client.training import UnscorableSample
 from consensuspr.errors import InputError, Unavailable
-from tests.rows import read_rows
+from tests.score_logs import rows_in, wait_until
 
 RIGHT, HALF = "1+1=2 and 2+2=4 Answer: 2", "1+1=2 Answer: 3"
 
@@ -67,8 +67,8 @@ async def test_the_curriculum_follows_the_prompts_that_were_drawn(
         await slime.reward(args, sample_of(HALF, group_index=at)) for at in (0, 5, 6, 11, None)
     ]
     assert rewards == [0.5, 0.5, 0.0, 0.0, 0.0], "three steps of two prompts are an epoch"
-    [log] = (tmp_path / "scores").iterdir()
-    assert [row["step"] for row in read_rows(log)] == [1, 3, 4, 6, 6]
+    wait_until(lambda: len(rows_in(tmp_path / "scores", following=True)) == 5)
+    assert [row["step"] for row in rows_in(tmp_path / "scores")] == [1, 3, 4, 6, 6]
 
 
 async def test_a_curriculum_never_guesses(address: str) -> None:

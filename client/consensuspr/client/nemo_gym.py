@@ -121,14 +121,15 @@ def components(scored: ScoredSample, settings: RewardSettings) -> dict[str, floa
     """Return what Acc and NCR brought to a reward; the sum is the reward, in floating point too.
 
     Of ``max`` it is the greater of the two, Acc where they are equal; of a curriculum what its
-    stage rewards.  A number of the user's own (``on_unscorable``) is a part of its own.
+    stage rewards.  A number of the user's own (``on_unscorable``, ``without_nodes``) is a part of
+    its own.
     """
     score, reward = scored.score, scored.reward
-    own = settings.on_unscorable != "raise"
-    parts = {"acc": 0.0, "ncr": 0.0, **({"unscorable": 0.0} if own else {})}
-    if score.reward is None and own and reward == settings.on_unscorable:
+    numbers = {settings.on_unscorable, settings.without_nodes} - {"raise", "acc", None}
+    parts = {"acc": 0.0, "ncr": 0.0, **({"unscorable": 0.0} if numbers else {})}
+    if score.reward is None and reward in numbers:
         parts["unscorable"] = reward
-    elif score.ncr is None:  # validation without nodes, and what scores answers alone
+    elif score.ncr is None:  # worth its Acc
         parts["acc"] = reward
     elif settings.reward == "linear":
         parts["acc"] = settings.alpha * (score.acc or 0.0)

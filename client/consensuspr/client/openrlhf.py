@@ -63,11 +63,10 @@ def reward_function(
                 for query, prompt, label in zip(queries, prompts, labels, strict=True)
             )
         ).result()
-        fields = [one.fields() for one in scored]
         return {
             "rewards": [one.reward for one in scored],
             "scores": [_decides(one, scores) for one in scored],
-            "extra_logs": {name: [float(one[name]) for one in fields] for name in _CURVES},
+            "extra_logs": {name: [_curve(one, name) for one in scored] for name in _CURVES},
         }
 
     return reward_func
@@ -78,6 +77,12 @@ def _response(query: str, prompt: str) -> str:
     if response is None:
         raise InputError("the query does not hold its prompt, so the response is unknown")
     return without_special_tokens(response)
+
+
+def _curve(scored: ScoredSample, name: str) -> float:
+    """Return a point of a curve, which has to be a number: 0 is unknown, of the guard 1."""
+    value = getattr(scored.score, name)
+    return (1.0 if name == "guard" else 0.0) if value is None else float(value)
 
 
 def _decides(scored: ScoredSample, by: str) -> float:
