@@ -160,3 +160,34 @@ def test_the_step_log_has_the_figures_of_the_reward(
     for step in range(1, STEPS + 1):
         assert metrics[step]["consensuspr/lost"] == 0
         assert metrics[step]["consensuspr/with_nodes"] == 1
+
+
+def test_files_of_other_problems_end_the_run_with_their_reason(
+    example: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Half of the ids are wrong: no step is made, and the last line says why."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    settings = example.training.Settings(
+        steps=2, prompts=PROMPTS, rollouts=ROLLOUTS, validate_every=2
+    )
+    recipe = example.files.Recipe(
+        num_train=settings.num_train, num_validation=VALIDATION, warm_start_steps=1
+    )
+    files = example.files.prepare(tmp_path / "files", recipe, lambda done, loss: None)
+    table = pq.read_table(files.train)
+    rows = table.to_pylist()
+    for row in rows[::2]:
+        row["extra_info"]["problem_id"] = f"wrong-{row['extra_info']['problem_id']}"
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), files.train)
+    run = example.training.Run("linear", 0, tmp_path / "run")
+    with (
+        example.training.running_server(files.dataset) as address,
+        pytest.raises(SystemExit, match="ended with status 1"),
+    ):
+        example.training.train(run, files, settings, address, lambda done: None)
+    last = run.console.read_text().rstrip().splitlines()[-1]
+    assert last.startswith("run ended by consensuspr: 2 (50.0 %) of 4 training problems")
+    assert "unknown to the server (the first: 'wrong-" in last
+    assert not example.results.read_metrics(run) or max(example.results.read_metrics(run)) == 0

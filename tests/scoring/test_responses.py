@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consensuspr.errors import InputError
-from consensuspr.scoring.responses import after_prompt, said_by_policy, without_special_tokens
+from consensuspr.scoring.responses import (
+    after_prompt,
+    said_by_policy,
+    without_other_turns,
+    without_special_tokens,
+)
 from tests.linear import assert_linear
 
 CHAT = "<|im_start|>user\nWhat is 2+2?<|im_end|>\n<|im_start|>assistant\n"
@@ -105,3 +110,39 @@ def test_what_the_policy_wrote(completion: Any, text: str) -> None:
 def test_what_is_no_completion(completion: Any) -> None:
     with pytest.raises(InputError, match="a completion must be a text or a list of messages"):
         said_by_policy(completion)
+
+
+@pytest.mark.parametrize(
+    ("response", "policy"),
+    [
+        ("no turns at all, 1 < 2", "no turns at all, 1 < 2"),
+        (
+            "a<|im_end|>\n<|im_start|>user\n<tool_response>\nT\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\nb<|im_end|>",
+            "a<|im_end|>\n\nb<|im_end|>",
+        ),
+        ("a\nuser\n<tool_response>\nT\n</tool_response>\nassistant\nb", "a\nb"),
+        (
+            "a<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\nT<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>b",
+            "a<|eot_id|>\nb",
+        ),
+        ("a<start_of_turn>user\nT<end_of_turn>\n<start_of_turn>model\nb", "a\nb"),
+        ("a<｜tool▁outputs▁begin｜>T<｜tool▁outputs▁end｜>b", "a\nb"),
+        ("a[TOOL_RESULTS] T[/TOOL_RESULTS]b", "a\nb"),
+        # It ends in a tool's turn; the policy plays a tool, and is not paid for what that says.
+        ("a<tool_response>T", "a\n"),
+        ("a<|im_start|>tool\nT", "a\n"),
+    ],
+)
+def test_turns_of_others_are_left_out(response: str, policy: str) -> None:
+    assert without_other_turns(response) == policy
+    assert said_by_policy(response) == policy
+
+
+@pytest.mark.parametrize(
+    "hostile", ["<|im_start|>user", "<tool_response>", "<|im_start|>assistant", "\nuser\n"]
+)
+def test_turns_are_found_in_linear_time(hostile: str) -> None:
+    """A policy under training writes the response."""
+    assert_linear(without_other_turns, lambda size: hostile * (size // len(hostile)), 20_000)

@@ -35,7 +35,11 @@ from consensuspr.errors import InputError
 from consensuspr.http.json_body import Body, Bounds, members, text, value
 from consensuspr.http.problems import Namer, ProblemLabel, ProblemTexts, read_label
 from consensuspr.scoring.dataset_index import DatasetIndex
-from consensuspr.scoring.responses import after_prompt, without_special_tokens
+from consensuspr.scoring.responses import (
+    after_prompt,
+    without_other_turns,
+    without_special_tokens,
+)
 from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.scorer import Chosen
 from consensuspr.scoring.types import (
@@ -241,7 +245,7 @@ class Batches:
         naming = namer.name(prompt, label)
         rollout = Rollout(
             problem_id=naming.problem_id,
-            response=encode_response(without_special_tokens(response)),
+            response=encode_response(without_special_tokens(without_other_turns(response))),
             ground_truth=label.ground_truth,
             nodes=label.nodes,
             budget=label.budget,

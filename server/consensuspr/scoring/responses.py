@@ -24,6 +24,38 @@ _MAX_TOKEN_CHARS = 64
 _BRACKETS = {"|>": "<|", "｜>": "<｜"}
 _NAMED = ("</s>", "<s>", "<eos>", "<bos>", "<pad>", "[PAD]", "<end_of_turn>", "<turn|>", "[EOS]")
 
+# Where another's turn begins and where the policy's next one does, in the templates of model
+# families: ChatML, Llama 3, Gemma, DeepSeek, Mistral, and what Qwen writes around a tool's result,
+# which stays where special tokens were dropped.
+_OTHER_TURN = re.compile(
+    "|".join(
+        rf"{opening}.*?(?:{closing}|\Z)"
+        for opening, closing in (
+            (r"<\|im_start\|>(?!assistant)", r"<\|im_start\|>assistant\n?"),
+            (
+                r"<\|start_header_id\|>(?!assistant)",
+                r"<\|start_header_id\|>assistant<\|end_header_id\|>",
+            ),
+            ("<start_of_turn>(?!model)", r"<start_of_turn>model\n?"),
+            ("<｜User｜>", "<｜Assistant｜>"),
+            ("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
+            (r"\[TOOL_RESULTS\]", r"\[/TOOL_RESULTS\]"),
+            (r"(?:\nuser\n)?<tool_response>", r"</tool_response>(?:\nassistant\n)?"),
+        )
+    ),
+    re.DOTALL,
+)
+
+
+def without_other_turns(response: str) -> str:
+    """Return a response of several turns, as a text, without those of tools and users.
+
+    By the marks of chat templates: a policy that writes another's turn itself loses what it wrote
+    there. A tool that writes the mark of the policy's turn is not told from the policy; where that
+    may be, a trainer has to send the policy's text alone.
+    """
+    return _OTHER_TURN.sub("\n", response)
+
 
 def after_prompt(query: str, prompt: str) -> str | None:
     """Return what follows the prompt in the query, None where the prompt is not in it.
@@ -95,7 +127,7 @@ def said_by_policy(completion: Any) -> str:
         InputError: it is neither.
     """
     if isinstance(completion, str):
-        return completion
+        return without_other_turns(completion)
     if not isinstance(completion, Sequence) or not all(isinstance(m, Mapping) for m in completion):
         raise InputError(
             f"a completion must be a text or a list of messages, got {str(completion)[:80]!r}"

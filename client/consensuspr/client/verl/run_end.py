@@ -111,4 +111,4 @@ def _tell_reason() -> None:
         return
     reason = read_note(_REASON)
     if reason is not None:
-        print(f"consensuspr ended this run: {reason}", file=sys.stderr, flush=True)
+        print(f"run ended by consensuspr: {reason}", file=sys.stderr, flush=True)
