@@ -339,6 +339,36 @@ def test_no_hit_reaches_across_paragraphs(engine: Any) -> None:
     check()
 
 
+# Paragraphs without a sign of equality are passed over, if nothing in them can become one.
+EQUATIONS = [
+    *("x = 5", "x ＝ 5", "x equals 5", "X EQUALS 5", "x is equal to 5", "x is e𝐪ual to 5"),
+    *("x is e\\mathbf{q}ual to 5", "x is eq\\mathrm{ual} to 5", "x is e\u200bqual to 5", "x\\=5"),
+    *("x is 5", "x is equ", "unique 5", "x sequals 5", "x equates 5", "x ≠ 5", "x — 5", "q"),
+]
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+@pytest.mark.parametrize("filler", ["A cat sat.\n\n", "A = B.\n\n", "Unique — — squares.\n\n"])
+def test_equations_are_found_among_paragraphs_without(
+    engine: Any, equation: str, filler: str
+) -> None:
+    matcher = engine.Matcher([["x=5"]], statements=False)
+    for before, behind in ((0, 0), (1, 0), (0, 30), (30, 0), (30, 30)):
+        text = before * filler + equation + "\n\n" + behind * filler
+        assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
+
+
+def test_paragraphs_that_are_passed_over_hold_nothing(engine: Any) -> None:
+    @alike
+    @given(NODES, st.lists(st.one_of(STRINGS, st.just("We count cats. " * 20)), max_size=6))
+    def check(nodes: list[list[str]], paragraphs: list[str]) -> None:
+        matcher = engine.Matcher(nodes)
+        text = "\n\n".join(paragraphs)
+        assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
+
+    check()
+
+
 def test_str_and_bytes_are_one(engine: Any) -> None:
     @alike
     @given(STRINGS, NODES)

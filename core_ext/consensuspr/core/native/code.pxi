@@ -524,6 +524,7 @@ cdef void bind_name(
     if entry.hash == 0:
         if c.r.num_names >= MAX_NAMES:
             return
+        c.r.bound[c.r.num_names] = <uint16_t>(entry - c.r.names)
         c.r.num_names += 1
         entry.hash = hash_bytes(c.text, name.start, name.end)
     entry.known = known

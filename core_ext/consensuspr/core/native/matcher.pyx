@@ -72,8 +72,10 @@ from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
     Sieve,
+    are_equations,
     is_weak,
     may_hold,
+    next_equals,
     numbers_of,
     sieve_build,
     sieve_free,
@@ -457,6 +459,8 @@ cdef enum:
     # so many for each pattern of the sieve, so that asking it costs less than it saves.
     SIEVED_BYTES = 1 << 8
     NEED_BYTES = 8
+    # Paragraphs without a sign of equality are passed over where they are so long together.
+    PASSED_BYTES = 64
 
 
 # What one thread has for all its tasks.
@@ -529,6 +533,9 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
     cdef Py_ssize_t end
     cdef const Sieve* sieve = &scan.search.sieve
     cdef bint sieved = not is_weak(sieve, scan.matched)
+    cdef bint equations = are_equations(sieve, scan.matched)
+    cdef Py_ssize_t begin
+    cdef Py_ssize_t sign = -1
     cdef Py_ssize_t least = (
         max(SIEVED_BYTES, NEED_BYTES * sieve.num_needs) if sieved else BLOCK_BYTES
     )
@@ -537,8 +544,15 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
     while at < task.length and scan.missing:
         if is_late(worker):
             return OUT_OF_TIME
-        end = paragraph_end(task.data, task.length, at + least)
-        worker.unlooked += end - at
+        if equations:
+            begin = at
+            end = related(task.data, task.length, &at, &sign, least)
+            worker.unlooked += end - begin
+            if at == end:
+                break
+        else:
+            end = paragraph_end(task.data, task.length, at + least)
+            worker.unlooked += end - at
         if sieved and not may_hold(
             sieve, numbers_of(sieve, task.data + at, end - at), scan.matched
         ):
@@ -554,6 +568,41 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
         scan_form(scan, worker.out, normal_form(task.data + at, end - at, worker.out, NULL, NULL))
         at = end
     return 0
+
+
+cdef Py_ssize_t related(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t* at, Py_ssize_t* sign, Py_ssize_t least
+) noexcept nogil:
+    """Return where paragraphs end that may hold equations, and move ``at`` to where they begin.
+
+    They are as many as reach ``least`` bytes, or up to a number of others.  ``sign`` is the last
+    place that was found.
+    """
+    cdef Py_ssize_t begin = at[0]
+    cdef Py_ssize_t end = at[0]
+    while end < length and (end == at[0] or end - at[0] < least):
+        if sign[0] < end:
+            sign[0] = next_equals(data, length, end)
+        if sign[0] == length:
+            break
+        begin = paragraph_begin(data, end, sign[0])
+        if end == at[0]:
+            at[0] = begin
+        elif begin - end >= PASSED_BYTES:
+            break
+        end = paragraph_end(data, length, sign[0])
+    return end
+
+
+cdef Py_ssize_t paragraph_begin(
+    const uint8_t* data, Py_ssize_t begin, Py_ssize_t place
+) noexcept nogil:
+    """Return where the paragraph of ``place`` begins, not before ``begin``, where one does."""
+    cdef Py_ssize_t end = paragraph_end(data, place, begin)
+    while end < place:
+        begin = end
+        end = paragraph_end(data, place, begin)
+    return begin
 
 
 cdef Py_ssize_t paragraph_end(

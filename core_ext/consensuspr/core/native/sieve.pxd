@@ -1,7 +1,8 @@
-"""Which numbers the patterns of a problem need, and which of them a text has.
+"""Which signs and numbers the patterns of a problem need, and which of them a text has.
 
-Most patterns are made of numbers.  A text that lacks one of a pattern's numbers cannot hold it,
-whatever else stands there, and to find numbers is far cheaper than to bring a text to normal form.
+Most patterns are equations, made of numbers.  A text that lacks the sign of equality or one of a
+pattern's numbers cannot hold it, whatever else stands there, and to find these is far cheaper than
+to bring a text to normal form.
 The answer may be yes too often, and is never no wrongly.
 """
 
@@ -19,6 +20,7 @@ cdef struct Need:
     uint64_t numbers    # bits
     uint32_t node
     bint weak           # too few to be missing often
+    bint unrelated      # some pattern of the node has no sign of equality
 
 cdef struct Sieve:
     Number* slots       # open addressing, at most half full
@@ -52,6 +54,15 @@ cdef uint64_t numbers_of(
 # Tell whether a pattern of a node that is not in `matched` needs so few numbers that it is not
 # worth looking for them.
 cdef bint is_weak(const Sieve* sieve, const uint8_t* matched) noexcept nogil
+
+# Tell whether all patterns of the nodes that are not in `matched` have a sign of equality.
+cdef bint are_equations(const Sieve* sieve, const uint8_t* matched) noexcept nogil
+
+# Return the first place from `at` on from which normal form may make a sign of equality, or part
+# of one; `length` where there is none.
+cdef Py_ssize_t next_equals(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+) noexcept nogil
 
 # Tell whether what has these numbers may hold a pattern of a node that is not in `matched`.
 cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched) noexcept nogil

@@ -1,5 +1,8 @@
 # cython: language_level=3, freethreading_compatible=True
-"""The numbers of a text, found without bringing it to normal form.
+"""The signs and numbers of a text, found without bringing it to normal form.
+
+A sign of equality comes of the character, in any of its forms, and of the words "equals" and "is
+equal to", whose q is rare.
 
 What the normal form can do to the digits that a text writes in a row, and what is done about it:
 
@@ -35,6 +38,7 @@ cdef enum:
 cdef uint64_t ALL = <uint64_t>-1
 cdef uint64_t HASH_FACTOR = 0x9E3779B97F4A7C15
 
+cdef const uint8_t* EQUAL_BEHIND = b"ual"
 cdef uint8_t SCRIPT_DIGIT[SCRIPT_CODES]    # ASCII character of a super- or subscript
 cdef uint8_t MAY_BE_DIGITS[256]            # whether a character that begins with this byte may be
 
@@ -77,6 +81,29 @@ cdef extern from *:
         places->mask = mask;
     }
 
+    /* Return the first place of =, of q, or of a character of three bytes or more; else the end. */
+    static inline Py_ssize_t next_candidate(
+        const uint8_t* text, Py_ssize_t at, Py_ssize_t end
+    ) {
+    #if defined(__SSE2__)
+        const __m128i equals = _mm_set1_epi8('='), letter = _mm_set1_epi8('q');
+        const __m128i lower = _mm_set1_epi8(0x20), high = _mm_set1_epi8((char)0xE0);
+        for (; end - at >= 16; at += 16) {
+            const __m128i bytes = _mm_loadu_si128((const __m128i*)(text + at));
+            const unsigned mask = (unsigned)_mm_movemask_epi8(_mm_or_si128(
+                _mm_or_si128(
+                    _mm_cmpeq_epi8(bytes, equals),
+                    _mm_cmpeq_epi8(_mm_or_si128(bytes, lower), letter)),
+                _mm_cmpeq_epi8(_mm_max_epu8(bytes, high), bytes)));
+            if (mask)
+                return at + (Py_ssize_t)__builtin_ctz(mask);
+        }
+    #endif
+        while (at < end && text[at] != '=' && (text[at] | 0x20) != 'q' && text[at] < 0xE0)
+            at++;
+        return at;
+    }
+
     static inline void places_begin(Places* places, const uint8_t* text, Py_ssize_t end) {
         places->text = text;
         places->end = end;
@@ -102,6 +129,7 @@ cdef extern from *:
     """
     ctypedef struct Places:
         pass
+    Py_ssize_t next_candidate(const uint8_t* text, Py_ssize_t at, Py_ssize_t end) noexcept nogil
     void places_begin(Places* places, const uint8_t* text, Py_ssize_t end) noexcept nogil
     Py_ssize_t places_next(Places* places, Py_ssize_t at) noexcept nogil
 
@@ -238,6 +266,7 @@ cdef int sieve_build(
     cdef uint32_t index, at, kept
     cdef uint64_t numbers
     cdef bint idle
+    cdef bint unrelated = False
     memset(sieve, 0, sizeof(Sieve))
     sieve.needs = <Need*>calloc(count, sizeof(Need))
     if sieve.needs == NULL:
@@ -248,6 +277,7 @@ cdef int sieve_build(
             return -1
         if index and nodes[index] != nodes[index - 1]:
             first = sieve.num_needs
+            unrelated = False
         idle = False
         kept = first
         for at in range(first, sieve.num_needs):
@@ -260,8 +290,11 @@ cdef int sieve_build(
             sieve.needs[kept].numbers = numbers
             sieve.needs[kept].node = nodes[index]
             sieve.needs[kept].weak = is_few(numbers)
+            sieve.needs[kept].unrelated = False
             kept += 1
         sieve.num_needs = kept
+        unrelated |= memchr(data + starts[index], c'=', starts[index + 1] - starts[index]) == NULL
+        sieve.needs[first].unrelated = unrelated
     return 0
 
 
@@ -283,12 +316,56 @@ cdef bint is_weak(const Sieve* sieve, const uint8_t* matched) noexcept nogil:
     return False
 
 
+cdef bint are_equations(const Sieve* sieve, const uint8_t* matched) noexcept nogil:
+    cdef uint32_t index
+    for index in range(sieve.num_needs):
+        if sieve.needs[index].unrelated and not matched[sieve.needs[index].node]:
+            return False
+    return True
+
+
 cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched) noexcept nogil:
     cdef uint32_t index
     for index in range(sieve.num_needs):
         if not sieve.needs[index].numbers & ~numbers and not matched[sieve.needs[index].node]:
             return True
     return False
+
+
+# --- the signs of equality of a text -------------------------------------------------------------
+
+cdef bint may_be_equal(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
+    """Tell whether "equal" may stand around a q; what is no letter may stand within it."""
+    cdef Py_ssize_t behind
+    cdef uint8_t byte
+    if at and is_letter(data[at - 1]) and data[at - 1] | 0x20 != c'e':
+        return False
+    for behind in range(min(3, length - at - 1)):
+        byte = data[at + 1 + behind]
+        if not is_letter(byte):
+            return True
+        if byte | 0x20 != EQUAL_BEHIND[behind]:
+            return False
+    return True
+
+
+cdef Py_ssize_t next_equals(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+) noexcept nogil:
+    cdef Unit unit
+    while True:
+        at = next_candidate(data, at, length)
+        if at == length or data[at] == c'=':
+            return at
+        if data[at] < 0x80:
+            if may_be_equal(data, length, at):
+                return at
+            at += 1
+        else:
+            unit = character_at(data, length, at)
+            if unit.code == c'=' or unit.code | 0x20 == c'q':
+                return at
+            at += unit.width
 
 
 # --- the numbers of a text -----------------------------------------------------------------------
@@ -438,6 +515,9 @@ def _fill():
         SCRIPT_DIGIT[ord(char)] = ord(text)
     for lead in (0xC2, 0xE2, 0xEF, 0xF0):
         MAY_BE_DIGITS[lead] = True
+    for code, char in tables.CHAR_MAP.items():
+        if char and char in "=qQ" and not (code < 0x80 or code >= 0x800):
+            raise ValueError(f"{chr(code)!r} may be a sign of equality, and is two bytes long")
 
 
 _fill()

@@ -230,6 +230,7 @@ cdef struct Reader:
     int64_t named_factor
     Name* names             # open addressing, at most half full; NULL until there is code
     int num_names
+    uint16_t bound[MAX_NAMES]   # slots of the names
     # One stretch of prose; from here on nothing is cleared.
     Token tokens[MAX_TOKENS]
     int num_tokens
@@ -503,9 +504,10 @@ cdef int read_statements_into(
     r.named_rest = 0
     counted_clear(&r.values)
     counted_clear(&r.numbers)
-    if r.num_names:
-        memset(r.names, 0, 2 * MAX_NAMES * sizeof(Name))
-        r.num_names = 0
+    # Few of them: to clear the whole table would cost more than most texts with code.
+    while r.num_names:
+        r.num_names -= 1
+        memset(&r.names[r.bound[r.num_names]], 0, sizeof(Name))
     read_text(r)
     values[0] = r.values.size + r.values.num_small
     numbers[0] = r.numbers.size + r.numbers.num_small
