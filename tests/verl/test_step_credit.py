@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +30,12 @@ from verl.trainer.ppo.core_algos import (
 
 from consensuspr.client.verl import ConsensusRewardManager
 from consensuspr.client.verl.sample import BY_TOKEN
-from consensuspr.client.verl.step_credit import ESTIMATOR, CreditedOutput, step_advantage
+from consensuspr.client.verl.step_credit import (
+    ESTIMATOR,
+    CreditedOutput,
+    StepCreditWorker,
+    step_advantage,
+)
 from consensuspr.errors import InputError
 
 UNIT = 1 / 8
@@ -272,3 +279,42 @@ def test_the_reward_manager_places_what_an_agent_loop_asks_for(
     assert by_token.keys() == {node, last}
     assert by_token[node] == pytest.approx(share * extra["num_matched"], abs=1e-6)
     assert sum(by_token.values()) == pytest.approx(plain["reward_score"], abs=2**-22)
+
+
+def scored_by(said: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Let verl's worker have two turns rewarded; return the outputs and what the reward got."""
+    seen = []
+
+    class Reward:
+        async def remote(self, data: Any) -> dict[str, Any]:
+            seen.append(data.non_tensor_batch["tool_extra_fields"][-1].copy())
+            return {"reward_score": 0.75, "reward_extra_info": said}
+
+    worker = object.__new__(StepCreditWorker)
+    worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=Reward())]
+    worker.processor, worker.mm_processor_kwargs = None, {}
+    outputs = [
+        AgentLoopOutput(
+            prompt_ids=[1],
+            response_ids=[5, 6, 7, 8],
+            response_mask=[1, 0, 1, 1],
+            num_turns=4,
+            metrics=AgentLoopMetrics(),
+            extra_fields={"turn_scores": []},
+        )
+    ]
+    asyncio.run(worker._compute_score(outputs, {"uid": "p"}))
+    return outputs, seen
+
+
+def test_verls_worker_asks_for_places_and_goes_on_with_them() -> None:
+    outputs, [asked] = scored_by({"acc": 1.0, BY_TOKEN: {0: 0.25, 3: 0.5}})
+    assert asked[BY_TOKEN] and asked["response_mask"].tolist() == [1, 0, 1, 1]
+    fields = outputs[-1].as_dict()
+    assert fields["rm_scores"].tolist() == [0.25, 0.0, 0.0, 0.5]
+    assert fields["extra_fields"] == {"turn_scores": [], "reward_extra_info": {"acc": 1.0}}
+
+
+def test_another_reward_manager_is_refused() -> None:
+    with pytest.raises(InputError, match=r"reward.reward_manager.name=consensuspr"):
+        scored_by({"acc": 1.0})
