@@ -258,7 +258,10 @@ class Handlers:
             call.trace.stage_ended("parse")
             call.trace.describe(rollouts=len(rollouts), dataset=chosen[0], run=options.run or "")
         columns: ScoreColumns | None = None
-        for piece in cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS):
+        pieces = iter((rollouts,))  # nearly always: a client's request is a piece
+        if len(raw) > PIECE_BYTES or len(rollouts) > PIECE_ROLLOUTS:
+            pieces = cut(rollouts, lambda r: len(r.response), PIECE_BYTES, PIECE_ROLLOUTS)
+        for piece in pieces:
             call.check()
             part, identity = self._scorer.score(piece, options, call.deadline, chosen, call.trace)
             if columns is None:
