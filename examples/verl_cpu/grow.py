@@ -23,6 +23,8 @@ from consensuspr.score_log import LogReader
 # The teacher errs seldom, so that problems are solved before they have nodes, and writes operands
 # in either order: of a problem that has one right text nothing can be a consensus.
 ERROR_RATE = 0.05
+# Twice as many as for one order of operands: there is more to learn.
+WARM_START_STEPS = 900
 
 
 @dataclass
@@ -50,7 +52,7 @@ def main(
     epoch_steps: Annotated[int, typer.Option(min=1, help="Training steps in an epoch.")] = 5,
     warm_start_steps: Annotated[
         int, typer.Option(min=1, help="Updates of the supervised phase before.")
-    ] = 450,
+    ] = WARM_START_STEPS,
 ) -> None:
     """Train without nodes, grow them, and print a line for each epoch."""
     run = Run("linear", 0, output / "run")

@@ -52,6 +52,7 @@ def test_training_begins_without_nodes_and_has_them_for_what_it_solved(
     recipe = example.files.Recipe(
         num_train=settings.num_train,
         num_validation=8,
+        warm_start_steps=example.grow.WARM_START_STEPS,
         error_rate=example.grow.ERROR_RATE,
         varied=True,
         nodes=False,
