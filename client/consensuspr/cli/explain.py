@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
@@ -25,7 +25,6 @@ from consensuspr.cli.options import (
     DatasetChoice,
     HowToScore,
     Json,
-    RolloutsPath,
     TlsCa,
     TokenFile,
     access_of,
@@ -56,7 +55,14 @@ class ExplainSettings(HowToScore):
     ExplainSettings, prefix="CONSENSUSPR_EXPLAIN", shown={**REWARD_OPTIONS, "full": None}
 )
 def explain(
-    rollouts: RolloutsPath,
+    rollouts: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|ROLLOUTS",
+            show_default=False,
+            help="Folder of a run with its score log; or rollouts: JSONL, JSONL.gz or Parquet.",
+        ),
+    ],
     *,
     dataset: DatasetChoice = None,
     rollout_id: Annotated[
@@ -67,6 +73,20 @@ def explain(
         int | None,
         typer.Option(min=1, show_default=False, help="The N-th rollout, from 1."),
     ] = None,
+    step: Annotated[
+        int | None, typer.Option(show_default=False, help="Of a run: samples of this step.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="ID", show_default=False, help="Of a run: samples of this group."),
+    ] = None,
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="ID", show_default=False, help="Of a run: samples of this problem."),
+    ] = None,
+    worst: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Of a run: so many, the lowest scores first.")
+    ] = 1,
     address: Address = None,
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
@@ -77,11 +97,24 @@ def explain(
 
     ```text
     consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
+    consensuspr explain runs/qwen3-4b --step 40 --worst 3
     ```
+
+    Samples of a run are scored as they were then, with the dataset that the run keeps (or
+    `--dataset`).
 
     Each node has a number and a colour; the table below the response says which of its
     expressions was found. Control characters in the response are written out.
     """
+    if rollouts.is_dir():
+        chosen_of_run = {
+            "step": step,
+            "group_id": group,
+            "problem_id": problem,
+            "rollout_id": rollout_id,
+        }
+        _explain_run(rollouts, dataset, chosen_of_run, worst, settings, as_json)
+        return
     from consensuspr.client.files import connect
     from consensuspr.scoring import rollout_from_row
 
@@ -92,10 +125,7 @@ def explain(
         options = replace(options, dataset=connection.dataset)
         explanation = connection.client.explain_with(rollout_from_row(chosen), options)
     if as_json:
-        told = asdict(explanation)
-        del told["score"]["channel_numbers"]
-        told["score"]["channels"] = explanation.score.channels
-        print(json.dumps(told))
+        print(json.dumps(_as_json(explanation)))
         return
     name = chosen.get("rollout_id") or f"row {row}"
     print_explanation(
@@ -105,6 +135,60 @@ def explain(
         title=f"{name}, problem {chosen['problem_id']}",
         full=settings.full,
     )
+
+
+def _as_json(explanation: Explanation) -> dict[str, Any]:
+    told = asdict(explanation)
+    del told["score"]["channel_numbers"]
+    told["score"]["channels"] = explanation.score.channels
+    return told
+
+
+def _explain_run(
+    run: Path,
+    dataset: str | None,
+    chosen: dict[str, Any],
+    worst: int,
+    settings: ExplainSettings,
+    as_json: bool,
+) -> None:
+    """Explain the samples of a run that were chosen, those with the lowest scores."""
+    from consensuspr.score_log import LogReader
+    from consensuspr.score_log.replay import Datasets, explain_row
+    from consensuspr.scoring import AnswerVerifier
+
+    wanted = {name: value for name, value in chosen.items() if value is not None}
+    reader = LogReader(run)
+    rows: list[dict[str, Any]] = []
+    for batch in reader.read():
+        for name, value in wanted.items():
+            batch = batch.filter([one == value for one in batch.column(name).to_pylist()])
+        # At most so many are held, however many there are.
+        rows = sorted([*rows, *batch.to_pylist()], key=_final_score)[:worst]
+    if not rows:
+        named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
+        raise InputError(f"{run}: holds no sample of {named or 'any kind'}")
+    datasets = Datasets(reader.run, None if dataset is None else Path(dataset))
+    console = make_console(settings.color)
+    with AnswerVerifier() as verifier:
+        explained = [(row, explain_row(row, datasets, verifier)) for row in rows]
+    if as_json:
+        print(json.dumps([_as_json(explanation) for _, explanation in explained]))
+        return
+    for row, explanation in explained:
+        name = row["rollout_id"] or f"sample {row['key'].hex()}"
+        title = f"{name}, step {row['step']}, problem {row['problem_id']}"
+        print_explanation(console, explanation, row["response"], title=title, full=settings.full)
+        if row["penalty"]:
+            console.print(f"Trained on {row['final_score']:.3f}, penalty {row['penalty']:.3f}")
+
+
+def _final_score(row: dict[str, Any]) -> float:
+    """Return what a sample was trained on; what has no reward comes first."""
+    for name in ("final_score", "reward"):
+        if row[name] is not None:
+            return float(row[name])
+    return float("-inf")
 
 
 def _find(path: Path, rollout_id: str | None, row: int | None) -> Row:

@@ -1,0 +1,65 @@
+"""``consensuspr replay``: score a run again from its log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from consensuspr.cli.options import Json, RunFolder
+from consensuspr.console import count_of, make_console
+
+if TYPE_CHECKING:
+    from consensuspr.score_log.replay import Replay
+
+
+def replay(
+    run: RunFolder,
+    *,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            show_default=False,
+            help="Dataset, for samples whose own the run does not keep.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Score every sample of a run again, and say whether each reward is what it was.
+
+    ```text
+    consensuspr replay runs/qwen3-4b
+    ```
+
+    With the datasets and settings that the score log keeps, in this process. What cannot be
+    scored again, or comes out otherwise for a known reason (another version, an answer left open
+    by its budget), is counted with that reason. Exits with 1 where a reward changed without one.
+    """
+    from consensuspr.score_log.replay import replay as score_again
+
+    with Console(stderr=True).status("scoring again") as status:
+        result = score_again(run, dataset, lambda done: status.update(f"{done:,} samples"))
+    if as_json:
+        print(json.dumps({**asdict(result), "unexplained": result.unexplained}))
+    else:
+        for line in _lines(result):
+            make_console().print(line, highlight=False, markup=False, soft_wrap=True)
+    return 1 if result.unexplained else 0
+
+
+def _lines(result: Replay) -> list[str]:
+    lines = [f"{count_of(result.samples, 'sample')}: {result.same:,} as they were"]
+    lines += [f"{number:,} changed: {reason}" for reason, number in result.changed.items()]
+    lines += [f"{number:,} not scored: {reason}" for reason, number in result.unscored.items()]
+    for one in result.told:
+        lines.append(
+            f"step {one['step']}, problem {one['problem_id']}: reward {one['was']['reward']}"
+            f" ({one['was']['status']}) is {one['now']['reward']} ({one['now']['status']}):"
+            f" {one['reason']}"
+        )
+    return lines + result.left_out

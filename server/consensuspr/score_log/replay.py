@@ -1,0 +1,255 @@
+"""A run scored again from its log: every reward bit for bit, or why not.
+
+Scored with the datasets that the run keeps, under the settings that stand in each row.  What cannot
+be scored again has a reason (:class:`Unscored`); what comes out otherwise has one where versions
+differ, or where an answer was or is left open by its budget or a busy machine.  A reward that
+changed for none of these is a defect, of this program or of the log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from consensuspr.core import NORMAL_FORM_VERSION
+from consensuspr.errors import DataError, InputError
+from consensuspr.score_log.reader import LogReader
+from consensuspr.score_log.schema import read_inline, read_reward
+from consensuspr.score_log.writer import dataset_path
+from consensuspr.scoring import ANSWER_VERSION, AnswerVerifier, DatasetIndex, Scorer
+from consensuspr.scoring.types import (
+    LOAD_METHODS,
+    AnswerRule,
+    Explanation,
+    OnUndecided,
+    Rollout,
+    Score,
+    ScoreOptions,
+    Status,
+)
+
+# Of changed rewards that are told one by one.
+MAX_TOLD = 20
+
+
+class Unscored(StrEnum):
+    """Why a sample was not scored again."""
+
+    NO_TEXT = "its text was not kept"
+    NO_DATASET = "its dataset is not kept, and none of this digest was given"
+    OTHER_VERSION = "its dataset was made for another version"
+    UNKNOWN_SETTINGS = "its settings are not known here"
+
+
+class Changed(StrEnum):
+    """Why a reward may be another one."""
+
+    VERSION = "other versions of matching or of answers"
+    UNDECIDED = "an answer was left open by its budget or a busy machine"
+    LIMITS = "a limit on the size of responses differs"
+    NO_REASON = "no reason is known"
+
+
+@dataclass(slots=True)
+class Replay:
+    """What came of a run that was scored again.
+
+    Attributes:
+        samples: that were looked at.
+        same: whose reward and status are what they were.
+        changed: by reason.
+        unscored: by reason.
+        told: the first changed samples, with what they had and have.
+        left_out: sentences about what of the log could not be read.
+    """
+
+    samples: int = 0
+    same: int = 0
+    changed: Counter[str] = field(default_factory=Counter)
+    unscored: Counter[str] = field(default_factory=Counter)
+    told: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def unexplained(self) -> int:
+        """How many rewards changed without a reason."""
+        return self.changed[Changed.NO_REASON]
+
+
+def rollout_of(row: Mapping[str, Any]) -> Rollout | None:
+    """Return the rollout of a row as it was scored; None where its text was not kept."""
+    text: str | bytes | None = row["response_raw"]
+    if text is None:
+        text = row["response"]
+    if text is None:
+        return None
+    nodes, budget = read_inline(row["inline"]) if row["inline"] else (None, None)
+    return Rollout(
+        row["problem_id"],
+        text,
+        row["ground_truth"],
+        row["num_tokens"],
+        nodes,
+        row["data_source"],
+        row["rollout_id"],
+        budget,
+    )
+
+
+def options_of(row: Mapping[str, Any]) -> ScoreOptions:
+    """Return how a row was scored, whatever its dataset is called.
+
+    Raises:
+        InputError: a setting is not known here.
+    """
+    return ScoreOptions.checked(
+        read_reward(row["reward_spec"]),
+        row["epoch"],
+        answer_rule=AnswerRule(row["answer_rule"]),
+        on_undecided=OnUndecided(row["on_undecided"]),
+        include_spans=True,
+    )
+
+
+class Datasets:
+    """The datasets of a run by digest: those that it keeps, and one that may be given.
+
+    Args:
+        run: its folder.
+        given: a dataset file; None: none.
+
+    Raises:
+        DataError: the given file cannot be read.
+    """
+
+    def __init__(self, run: Path, given: Path | None = None) -> None:
+        self._run = run
+        self._found: dict[str, DatasetIndex | Unscored] = {}
+        if given is not None:
+            index = DatasetIndex.load(given)
+            self._found[index.digest] = index
+
+    def of(self, digest: str) -> DatasetIndex | Unscored:
+        """Return the dataset of a digest, or why there is none."""
+        found = self._found.get(digest)
+        if found is None:
+            found = self._found[digest] = self._open(digest)
+        return found
+
+    def _open(self, digest: str) -> DatasetIndex | Unscored:
+        path = dataset_path(self._run, digest)
+        if not path.exists():
+            return Unscored.NO_DATASET
+        try:
+            return DatasetIndex.open(path)
+        except DataError:
+            return Unscored.OTHER_VERSION
+
+
+def replay(
+    run: Path, dataset: Path | None = None, progress: Callable[[int], None] = lambda done: None
+) -> Replay:
+    """Score a run again.
+
+    Args:
+        run: its folder.
+        dataset: a file, for samples whose dataset the run does not keep.
+        progress: told how many samples are done.
+
+    Raises:
+        InputError: there is no score log, or the dataset cannot be read.
+    """
+    result = Replay()
+    reader = LogReader(run)
+    datasets = Datasets(reader.run, dataset)
+    with AnswerVerifier() as verifier:
+        for batch in reader.read():
+            for rows, rollouts, options, index in _groups(batch.to_pylist(), datasets, result):
+                scorer = Scorer({"default": index}, verifier=verifier)
+                scores, _ = scorer.score(rollouts, options)
+                for row, score in zip(rows, scores, strict=True):
+                    _compare(row, score, result)
+            result.samples += batch.num_rows
+            progress(result.samples)
+    result.left_out = list(reader.left_out.values())
+    return result
+
+
+def _groups(
+    rows: Sequence[dict[str, Any]], datasets: Datasets, result: Replay
+) -> Iterator[tuple[list[dict[str, Any]], list[Rollout], ScoreOptions, DatasetIndex]]:
+    """Yield the rows that can be scored together; count the others."""
+    groups: dict[tuple[str, ScoreOptions], tuple[list[dict[str, Any]], list[Rollout]]] = {}
+    for row in rows:
+        index = datasets.of(row["dataset_digest"])
+        if isinstance(index, Unscored):
+            result.unscored[index] += 1
+            continue
+        try:
+            options = options_of(row)
+        except (InputError, ValueError):
+            result.unscored[Unscored.UNKNOWN_SETTINGS] += 1
+            continue
+        rollout = rollout_of(row)
+        if rollout is None:
+            result.unscored[Unscored.NO_TEXT] += 1
+            continue
+        some = groups.setdefault((row["dataset_digest"], options), ([], []))
+        some[0].append(row)
+        some[1].append(rollout)
+    for (digest, options), (some_rows, rollouts) in groups.items():
+        index = datasets.of(digest)
+        assert isinstance(index, DatasetIndex)
+        yield some_rows, rollouts, options, index
+
+
+def _compare(row: Mapping[str, Any], score: Score, result: Replay) -> None:
+    # Equal as numbers is equal bit for bit here: there is no NaN and no -0.
+    if (row["reward"], row["status"]) == (score.reward, score.status.value):
+        result.same += 1
+        return
+    reason = _reason(row, score)
+    result.changed[reason] += 1
+    if len(result.told) < MAX_TOLD:
+        told = {name: row[name] for name in ("step", "problem_id", "rollout_id")}
+        was = {name: row[name] for name in ("reward", "status", "acc", "ncr", "answer_method")}
+        now = {name: getattr(score, name) for name in was} | {"status": score.status.value}
+        result.told.append({**told, "reason": reason.value, "was": was, "now": now})
+
+
+def _reason(row: Mapping[str, Any], score: Score) -> Changed:
+    if (row["normal_form_version"], row["answer_version"]) != (
+        NORMAL_FORM_VERSION,
+        ANSWER_VERSION,
+    ):
+        return Changed.VERSION
+    statuses = {row["status"], score.status.value}
+    methods = {row["answer_method"], score.answer_method}
+    if statuses & {Status.ANSWER_UNDECIDED, Status.INTERNAL} or methods & LOAD_METHODS:
+        return Changed.UNDECIDED
+    if Status.OVERSIZE in statuses:
+        return Changed.LIMITS
+    return Changed.NO_REASON
+
+
+def explain_row(
+    row: Mapping[str, Any], datasets: Datasets, verifier: AnswerVerifier
+) -> Explanation:
+    """Explain a sample as it was scored.
+
+    Raises:
+        InputError: it cannot be scored again; says why.
+    """
+    index = datasets.of(row["dataset_digest"])
+    rollout = rollout_of(row)
+    if isinstance(index, Unscored) or rollout is None:
+        why = index if isinstance(index, Unscored) else Unscored.NO_TEXT
+        raise InputError(
+            f"step {row['step']}, problem {row['problem_id']!r} cannot be explained: {why}"
+            f" (dataset {row['dataset_digest']})"
+        )
+    return Scorer({"default": index}, verifier=verifier).explain(rollout, options_of(row))
