@@ -405,7 +405,12 @@ def _serving(inputs: Inputs, scratch: Path) -> Iterator[Probe]:
 
     sent = [(one.problem_id, one.response) for one in rollouts]
     steps: list[tuple[str, Callable[[int], object], Callable[[Any], bool]]] = [
-        ("encode a request", encode_request, lambda data: data == request),
+        (
+            "encode a request",
+            encode_request,
+            # Each has a name of its own.
+            lambda data: decode_score_request(data)[1] == decode_score_request(request)[1],
+        ),
         (
             "decode a request",
             decode_request,
