@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections import Counter
@@ -43,9 +44,10 @@ def run(example: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> A
         steps=STEPS, prompts=PROMPTS, rollouts=ROLLOUTS, validate_every=STEPS
     )
     recipe_of_model = example.files.Recipe(
-        num_train=settings.num_train, num_validation=8, warm_start_steps=40
+        num_train=settings.num_train, num_validation=8, warm_start_steps=30
     )
     files = example.files.prepare(folder / "files", recipe_of_model, lambda done, loss: None)
+    _put_nodes_within_reach(files.dataset)
     run = example.training.Run("linear", 0, folder / "linear-0", tuple(recipe("step-credit")))
     with example.training.running_server(files.dataset) as address:
         try:
@@ -53,6 +55,22 @@ def run(example: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> A
         except SystemExit as error:
             pytest.fail(f"{error}\n{run.console.read_text()[-4000:]}")
     return run
+
+
+def _put_nodes_within_reach(dataset: Path) -> None:
+    """Let each problem have nodes that a model reaches which has learned next to nothing."""
+    problems = [json.loads(line) for line in dataset.read_text().splitlines()]
+    for problem in problems:
+        problem["nodes"] = [
+            {
+                "node_id": last,
+                "label": f"a number that ends in one of {last}",
+                "type": "value",
+                "expressions": [*last, *(f"{ten}{one}" for ten in range(1, 10) for one in last)],
+            }
+            for last in ("12", "345", "67", "089")
+        ]
+    dataset.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
 
 
 def test_all_rollouts_train_with_finite_gradients_on_the_same_sums(
