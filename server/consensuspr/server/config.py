@@ -262,7 +262,7 @@ class ServerConfig(Settings):
         1.0, description="Share of the requests to trace that do not say so themselves."
     )
     recheck_share: Share = Field(
-        0.0001,
+        0.00002,
         description="Share of the rollouts whose nodes are matched again by the plain-Python"
         " engine, beside the reply; where it finds something else, that is logged and counted.",
     )
