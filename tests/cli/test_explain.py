@@ -6,7 +6,7 @@ import json
 import re
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -219,3 +219,80 @@ def test_marks_change_nothing_but_add_themselves(data: st.DataObject) -> None:
         label = str(mark.node).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
         inside = shown.split(f"⟦{label}", 1)[1].rsplit(f"{label}⟧", 1)[0]
         assert re.sub("[⟦⟧₀-₉]", "", inside) == response[mark.start : mark.end]
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    """verl's dumps of two steps: of a trainer that says what the reward said."""
+
+    def line(step: int, session: int, output: str, score: float, **said: object) -> dict[str, Any]:
+        told = {"problem_id": "p1", "rollout_id": f"g{step}_{session}", "status": "OK"}
+        named = {"step": step, "uid": f"g{step}_{session}_0", **told, **said}
+        return {"input": "?", "output": output, "gts": "9", "score": score, **named}
+
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    right, wrong = "4*12=48, 48-39=9. Answer: 9", "4*12=48. Answer: 10"
+    late = line(10, 0, wrong, 0.15, overlong_penalty=-0.2)
+    odd = line(10, 2, right, 0.5)
+    write_rows(folder / "9.jsonl", [line(9, 0, right, 1.0), line(9, 1, wrong, 0.15)])
+    write_rows(folder / "10.jsonl", [late, line(10, 1, right, 1.0), odd])
+    with (folder / "10.jsonl").open("a") as file:
+        file.write('{"input": "verl is writing')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "titles"),
+    [
+        (["--worst", "9"], ["g10_0", "g9_1", "g10_2", "g9_0", "g10_1"]),
+        (["--step", "10", "--worst", "2"], ["g10_0", "g10_2"]),
+        (["--group", "g9"], ["g9_1"]),
+        (["--rollout-id", "g9_0"], ["g9_0"]),
+        (["--problem", "p1", "--step", "9", "--worst", "3"], ["g9_1", "g9_0"]),
+    ],
+)
+def test_verls_dumps_are_explained(
+    run: Run, problems: Path, dumps: Path, asked: list[str], titles: list[str]
+) -> None:
+    done = run("explain", dumps, "--dataset", problems, "--alpha", "0.7", *asked)
+    assert done.code == 0, done.err
+    assert re.findall(r"^(\S+), step \d+, problem p1$", done.out, re.M) == titles
+
+
+def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Path) -> None:
+    ask = ["explain", dumps / "10.jsonl", "--dataset", problems, "--alpha", "0.7"]
+    done = run(*ask, "--rollout-id", "g10_0")
+    assert "⟦₁4*12=48₁⟧. Answer: 10" in done.out
+    assert "Reward 0.150 = 0.7 · Acc + 0.3 · NCR" in done.out
+    assert "Trained on -0.050, penalty -0.200" in done.out
+    assert "verl has" not in done.out
+    assert "verl has 0.500, status OK: trained with" in run(*ask, "--rollout-id", "g10_2").out
+    (told,) = json.loads(run(*ask, "--json").out)
+    assert told["score"]["reward"] == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked", "sentence"),
+    [
+        ({"problem_id": None}, [], "1.jsonl:1: names no problem (problem_id): verl's own trainer"),
+        ({"problem_id": None}, ["--problem", "p1"], "1.jsonl:1: names no problem"),
+        ({}, ["--group", "h"], "holds no sample of group_id 'h'"),
+        ({}, ["--row", "1"], "--row is for a file of rollouts"),
+        ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
+        ({"step": "x"}, [], "1.jsonl:1: is no line of verl's dumps: invalid literal"),
+    ],
+)
+def test_what_a_dump_does_not_tell_is_one_sentence(
+    run: Run,
+    problems: Path,
+    tmp_path: Path,
+    changed: dict[str, object],
+    asked: list[str],
+    sentence: str,
+) -> None:
+    row = {"input": "?", "output": "x", "gts": "9", "score": 0.0, "step": 1, "problem_id": "p1"}
+    write_rows(tmp_path / "1.jsonl", [row | changed])
+    done = run("explain", tmp_path / "1.jsonl", "--dataset", problems, *asked)
+    assert done.code == 2
+    assert sentence in done.err

@@ -14,7 +14,7 @@ import consensuspr.cli.app
 
 NAMED = {
     consensuspr.cli.app.app: ("launch", "derive", "curves", "doctor", "explain", "serve"),
-    consensusbench.cli.app.app: ("export",),
+    consensusbench.cli.app.app: ("export", "grow"),
 }
 
 

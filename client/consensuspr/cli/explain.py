@@ -7,8 +7,9 @@ hits the shorter one's colour is on top, and every hit carries its number where 
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,11 +38,14 @@ from consensuspr.scoring.rewards import NcrKind, RewardKind, RewardSpec
 from consensuspr.scoring.types import END_OF_THINKING, scored_from
 
 if TYPE_CHECKING:
+    from consensuspr.client.verl.dumps import DumpedSample
     from consensuspr.data import Row
     from consensuspr.scoring import Explanation, GuardFigures, NodeExplanation, Score
 
 # Colours of nodes in turn, all from the 16 that a terminal theme defines.
 _COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+# verl sums rewards by token in 32 bits.
+_SINGLE_PRECISION = 1e-5
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -58,9 +62,10 @@ def explain(
     rollouts: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN|ROLLOUTS",
+            metavar="RUN|DUMP|ROLLOUTS",
             show_default=False,
-            help="Folder of a run with its score log; or rollouts: JSONL, JSONL.gz or Parquet.",
+            help="Folder of a run with its score log; verl's own dumps (STEP.jsonl, one or all of "
+            "a folder); or rollouts: JSONL, JSONL.gz or Parquet.",
         ),
     ],
     *,
@@ -71,21 +76,28 @@ def explain(
     ] = None,
     row: Annotated[
         int | None,
-        typer.Option(min=1, show_default=False, help="The N-th rollout, from 1."),
+        typer.Option(min=1, show_default=False, help="Of rollouts: the N-th, from 1."),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(show_default=False, help="Of a run: samples of this step.")
+        int | None, typer.Option(show_default=False, help="Of a run or dump: samples of this step.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(metavar="ID", show_default=False, help="Of a run: samples of this group."),
+        typer.Option(
+            metavar="ID", show_default=False, help="Of a run or dump: samples of this group."
+        ),
     ] = None,
     problem: Annotated[
         str | None,
-        typer.Option(metavar="ID", show_default=False, help="Of a run: samples of this problem."),
+        typer.Option(
+            metavar="ID", show_default=False, help="Of a run or dump: samples of this problem."
+        ),
     ] = None,
     worst: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Of a run: so many, the lowest scores first.")
+        int,
+        typer.Option(
+            metavar="K", min=1, help="Of a run or dump: so many, the lowest scores first."
+        ),
     ] = 1,
     address: Address = None,
     token_file: TokenFile = None,
@@ -98,29 +110,40 @@ def explain(
     ```text
     consensuspr explain rollouts.jsonl --dataset dataset.jsonl --rollout-id r17
     consensuspr explain runs/qwen3-4b --step 40 --worst 3
+    consensuspr explain dumps --dataset dataset.jsonl --alpha 0.3 --step 40 --worst 3
     ```
 
     Samples of a run are scored as they were then, with the dataset that the run keeps (or
-    `--dataset`).
+    `--dataset`). verl's own dumps (`trainer.rollout_data_dir`, `trainer.validation_data_dir`) know
+    neither dataset nor settings: give those of the training; where another score comes out than
+    verl has, that is said.
 
     Each node has a number and a colour; the table below the response says which of its
     expressions was found. Control characters in the response are written out.
     """
-    if rollouts.is_dir():
-        chosen_of_run = {
-            "step": step,
-            "group_id": group,
-            "problem_id": problem,
-            "rollout_id": rollout_id,
-        }
-        _explain_run(rollouts, dataset, chosen_of_run, worst, settings, as_json)
-        return
     from consensuspr.client.files import connect
+    from consensuspr.client.verl.dumps import is_dump
     from consensuspr.scoring import rollout_from_row
 
+    wanted = {"step": step, "group_id": group, "problem_id": problem, "rollout_id": rollout_id}
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    dumped = is_dump(rollouts)
+    if (dumped or rollouts.is_dir()) and row is not None:
+        raise InputError("--row is for a file of rollouts; give --rollout-id, --step or --problem")
+    if rollouts.is_dir() and not dumped:
+        _explain_run(rollouts, dataset, wanted, worst, settings, as_json)
+        return
     options = settings.options(spans=True)
-    chosen = _find(rollouts, rollout_id, row)
     access = access_of(address, token_file, tls_ca)
+    if dumped:
+        samples = _of_dump(rollouts, wanted, worst)
+        with connect(dataset, address, settings.timeout, access) as connection:
+            options = replace(options, dataset=connection.dataset)
+            explain_one = connection.client.explain_with
+            explained = [(one, explain_one(one.rollout(), options)) for one in samples]
+        _show_dumped(explained, settings, as_json)
+        return
+    chosen = _find(rollouts, rollout_id, row)
     with connect(dataset, address, settings.timeout, access) as connection:
         options = replace(options, dataset=connection.dataset)
         explanation = connection.client.explain_with(rollout_from_row(chosen), options)
@@ -147,7 +170,7 @@ def _as_json(explanation: Explanation) -> dict[str, Any]:
 def _explain_run(
     run: Path,
     dataset: str | None,
-    chosen: dict[str, Any],
+    wanted: dict[str, Any],
     worst: int,
     settings: ExplainSettings,
     as_json: bool,
@@ -157,7 +180,6 @@ def _explain_run(
     from consensuspr.score_log.replay import Datasets, explain_row
     from consensuspr.scoring import AnswerVerifier
 
-    wanted = {name: value for name, value in chosen.items() if value is not None}
     reader = LogReader(run)
     rows: list[dict[str, Any]] = []
     for batch in reader.read():
@@ -166,8 +188,7 @@ def _explain_run(
         # At most so many are held, however many there are.
         rows = sorted([*rows, *batch.to_pylist()], key=_final_score)[:worst]
     if not rows:
-        named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
-        raise InputError(f"{run}: holds no sample of {named or 'any kind'}")
+        raise _none_of(run, wanted)
     datasets = Datasets(reader.run, None if dataset is None else Path(dataset))
     console = make_console(settings.color)
     with AnswerVerifier() as verifier:
@@ -181,6 +202,55 @@ def _explain_run(
         print_explanation(console, explanation, row["response"], title=title, full=settings.full)
         if row["penalty"]:
             console.print(f"Trained on {row['final_score']:.3f}, penalty {row['penalty']:.3f}")
+
+
+def _of_dump(path: Path, wanted: dict[str, Any], worst: int) -> list[DumpedSample]:
+    """Return the samples of a dump that were chosen, those with the lowest scores."""
+    from consensuspr.client.verl.dumps import read_dump
+
+    nameless: list[DumpedSample] = []
+
+    def chosen() -> Iterator[DumpedSample]:
+        for sample in read_dump(path, wanted.get("step")):
+            if sample.problem_id is None and not nameless:
+                nameless.append(sample)
+            if all(getattr(sample, name) == value for name, value in wanted.items()):
+                yield sample
+
+    found = heapq.nsmallest(worst, chosen(), key=lambda sample: sample.final_score)
+    if not found:
+        for sample in nameless if "problem_id" in wanted else ():
+            sample.rollout()  # says why
+        raise _none_of(path, wanted)
+    return found
+
+
+def _show_dumped(
+    explained: list[tuple[DumpedSample, Explanation]], settings: ExplainSettings, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps([_as_json(explanation) for _, explanation in explained]))
+        return
+    console = make_console(settings.color)
+    for sample, explanation in explained:
+        title = f"{sample.rollout_id or sample.place}, step {sample.step}"
+        title += f", problem {sample.problem_id}"
+        print_explanation(console, explanation, sample.response, title=title, full=settings.full)
+        if sample.penalty:
+            console.print(f"Trained on {sample.final_score:.3f}, penalty {sample.penalty:.3f}")
+        reward = explanation.score.reward
+        if reward is None or abs(reward - sample.reward) > _SINGLE_PRECISION:
+            status = f", status {one_line(sample.status)}" if sample.status else ""
+            console.print(
+                f"verl has {sample.reward:.3f}{status}: trained with other settings or another"
+                " dataset, or parts of the text are not the policy's",
+                markup=False,
+            )
+
+
+def _none_of(path: Path, wanted: dict[str, Any]) -> InputError:
+    named = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
+    return InputError(f"{path}: holds no sample of {named or 'any kind'}")
 
 
 def _final_score(row: dict[str, Any]) -> float:
