@@ -18,6 +18,8 @@ from consensuspr.cli import main
 from consensuspr.client import LocalClient, Rollout
 from consensuspr.client.training import RewardSettings, RewardSource, ScoredSample
 from consensuspr.client.training.grown import GrownDatasets
+from consensuspr.score_log import dataset_path
+from consensuspr.scoring import DatasetIndex
 from tests.processes import descendants
 from tests.rows import write_rows
 from tests.runs import Group, Log, question, right
@@ -118,6 +120,8 @@ def test_a_sweep_has_one_server_before_the_first_training_until_after_the_last(
         own = RewardSettings.of(settings_in(noted["arguments"]), "launch")
         assert own.expect_digest == digest
         assert own.run == f"grpo-qwen3-1.7b-base-linear-alpha{alpha}"
+        assert own.score_log is not None
+        assert DatasetIndex.open(dataset_path(own.score_log, digest)).digest == digest
     assert not is_serving(first["address"])
     assert "listening on" in (tmp_path / "logs" / "server.log").read_text()
     assert f"the reward server is listening on {first['address']}" in done.stderr
@@ -234,7 +238,7 @@ def test_nothing_is_trained_without_a_server(
 
 @pytest.mark.slow
 def test_a_server_that_runs_already_is_used_and_left_alone(
-    arguments: list[str], trainer: Trainer, repository: Path
+    arguments: list[str], trainer: Trainer, repository: Path, tmp_path: Path
 ) -> None:
     problems = str(repository / "examples/sample/dataset.jsonl")
     serve = [sys.executable, "-m", "consensuspr.cli", "serve", "--dataset", problems]
@@ -246,10 +250,14 @@ def test_a_server_that_runs_already_is_used_and_left_alone(
     ) as server:
         assert server.stdout is not None
         address = server.stdout.readline().split()[-1]
+        run_folder = tmp_path / "logs/scores/grpo-qwen3-1.7b-base-linear"
+        run_folder.parent.mkdir(parents=True)
+        run_folder.touch()  # as good as a folder of another node
         # The port that the launcher would have taken for its own is not looked at.
         done = run([*arguments, "--address", address, "--server-address", address], trainer)
         assert done.returncode == 0, done.stderr
         assert trainer.noted()[0]["address"] == address
+        assert "the dataset is not kept with the score log (score_log: cannot write" in done.stderr
         assert is_serving(address)
         taken = run([*arguments, "--server-address", address], trainer)
         assert taken.returncode == 1

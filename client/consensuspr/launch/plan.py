@@ -33,6 +33,7 @@ from consensuspr.launch.recipes import (
     recipe,
 )
 from consensuspr.launch.request import Request, ServerKind
+from consensuspr.scoring.dataset_index import Derive
 from consensuspr.scoring.rewards import RewardKind
 from consensuspr.scoring.types import MAX_LABEL_BYTES
 from consensuspr.server.config import Address, load_config
@@ -86,6 +87,7 @@ class ServerPlan:
     Attributes:
         token_file: of a token that is made for it; None: its settings say who may call it.
         grown_nodes: folder of datasets that grow with the run; None: none grow.
+        derive: which forms of nodes it derives, which the dataset's digest depends on.
     """
 
     request: Request
@@ -93,6 +95,7 @@ class ServerPlan:
     listen: Address
     token_file: Path | None
     grown_nodes: Path | None = None
+    derive: Derive = "missing"
 
     @property
     def log(self) -> Path:
@@ -226,7 +229,9 @@ def make_plan(request: Request, overrides: Sequence[str], environment: Mapping[s
                 f"with --grow-nodes the server's dataset_folder is the run's, {grown_nodes};"
                 f" its settings have {config.dataset_folder}"
             )
-    server = ServerPlan(request, request.dataset.absolute(), listen, token_file, grown_nodes)
+    server = ServerPlan(
+        request, request.dataset.absolute(), listen, token_file, grown_nodes, config.derive
+    )
     return Plan(server, worker_address(listen), trainings)
 
 

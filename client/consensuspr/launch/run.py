@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -35,6 +36,7 @@ from consensuspr.credentials import new_token, write_token
 from consensuspr.errors import ConsensusPRError, InputError, RewardServiceError
 from consensuspr.launch.plan import Plan, ServerPlan, Training, worker_address
 from consensuspr.launch.request import ServerKind
+from consensuspr.scoring.dataset_index import DatasetIndex
 from consensuspr.server.config import Address, load_config
 from consensuspr.server.processes import CaughtSignals, caught_signals
 
@@ -94,6 +96,7 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
             if code:
                 say("the doctor found a fault (above), so that nothing is trained")
                 return code
+        _keep_dataset(plan, say)
         for number, training in enumerate(plan.trainings, start=1):
             say(f"training {number} of {len(plan.trainings)}: {training.name}")
             code = _run(training.command(address, _digest(training, address)), signals, say)
@@ -101,6 +104,34 @@ def launch(plan: Plan, say: Say, *, examine: bool = True) -> int:
                 say(f"training {training.name} ended with code {code}")
                 return code
     return 0
+
+
+def _keep_dataset(plan: Plan, say: Say) -> None:
+    """Keep the dataset in each run's folder, so that its rewards can be explained from that alone.
+
+    A trainer logs the digest, and has no dataset.  What a run grows is kept as it grows.  A folder
+    that only other nodes can write costs the copy, not the run.
+    """
+    from consensuspr.score_log import keep_dataset  # Arrow is for who logs
+
+    def path_of(training: Training, setting: str) -> Path | None:
+        given = training.overrides.value(f"{SOURCE}.{setting}")
+        # What Hydra fills in is not known here.
+        return None if given in (None, "", "null") or "${" in given else Path(given)
+
+    runs = [run for one in plan.trainings if (run := path_of(one, "score_log")) is not None]
+    # Of a server elsewhere, the stand-in's, which has to be the same.
+    stand_in = path_of(plan.trainings[0], "dataset_path")
+    dataset = stand_in if plan.server is None else plan.server.dataset
+    if dataset is None or not runs:
+        return
+    try:
+        derive = "missing" if plan.server is None else plan.server.derive
+        index = DatasetIndex.load(dataset, derive=derive)
+        for run in runs:
+            keep_dataset(run, index)
+    except ConsensusPRError as error:
+        say(f"the dataset is not kept with the score log ({error}): explain it with --dataset")
 
 
 def _digest(training: Training, address: str) -> str | None:
