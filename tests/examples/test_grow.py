@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,8 +19,15 @@ pytest.importorskip("verl", reason="verl is not installed: run make test-verl")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "verl_cpu"
 EPOCHS, EPOCH_STEPS, PROMPTS, ROLLOUTS = 5, 3, 8, 16
 
-# The model has to solve something before anything can be made of it.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+# The model has to solve something before anything can be made of it, which takes it a quarter of
+# an hour.
+pytestmark = [
+    pytest.mark.skipif(
+        "CONSENSUSPR_LONG_RUNS" not in os.environ,
+        reason="a training run of half an hour: set CONSENSUSPR_LONG_RUNS=1",
+    ),
+    pytest.mark.timeout(3600),
+]
 
 
 @pytest.fixture(scope="module")

@@ -206,6 +206,13 @@ def test_a_number_of_the_users_own_is_no_sum_of_nodes() -> None:
     assert place_reward(-0.5, score, 0.5, letters("abc"), [1, 1, 1]) == {2: -0.5}
 
 
+def test_nodes_without_weight_earn_nothing() -> None:
+    score = Score(
+        Status.OK, reward=0.5, ncr=0.0, num_matched=1, spans=((0, 1), None), shares=(0.0, 0.0)
+    )
+    assert place_reward(0.5, score, 0.5, letters("abc"), [1, 1, 1]) == {2: 0.5}
+
+
 def test_what_lacks_is_said() -> None:
     score = Score(Status.OK, reward=0.5, ncr=1.0, num_matched=1, spans=((0, 1),), shares=(0.0,))
     with pytest.raises(InputError, match="older than this client"):

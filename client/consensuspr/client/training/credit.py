@@ -192,7 +192,8 @@ def place_reward(
     # A user's own number is no sum of nodes.
     spans = score.spans if score.reward is not None and ncr_weight and score.spans else ()
     shares = score.shares or ()
-    if score.num_matched and spans and not any(shares):
+    # Nodes of weight 0 add nothing; an NCR that nothing adds to is of a server that does not say.
+    if (score.ncr_raw or score.ncr) and spans and not any(shares):
         raise InputError(
             "the server says where nodes were reached and not what each is worth, which step"
             " credit needs; it is older than this client"
