@@ -88,7 +88,8 @@ def test_help_says_how_to_turn_off_what_is_on(help_of: Help) -> None:
     assert "--no-after-think" not in shown
 
 
-MOST = {"build": 23, "score": 19, "explain": 22}
+# What people set, about a dozen; `build` is `extract` and `refine` in one, what scores by a server
+# or without has the options of both, and `explain` those that choose a sample, too.
 MOST = {"build": 23, "score": 19, "explain": 22}
 
 
