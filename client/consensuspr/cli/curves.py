@@ -36,6 +36,22 @@ def curves(
             help="Also draw every step into a PNG, SVG or PDF (needs `consensuspr[plot]`).",
         ),
     ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            show_default=False,
+            help="Also write every step as TensorBoard events into a folder that has none.",
+        ),
+    ] = None,
+    wandb: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROJECT",
+            show_default=False,
+            help="Also log every step to a new W&B run; offline with WANDB_MODE=offline.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show Acc, NCR, TPN and lengths by training step, also while the run goes on.
@@ -47,7 +63,11 @@ def curves(
     ```text
     consensuspr curves runs/qwen3-4b/scores --split train
     consensuspr curves runs/qwen3-4b/scores --split train --plot curves.png
+    consensuspr curves runs/qwen3-4b --split train --tensorboard events/qwen3-4b
     ```
+
+    TensorBoard and W&B get the figures of `--json` under `score_log/`, beside whatever the trainer
+    logged.
     """
     from consensuspr.score_log.curves import coarsen, read_curve
 
@@ -56,6 +76,10 @@ def curves(
         raise InputError(f"{log}: no sample of split {split!r} is logged")
     if plot is not None:
         _draw(curve, plot)
+    if tensorboard is not None:
+        _write_events(curve, tensorboard)
+    if wandb is not None:
+        _log_to_wandb(curve, wandb, log, split)
     if as_json:
         print(json.dumps([point.to_json() for point in curve]))
         return
@@ -103,15 +127,14 @@ def _draw(curve: list[CurvePoint], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("--plot needs matplotlib: pip install 'consensuspr[plot]'") from None
-    if all(point.last_step is None for point in curve):
-        raise InputError("--plot needs steps, and this log has none")
+    steps = _steps_of(curve, "--plot")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for name, label in PLOTTED:
         drawn = [
-            (point.last_step, getattr(point, name))
-            for point in curve
-            if point.last_step is not None and getattr(point, name) is not None
+            (step, getattr(point, name))
+            for step, point in steps
+            if getattr(point, name) is not None
         ]
         axes.plot([step for step, _ in drawn], [value for _, value in drawn], label=label)
     axes.set(xlabel="training step", ylabel="mean of a step's samples")
@@ -121,3 +144,65 @@ def _draw(curve: list[CurvePoint], path: Path) -> None:
         figure.savefig(path, dpi=150)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _steps_of(curve: list[CurvePoint], option: str) -> list[tuple[int, CurvePoint]]:
+    """Return the points that have a step.
+
+    Raises:
+        InputError: none has.
+    """
+    found = [(point.last_step, point) for point in curve if point.last_step is not None]
+    if not found:
+        raise InputError(f"{option} needs steps, and this log has none")
+    return found
+
+
+def _figures(point: CurvePoint) -> dict[str, float]:
+    """Return what a point is to another program: the names of a trainer are not taken."""
+    from consensuspr.score_log.curves import FIGURES
+
+    values = {name: getattr(point, name) for name in ("samples", *FIGURES)}
+    return {f"score_log/{name}": value for name, value in values.items() if value is not None}
+
+
+def _write_events(curve: list[CurvePoint], folder: Path) -> None:
+    steps = _steps_of(curve, "--tensorboard")
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise InputError("--tensorboard needs TensorBoard: pip install tensorboard") from None
+    # TensorBoard would show both as one, each step twice.
+    if any(folder.glob("*tfevents*")):
+        raise InputError(f"{folder} has TensorBoard events already; give --tensorboard another one")
+    try:
+        writer = EventFileWriter(str(folder))
+        for step, point in steps:
+            values = [
+                Summary.Value(tag=tag, simple_value=value) for tag, value in _figures(point).items()
+            ]
+            writer.add_event(
+                Event(wall_time=point.time_s, step=step, summary=Summary(value=values))
+            )
+        writer.close()
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}") from None
+
+
+def _log_to_wandb(curve: list[CurvePoint], project: str, log: Path, split: str | None) -> None:
+    steps = _steps_of(curve, "--wandb")
+    try:
+        import wandb
+    except ImportError:
+        raise InputError("--wandb needs W&B: pip install wandb") from None
+    folder = log.resolve()
+    name = folder.parent.name if folder.name == "scores" else folder.name
+    try:
+        run = wandb.init(project=project, name=name, job_type="score log", config={"split": split})
+        for step, point in steps:
+            run.log(_figures(point), step=step)
+        run.finish()
+    except wandb.Error as error:
+        raise InputError(f"--wandb: {error}") from None

@@ -38,12 +38,16 @@ class CurvePoint:
     first_step: int | None
     last_step: int | None
     samples: int = 0
+    time_s: float = 0.0  # when the last of them was scored, in Unix seconds
     statuses: Counter[str] = field(default_factory=Counter)
     _sums: Counter[str] = field(default_factory=Counter)
 
-    def add(self, samples: int, statuses: Mapping[str, int], sums: Mapping[str, float]) -> None:
+    def add(
+        self, samples: int, time_s: float, statuses: Mapping[str, int], sums: Mapping[str, float]
+    ) -> None:
         """Count samples of these steps."""
         self.samples += samples
+        self.time_s = max(self.time_s, time_s)
         self.statuses.update(statuses)
         self._sums.update(sums)
 
@@ -51,6 +55,7 @@ class CurvePoint:
         """Take in the samples of later steps."""
         self.last_step = other.last_step
         self.samples += other.samples
+        self.time_s = max(self.time_s, other.time_s)
         self.statuses.update(other.statuses)
         self._sums.update(other._sums)
 
@@ -101,24 +106,24 @@ def read_curve(run: Path, split: str | None) -> list[CurvePoint]:
     for batch in LogReader(run, ("split", *_READ)).read():
         if split is not None:
             batch = batch.filter(pc.fill_null(pc.equal(batch.column("split"), split), False))
-        for step, samples, statuses, sums in _by_step(batch):
+        for step, samples, time_s, statuses, sums in _by_step(batch):
             point = points.get(step)
             if point is None:
                 point = points[step] = CurvePoint(step, step)
-            point.add(samples, statuses, sums)
+            point.add(samples, time_s, statuses, sums)
     return [points[step] for step in sorted(points, key=lambda step: (step is not None, step))]
 
 
 _READ = (
-    "step", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard", "num_matched",
-    "num_tokens",
+    "step", "time", "status", "reward", "final_score", "acc", "ncr", "ncr_raw", "guard",
+    "num_matched", "num_tokens",
 )  # fmt: skip
 
 
 def _by_step(
     batch: pa.RecordBatch,
-) -> Iterator[tuple[int | None, int, Counter[str], dict[str, float]]]:
-    """Yield step, samples, statuses and sums of a batch for each of its steps."""
+) -> Iterator[tuple[int | None, int, float, Counter[str], dict[str, float]]]:
+    """Yield step, samples, last time, statuses and sums of a batch for each of its steps."""
 
     def numbers(column: Any) -> npt.NDArray[np.float64]:
         found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
@@ -146,6 +151,10 @@ def _by_step(
         ("tokens of matched", "", np.where(timed, tokens, np.nan)),
     )
     steps, rows = np.unique(numbers(batch.column("step")), return_inverse=True)
+    times_s = np.zeros(len(steps))
+    np.maximum.at(
+        times_s, rows, np.nan_to_num(numbers(batch.column("time").cast(pa.int64()))) / 1e6
+    )
     statuses: list[Counter[str]] = [Counter() for _ in steps]
     for row, status in zip(rows.tolist(), batch.column("status").to_pylist(), strict=True):
         statuses[row][status] += 1
@@ -160,7 +169,8 @@ def _by_step(
                 step_sums[of] = float(counted[at])
     for at, step in enumerate(steps.tolist()):
         number = statuses[at].total()
-        yield (None if step != step else int(step)), number, statuses[at], sums[at]
+        known_step = None if step != step else int(step)
+        yield known_step, number, float(times_s[at]), statuses[at], sums[at]
 
 
 def coarsen(points: Iterable[CurvePoint], at_most: int) -> list[CurvePoint]:
