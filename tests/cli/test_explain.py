@@ -280,6 +280,8 @@ def test_a_dump_says_what_it_was_trained_on(run: Run, problems: Path, dumps: Pat
         ({}, ["--group", "h"], "holds no sample of group_id 'h'"),
         ({}, ["--row", "1"], "--row is for a file of rollouts"),
         ({"gts": ["9"]}, [], "1.jsonl:1: gts must be a text, got ['9']"),
+        ({"output": None}, [], "1.jsonl:1: output must be a text, got None"),
+        ({"problem_id": 5}, [], "1.jsonl:1: problem_id must be a text, got 5"),
         ({"step": "x"}, [], "1.jsonl:1: is no line of verl's dumps: invalid literal"),
     ],
 )

@@ -239,7 +239,7 @@ def _show_dumped(
         if sample.penalty:
             console.print(f"Trained on {sample.final_score:.3f}, penalty {sample.penalty:.3f}")
         reward = explanation.score.reward
-        if reward is None or abs(reward - sample.reward) > _SINGLE_PRECISION:
+        if reward is None or not abs(reward - sample.reward) <= _SINGLE_PRECISION:
             status = f", status {one_line(sample.status)}" if sample.status else ""
             console.print(
                 f"verl has {sample.reward:.3f}{status}: trained with other settings or another"

@@ -133,6 +133,9 @@ def _sample(line: bytes, file: str, number: int) -> DumpedSample:
         raise DataError(file, number, f"is no JSON: {error}") from None
     if not isinstance(row, dict) or not row.keys() >= _ALWAYS:
         raise DataError(file, number, f"is no line of verl's dumps: lacks {_lacking(row)}")
+    for name in ("output", "problem_id", "rollout_id", "status"):
+        if not isinstance(row.get(name, ""), str) and (name == "output" or row[name] is not None):
+            raise DataError(file, number, f"{name} must be a text, got {row[name]!r:.80}")
     # Of a rollout whose loop gave several outputs each has a line, and the rollout's score.
     group, *session = str(row.get("uid") or "").rsplit("_", 2)
     named = f"{group}_{session[0]}" if len(session) == 2 else None
@@ -142,7 +145,7 @@ def _sample(line: bytes, file: str, number: int) -> DumpedSample:
     try:
         return DumpedSample(
             place=f"{file}:{number}",
-            response=str(row["output"]),
+            response=row["output"],
             ground_truth=row["gts"],
             reward=float(row["score"]),
             step=int(row["step"]),
