@@ -115,4 +115,4 @@ def test_both_engines_count_alike(message: bytes) -> None:
 
 
 def test_the_table_covers_all_messages_of_a_request() -> None:
-    assert len(TABLE) == 32 * 6  # request, reward, rollout, nodes, node, budget
+    assert len(TABLE) == 32 * 7  # request, reward, rollout, nodes, node, budget, sample
