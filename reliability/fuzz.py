@@ -117,7 +117,7 @@ def messages() -> Callable[[bytes], None]:
             return type(error)
 
     def run(data: bytes) -> None:
-        for read in (codec.decode_score_request, codec.decode_score_response):
+        for read in (codec.decode_named_request, codec.decode_score_response):
             found = outcome(read, data)
             codec.native = None
             try:

@@ -188,8 +188,9 @@ def test_what_is_no_rollout_is_for_the_caller_to_name(item: Any) -> None:
 @example(REQUEST + b"\xc2\x00\x00")  # a tag that is longer than it need be
 @example(REQUEST + b"\x43\x44")  # a group
 @example(REQUEST + b"\x42\xff\xff\xff\xff\x0f")  # longer than the request
+@example(REQUEST + b"\x42\x04\x42\x0242")  # what names a sample is no message
 def test_requests_are_read_alike(data: bytes) -> None:
-    agree(lambda: codec.decode_score_request(data))
+    agree(lambda: codec.decode_named_request(data))
 
 
 @given(st.lists(scores, max_size=4), identities)

@@ -361,6 +361,8 @@ def encode_piece(
 def decode_score_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]]:
     """Return a request without its rollouts, and those without what names them in score logs.
 
+    The compiled codec passes over that unread, whatever it is.
+
     Raises:
         DecodeError: the bytes are no request.
     """
@@ -709,10 +711,20 @@ def decode_score_response(reply: bytes) -> tuple[list[Score], Identity]:
         InputError: a status or the identity is not of this protocol version, or a column has
             another length.
     """
-    found = None if native is None else native.decode_scores(reply)
+    try:
+        found = _decode_natively(reply)
+    except InputError:
+        found = None  # of several faults protobuf's parser names the first, here and without C
     if found is None:
         message = pb.ScoreResponse.FromString(reply)
         return _columns(message).scores(), decode_identity(message.identity)
+    return found
+
+
+def _decode_natively(reply: bytes) -> tuple[list[Score], Identity] | None:
+    found = None if native is None else native.decode_scores(reply)
+    if found is None:
+        return None
     scores, identity, rest = found
     if rest:
         rare = pb.ScoreResponse.FromString(rest)
