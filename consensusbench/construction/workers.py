@@ -406,10 +406,9 @@ def work_on_ray(items: Iterable[Item], stages: Stages, folder: Path) -> Stream:
         ConsensusPRError: the cluster failed, or a worker cannot be started.
     """
     # Here: what it imports is paid for by who asks for Ray.
-    from consensuspr.ray.data import connect, work_on_parts
+    from consensuspr.ray.data import connected, work_on_parts
 
-    connect()
-    with tempfile.NamedTemporaryFile(prefix="tasks-", dir=folder) as tasks:
+    with connected(), tempfile.NamedTemporaryFile(prefix="tasks-", dir=folder) as tasks:
         for part in batches(items, lambda item: (1, _num_chars(item)), PART_PROBLEMS, PART_CHARS):
             pickle.dump(part, tasks, protocol=pickle.HIGHEST_PROTOCOL)
         tasks.flush()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ import pytest
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: run make test-verl")
 
 from consensuspr.cli import main  # noqa: E402
-from consensuspr.ray.data import PartOptions, score_parts  # noqa: E402
+from consensuspr.ray.data import PartOptions, connected, score_parts  # noqa: E402
 from consensuspr.scoring import DatasetIndex  # noqa: E402
 from consensuspr.scoring.types import ScoreOptions  # noqa: E402
 
@@ -55,9 +58,8 @@ def test_a_killed_node_takes_no_rollout_along(
     assert b"".join(lines) == output.read_bytes()
 
 
-@pytest.mark.usefixtures("cluster")
 def test_the_command_writes_and_prints_the_same(
-    rollouts_file: Path, problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Any, rollouts_file: Path, problems: Path, tmp_path: Path
 ) -> None:
     # Bad rows, a compressed input, spans, and Parquet, where rows are written here.
     rollouts = tmp_path / "rollouts.jsonl.gz"
@@ -66,13 +68,31 @@ def test_the_command_writes_and_prints_the_same(
     said = {}
     for engine in ("local", "ray"):
         output = tmp_path / f"{engine}.parquet"
-        assert score(rollouts, problems, output, "--engine", engine, "--json", *SKIP) == 0
-        said[engine] = json.loads(capsys.readouterr().out)
+        # In a process of its own: what Ray prints of nodes that died is no part of its output.
+        command = [sys.executable, "-m", "consensuspr.cli", "score", str(rollouts)]
+        command += ["--dataset", str(problems), "--output", str(output), "--engine", engine]
+        done = subprocess.run(
+            [*command, "--json", "--no-progress", *SKIP],
+            env=os.environ | {"RAY_ADDRESS": cluster.address},
+            capture_output=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        said[engine] = json.loads(done.stdout)
         assert said[engine].pop("output") == str(output)
         said[engine].pop("elapsed_s")
     assert said["ray"] == said["local"]
     assert said["ray"]["skipped_rows"] == 1
     assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_ray_prints_of_its_nodes_is_no_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with connected() as connection:
+        print("(raylet) a node died")
+    assert connection.is_initialized(), "this process was connected before"
+    assert capsys.readouterr() == ("", "(raylet) a node died\n")
 
 
 SKIP = ("--on-error", "skip", "--spans")

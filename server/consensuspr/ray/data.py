@@ -20,7 +20,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -172,10 +174,11 @@ def score_parts(index: DatasetIndex, how: PartOptions) -> Generator[ScoredPart, 
         InputError: Ray is not installed.
         ConsensusPRError: scoring failed for another reason than a row or the file.
     """
-    image = connect().put(bytes(index.image.buffer))
-    yield from work_on_parts(
-        "scoring", how.path, _read, _scoring, (image, index.name, index.digest, how)
-    )
+    with connected() as ray:
+        image = ray.put(bytes(index.image.buffer))
+        yield from work_on_parts(
+            "scoring", how.path, _read, _scoring, (image, index.name, index.digest, how)
+        )
 
 
 def _read(path: str) -> Iterator[FilePart]:
@@ -193,22 +196,30 @@ def _scoring(image: Any, name: str, digest: str, how: PartOptions) -> Callable[[
     return PartScorer(open_shared(digest, name, write), how).score
 
 
-def connect() -> Any:
-    """Connect to a Ray cluster, with Ray Data; return Ray.
+@contextmanager
+def connected() -> Iterator[Any]:
+    """Be connected to a Ray cluster, with Ray Data; yield Ray.
 
     To the cluster that ``RAY_ADDRESS`` names or that runs on this machine; where there is none,
-    one is started on this machine.
+    one is started on this machine.  A process that was connected before stays so.
 
     Raises:
         InputError: Ray is not installed.
     """
     ray = require_ray()
     require_ray("ray.data")
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
     # Its plans and bars are of no interest; what fails is raised.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    return ray
+    before = ray.is_initialized()
+    # Ray prints at any time what befalls a node, which is no part of what a command prints.
+    with redirect_stdout(sys.stderr):
+        if not before:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            yield ray
+        finally:
+            if not before:
+                ray.shutdown()
 
 
 def work_on_parts(
@@ -220,6 +231,8 @@ def work_on_parts(
 ) -> Iterator[Any]:
     """Have all cores of the cluster work on the parts of a file; yield what they make, in order.
 
+    The process is ``connected``.
+
     Args:
         doing: what failed, where the cluster does.
         path: of the file, on this node.
@@ -230,7 +243,7 @@ def work_on_parts(
     Raises:
         ConsensusPRError: the cluster failed, or ``make`` or what it returned raised.
     """
-    ray = connect()
+    ray = require_ray()
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
     context = ray.data.DataContext.get_current().copy()
     context.execution_options.preserve_order = True
