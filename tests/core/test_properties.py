@@ -6,6 +6,7 @@ characters of every class, some with a byte broken.
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -198,6 +199,7 @@ def test_what_is_passed_over_for_its_numbers_holds_no_node(
         ("n=1/2", "n=½"),
         ("n=57", "n=５７"),
         ("n=0", "n=0.0"),
+        ("n≡12 mod 534/7", "n ≡ 12 (mod 53 )4/7"),
     ],
 )
 def test_a_number_is_known_however_it_is_written(engine: Any, node: str, text: str) -> None:
@@ -356,6 +358,70 @@ def test_equations_are_found_among_paragraphs_without(
     for before, behind in ((0, 0), (1, 0), (0, 30), (30, 0), (30, 30)):
         text = before * filler + equation + "\n\n" + behind * filler
         assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
+
+
+# What may stand behind a sign of equality, and in what.
+_BEHIND = [
+    "5", "12", "120", "1,200", "1{,}200", "12\\,000", "1²", "½", ".5", "2.50", "５", "1５", "-5",
+    "--5", "- 5", "-> 5", "x", "A", "AB", "A B", "xy", "s'mores", "cups", "Cups", "é", "aé",
+    "plus 3", "pi", "Theta", "sqrt 2", "mod 7", "is equal to 5", "equals 5", "divided by 5",
+    "\\pi", "\\sqrt{5}", "+5", "5%", "5 %3", "5\\!3", "(5)3", "(mod 5 )3", "5 cups", "|x|", "[5]",
+    "=5", "√5", "",
+]  # fmt: skip
+_SIGNS = [
+    "=",
+    " = ",
+    "=\n",
+    "==",
+    "= =",
+    "===",
+    ":=",
+    "!=",
+    "<=",
+    "=>",
+    ":=>",
+    "\\=",
+    "&=",
+    "＝",
+    " equals ",
+]
+_SIGNS += [" is equal to ", " is Equal\nto ", " is **equal** to ", " equal to ", " equally "]
+_WRAPPED = [
+    "{}", "{}", "({})", "( {})", "((({})))", "${}$", "**{}**", "__{}__", "`{}`", "{{{}}}",
+    "\\({}\\)", "\\boxed{{{}}}", "\\text{{{}}}", "\\mathrm{{ {}}}", "\\mathbf{}",
+    "\\left({}\\right)", "\\left|{}", "\\frac{{{}}}{{2}}", "\\frac{}2", "\\dfrac {}",
+    "\\frac${}$", "\\tfrac\\text{{{}}}", "\\phantom{{{}}}7", "\\hspace{{1cm}}{}", "\n- {}",
+    "\n1. {}", "\n\n{}", "\\\\[2pt]{}", "\\ {}", "\\;{}", "\\{{{}", "\\quad {}",
+]  # fmt: skip
+_BEHIND_SIGN = st.builds(
+    lambda sign, wrapped, operand: sign + wrapped.format(operand),
+    *map(st.sampled_from, (_SIGNS, _WRAPPED, _BEHIND)),
+)
+
+
+@settings(alike, max_examples=1000)
+@given(
+    sides=st.lists(
+        st.tuples(st.sampled_from(["x", "5 m", "f(2)", ""]), _BEHIND_SIGN), min_size=1, max_size=12
+    ),
+    operands=st.lists(st.sampled_from(_BEHIND), min_size=1, max_size=3),
+    gaps=st.lists(st.sampled_from(["\n\n", "\n\n", ".\n\nSo it goes. " * 8 + "\n\n", " ", ""])),
+)
+def test_what_is_passed_over_for_its_signs_holds_no_node(
+    engines: Any, sides: list[tuple[str, str]], operands: list[str], gaps: list[str]
+) -> None:
+    text = "".join(
+        left + right + gap
+        for (left, right), gap in zip(sides, cycle([*gaps, "\n\n"]), strict=False)
+    )
+    nodes = [[f"x = {operand}"] for operand in operands] + [
+        ["".join(sides[0])],
+        [f"{operands[0]} y"],
+    ]
+    for engine in engines:
+        for some in (nodes, nodes[:-1], nodes[-1:]):
+            matcher = engine.Matcher(some, statements=False)
+            assert matcher.match(text) == [hit is not None for hit in matcher.hits(text)]
 
 
 def test_paragraphs_that_are_passed_over_hold_nothing(engine: Any) -> None:

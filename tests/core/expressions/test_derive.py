@@ -529,7 +529,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_expressions_take_bounded_time(name: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     derive_forms(HOSTILE[name])
-    # The slowest takes 20 ms with the compiled core and some 60 ms without.
-    assert time.perf_counter() - start < 2.0
+    # The slowest takes 20 ms with the compiled core and some 60 ms without, on a core of its own.
+    assert time.process_time() - start < 10.0

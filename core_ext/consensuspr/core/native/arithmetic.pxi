@@ -204,25 +204,41 @@ cdef void parse_sum(Parser* p, Value* value) noexcept nogil:
         join(p, op, value, &right)
 
 
-cdef bint evaluate(
+cdef inline bint is_number(const Item* items, int start, int end) noexcept nogil:
+    """Tell whether [start, end) is one number, as half of the sides are."""
+    return end - start == 1 and items[start].kind == I_NUMBER
+
+
+cdef inline bint evaluate(
     Reader* r, const Item* items, int start, int end, Value* value, Part** parts, int* num_parts
 ) noexcept nogil:
     """Work items[start:end] out; its parts, the whole being the last, go on the pool."""
+    cdef int first = r.num_parts
+    parts[0] = &r.parts[first]
+    num_parts[0] = 0
+    if is_number(items, start, end):
+        take_number(&items[start], value)
+        return True
+    if end - start > MAX_SIDE or not work_out(r, items, start, end, value):
+        r.num_parts = first
+        return False
+    num_parts[0] = r.num_parts - first
+    return True
+
+
+cdef bint work_out(
+    Reader* r, const Item* items, int start, int end, Value* value
+) noexcept nogil:
     cdef Parser p
     cdef Value right
-    cdef int first = r.num_parts
-    if end - start > MAX_SIDE:
-        return False
     p.r = r
     p.items = items
     p.at = end
     p.end = end
     p.depth = 0
     p.failed = False
-    # Nearly all sides are a number or an operation on two.
-    if items[start].kind == I_NUMBER and end - start == 1:
-        take_number(&items[start], value)
-    elif (
+    # Most are an operation on two numbers.
+    if (
         end - start == 3
         and items[start].kind == I_NUMBER
         and items[start + 1].kind == I_OPERATOR
@@ -234,12 +250,7 @@ cdef bint evaluate(
     else:
         p.at = start
         parse_sum(&p, value)
-    if p.failed or p.at != end:
-        r.num_parts = first
-        return False
-    parts[0] = &r.parts[first]
-    num_parts[0] = r.num_parts - first
-    return True
+    return not p.failed and p.at == end
 
 
 cdef bint agree(const Value* left, const Value* right, bint approximate) noexcept nogil:
@@ -371,11 +382,17 @@ cdef bint same_operations(const Side* left, const Side* right) noexcept nogil:
     return True
 
 
-cdef void pair(Reader* r, Side* left, Side* right, bint approximate, bint verb) noexcept nogil:
+cdef inline void pair(
+    Reader* r, Side* left, Side* right, bint approximate, bint verb
+) noexcept nogil:
     if not (right.exists and left.known and right.known):
         return
     if not left.value.operations and (verb or not right.value.operations):
         return
+    compare(r, left, right, approximate)
+
+
+cdef void compare(Reader* r, Side* left, Side* right, bint approximate) noexcept nogil:
     if not agree(&left.value, &right.value, approximate) or same_operations(left, right):
         return
     if not left.stated:
@@ -475,7 +492,7 @@ cdef void equations(Reader* r) noexcept nogil:
     for number in range(num_signs):
         sign = r.signs[number]
         stop = r.signs[number - 1] + 1 if number else 0
-        start = run_before(r.items, sign, stop)
+        start = stop if is_number(r.items, stop, sign) else run_before(r.items, sign, stop)
         left = &r.before[number]
         if start == sign:
             left.exists = False
@@ -491,7 +508,10 @@ cdef void equations(Reader* r) noexcept nogil:
         else:
             make_side(r, left, start, sign)
         limit = r.signs[number + 1] if number + 1 < num_signs else r.num_items
-        end = run_after(r.items, sign + 1, limit)
+        end = (
+            limit if is_number(r.items, sign + 1, limit)
+            else run_after(r.items, sign + 1, limit)
+        )
         if end:
             make_side(r, &r.after[number], sign + 1, end)
         else:

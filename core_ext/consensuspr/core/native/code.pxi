@@ -31,6 +31,40 @@ cdef int NUM_LANGUAGES = 0
 cdef uint8_t PYTHON_FOLLOWS[256]
 cdef uint8_t PYTHON_BEGINS[256]
 cdef uint8_t CODE_BEGINS[256]
+cdef uint8_t MAY_BEGIN_CODE[256]    # that, or a blank before it
+
+cdef extern from *:
+    """
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* Return where the next line begins behind ``at`` with one of these bytes, else ``end``. */
+    static inline uint32_t next_line(
+        const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* bytes
+    ) {
+    #if defined(__SSE2__)
+        const __m128i feed = _mm_set1_epi8('\\n');
+        for (; at < end; at += 16) {
+            unsigned mask = (unsigned)_mm_movemask_epi8(
+                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i*)(text + at)), feed));
+            for (; mask; mask &= mask - 1) {
+                const uint32_t line = at + (uint32_t)__builtin_ctz(mask) + 1;
+                if (bytes[text[line]])
+                    return line;
+            }
+        }
+    #else
+        for (; at < end; at++)
+            if (text[at] == '\\n' && bytes[text[at + 1]])
+                return at + 1;
+    #endif
+        return end;
+    }
+    """
+    uint32_t next_line(
+        const uint8_t* text, uint32_t at, uint32_t end, const uint8_t* bytes
+    ) noexcept nogil
 
 
 # --- regions ------------------------------------------------------------------------------------
@@ -171,16 +205,17 @@ cdef bint may_hold_code(const Reader* r) noexcept nogil:
     cdef uint32_t start = 0
     cdef uint32_t at, end
     while start < r.length:
-        end = line_end(r, start)
-        at = past_blanks(r, start, end)
-        start = end + 1
-        if CODE_BEGINS[r.text[at]] and (
-            r.text[at] == c'`'
-            or r.text[at] == c'~'
-            or begins(r, at, end, b"print(", 6)
-            or begins_python(r, at, end)
-        ):
-            return True
+        at = past_blanks(r, start, r.length)
+        if CODE_BEGINS[r.text[at]]:
+            end = line_end(r, at)
+            if (
+                r.text[at] == c'`'
+                or r.text[at] == c'~'
+                or begins(r, at, end, b"print(", 6)
+                or begins_python(r, at, end)
+            ):
+                return True
+        start = next_line(r.text, start, r.length, MAY_BEGIN_CODE)
     return False
 
 
@@ -1021,7 +1056,9 @@ def _fill():
         # What may follow the first word of an assignment, print(), else: and so on.
         PYTHON_FOLLOWS[code] = code < 128 and chr(code) in "=+-*/,(:"
         CODE_BEGINS[code] = code < 128 and chr(code) in "dcpfir`~"
+        MAY_BEGIN_CODE[code] = CODE_BEGINS[code] or is_blank(code)
         PYTHON_BEGINS[code] = code < 128 and chr(code) in "dcfirwe"
+        BESIDE_EQUALS[code] = code < 128 and chr(code) in "!~:=<>"
         MARKS[code] = kind in (
             CH_MINUS, CH_STAR, CH_PLUS, CH_BULLET, CH_DIGIT, CH_OPEN, CH_BAR
         )
@@ -1047,6 +1084,18 @@ def _fill():
             if kind in (CH_COMMA, CH_SENTENCE_END, CH_HASH, CH_ARROW, CH_RELATION, CH_OTHER)
             or (kind == CH_MARK and chr(code) not in "$`")
             else PASSED_OVER
+        )
+        PLAIN_SIGNS[code].op = ord("*") if kind == CH_TIMES else code if kind == CH_PLUS else 0
+        PLAIN_SIGNS[code].kind = (
+            T_OPERATOR if kind in (CH_PLUS, CH_TIMES)
+            else T_OPEN if kind in (CH_OPEN, CH_BRACKET_OPEN)
+            else T_CLOSE if kind in (CH_CLOSE, CH_BRACKET_CLOSE)
+            else T_COLON if kind == CH_COLON
+            else T_PERCENT if code == ord("%")
+            else T_AMPERSAND if kind == CH_AMPERSAND
+            else T_NAME if kind in (CH_SYMBOL, CH_ROOT, CH_PLUS_MINUS)
+            else T_DOTS if code == B_DOTS
+            else T_NONE
         )
     operations = {
         statements.Meaning.PLUS,

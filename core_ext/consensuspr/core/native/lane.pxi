@@ -6,10 +6,6 @@
 # output and the same state as `step` would.  Tests compare the lane with the pass that keeps
 # offsets, which does without it, and both with the twin.
 
-cdef enum:
-    # Bytes that the lane may read or write beyond the token that it is at.
-    LANE_MARGIN = 80
-
 # What follows an x that is a variable whatever stands before it.
 cdef uint8_t SETTLES_X[256]
 # A letter that may be a product sign, or a unit.
@@ -307,11 +303,14 @@ cdef Py_ssize_t unhurried(Pass* s, int cls, Py_ssize_t at) noexcept nogil:
     return step(s, at)
 
 
-cdef Py_ssize_t fast_lane(Pass* s) noexcept nogil:
-    """Normalise up to the last LANE_MARGIN bytes; return where the general way goes on."""
+cdef Py_ssize_t fast_lane(Pass* s, Py_ssize_t stop) noexcept nogil:
+    """Normalise tokens that begin before ``stop``; return where the general way goes on.
+
+    LANE_MARGIN bytes are readable from there on, or two line feeds stand there: no token of the
+    lane goes on behind these, nor looks at what does.
+    """
     cdef const uint8_t* data = s.data
     cdef uint8_t* out = s.out
-    cdef Py_ssize_t stop = s.length - LANE_MARGIN
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t size = s.size
     cdef Py_ssize_t length

@@ -16,7 +16,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memset
+from libc.string cimport memchr, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from consensuspr.core.native.automaton cimport (
@@ -56,6 +56,7 @@ from consensuspr.core.native.normal_form cimport (
     CH_STAR,
     CH_SYMBOL,
     CH_UNDERSCORE,
+    LANE_MARGIN,
     class_at,
     class_before,
     normal_form,
@@ -71,6 +72,7 @@ from consensuspr.core.patterns import Hit, compile_patterns, freeze_nodes, with_
 from consensuspr.core.patterns import encode
 
 from consensuspr.core.native.sieve cimport (
+    Behind,
     Sieve,
     are_equations,
     is_weak,
@@ -342,7 +344,7 @@ cdef class Matcher:
                 if not failed:
                     failed = scan_begin(&scan, &self.search, matched, found)
                     if scan.missing and not failed:
-                        size = normal_form(raw, length, out, starts, starts + capacity)
+                        size = normal_form(raw, length, 0, out, starts, starts + capacity)
                         scan_form(&scan, out, size)
                     scan_end(&scan)
             if failed:
@@ -459,6 +461,12 @@ cdef enum:
     # so many for each pattern of the sieve, so that asking it costs less than it saves.
     SIEVED_BYTES = 1 << 8
     NEED_BYTES = 8
+    # Texts of which a thread reads first what they state and then searches them all: the code of
+    # either and what branches of it are foretold by is found in the caches then.
+    TAKEN = 32
+    TAKEN_BYTES = 1 << 16
+    # Normal form is searched in pieces of so many bytes, which four lanes take.
+    SCAN_BYTES = 1 << 11
     # Paragraphs without a sign of equality are passed over where they are so long together.
     PASSED_BYTES = 64
 
@@ -488,7 +496,8 @@ cdef bint is_late(Worker* worker) noexcept nogil:
 cdef int run_tasks(_Batch batch) noexcept nogil:
     """Match tasks until none is left; else return why there are some."""
     cdef Worker worker
-    cdef Py_ssize_t index
+    cdef Task* tasks[TAKEN]
+    cdef Py_ssize_t index, count, taken
     cdef int ended = 0
     memset(&worker.workspace, 0, sizeof(Workspace))
     worker.out = NULL
@@ -496,21 +505,29 @@ cdef int run_tasks(_Batch batch) noexcept nogil:
     worker.until = batch.until
     worker.unlooked = LOOK_BYTES
     while not ended:
-        index = fetch_add(&batch.next)
-        if index >= batch.count:
+        count = 0
+        taken = 0
+        while not ended and count < TAKEN and taken < TAKEN_BYTES:
+            index = fetch_add(&batch.next)
+            if index >= batch.count:
+                break
+            tasks[count] = &batch.tasks[index]
+            ended = state_task(tasks[count], &worker, batch.statements, batch.counts)
+            taken += tasks[count].length
+            count += 1
+        if count == 0:
             break
-        ended = run_task(&batch.tasks[index], &worker, batch.statements, batch.counts)
+        for index in range(count):
+            if not ended:
+                ended = search_task(tasks[index], &worker)
     PyMem_RawFree(worker.out)
     workspace_free(&worker.workspace)
     return ended
 
 
-cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noexcept nogil:
-    """Match one text: what it states first, then the patterns of the nodes that are missing."""
-    cdef const Search* search = task.search
-    cdef const Keys* keys = &search.keys if statements and search.keys.size else NULL
-    cdef Scan scan
-    cdef int ended
+cdef int state_task(Task* task, Worker* worker, bint statements, bint counts) noexcept nogil:
+    """Match what a text states."""
+    cdef const Keys* keys = &task.search.keys if statements and task.search.keys.size else NULL
     if is_late(worker):
         return OUT_OF_TIME
     if keys != NULL or counts:
@@ -520,7 +537,13 @@ cdef int run_task(Task* task, Worker* worker, bint statements, bint counts) noex
         ):
             return OUT_OF_MEMORY
         worker.unlooked += task.length
-    ended = scan_begin(&scan, search, task.matched, NULL)
+    return 0
+
+
+cdef int search_task(Task* task, Worker* worker) noexcept nogil:
+    """Search a text for the patterns of the nodes that it does not state."""
+    cdef Scan scan
+    cdef int ended = scan_begin(&scan, task.search, task.matched, NULL)
     if not ended:
         ended = scan_blocks(&scan, task, worker)
     scan_end(&scan)
@@ -532,46 +555,97 @@ cdef int scan_blocks(Scan* scan, const Task* task, Worker* worker) noexcept nogi
     cdef Py_ssize_t at = 0
     cdef Py_ssize_t end
     cdef const Sieve* sieve = &scan.search.sieve
-    cdef bint sieved = not is_weak(sieve, scan.matched)
-    cdef bint equations = are_equations(sieve, scan.matched)
+    cdef Behind behind
+    cdef bint equations = False
+    cdef bint sieved = False
+    cdef uint32_t missing = 0
     cdef Py_ssize_t begin
     cdef Py_ssize_t sign = -1
-    cdef Py_ssize_t least = (
-        max(SIEVED_BYTES, NEED_BYTES * sieve.num_needs) if sieved else BLOCK_BYTES
-    )
-    cdef Py_ssize_t capacity
-    cdef uint8_t* grown
+    cdef Py_ssize_t least = BLOCK_BYTES
+    cdef Py_ssize_t size = 0    # of the normal form that is not searched yet
     while at < task.length and scan.missing:
         if is_late(worker):
             return OUT_OF_TIME
+        if scan.missing != missing:
+            missing = scan.missing
+            equations = are_equations(sieve, scan.matched, &behind)
+            sieved = not is_weak(sieve, scan.matched, equations)
+            if sieved:
+                least = max(SIEVED_BYTES, NEED_BYTES * sieve.num_needs)
         if equations:
             begin = at
-            end = related(task.data, task.length, &at, &sign, least)
+            end = related(task.data, task.length, &at, &sign, &behind, least)
             worker.unlooked += end - begin
             if at == end:
                 break
         else:
             end = paragraph_end(task.data, task.length, at + least)
             worker.unlooked += end - at
-        if sieved and not may_hold(
-            sieve, numbers_of(sieve, task.data + at, end - at), scan.matched
-        ):
-            at = end
-            continue
-        capacity = output_capacity(end - at)
-        if capacity > worker.capacity:
-            grown = <uint8_t*>PyMem_RawRealloc(worker.out, capacity)
-            if grown == NULL:
-                return OUT_OF_MEMORY
-            worker.out = grown
-            worker.capacity = capacity
-        scan_form(scan, worker.out, normal_form(task.data + at, end - at, worker.out, NULL, NULL))
+        if sieved:
+            if sign < at:
+                sign = next_equals(task.data, task.length, at, &behind)
+            if (equations or sign >= end) and not may_hold(
+                sieve,
+                numbers_of(sieve, task.data + at, end - at),
+                equations,
+                scan.matched,
+            ):
+                at = end
+                continue
+        size = append_form(task, at, end, worker, size)
+        if size < 0:
+            return OUT_OF_MEMORY
+        if size >= SCAN_BYTES:
+            scan_form(scan, worker.out, size)
+            size = 0
         at = end
+    if size:
+        scan_form(scan, worker.out, size)
     return 0
 
 
+cdef Py_ssize_t append_form(
+    const Task* task, Py_ssize_t at, Py_ssize_t end, Worker* worker, Py_ssize_t size
+) noexcept nogil:
+    """Write the normal form of paragraphs behind ``size`` bytes of those before.
+
+    Return how many bytes there are then, -1 where memory runs out.
+    """
+    cdef Py_ssize_t length = end - at
+    cdef Py_ssize_t beyond = task.length - end
+    # A text's end is copied to get a paragraph's end and a margin: the lane reads all of it then.
+    cdef bint copied = beyond == 0 and length <= BLOCK_BYTES
+    cdef Py_ssize_t written = size + 2 + output_capacity(length + 2)
+    cdef Py_ssize_t capacity = written + copied * (length + 2 + LANE_MARGIN)
+    cdef const uint8_t* data = task.data + at
+    cdef uint8_t* copy
+    cdef uint8_t* grown
+    if capacity > worker.capacity:
+        grown = <uint8_t*>PyMem_RawRealloc(worker.out, capacity)
+        if grown == NULL:
+            return -1
+        worker.out = grown
+        worker.capacity = capacity
+    if size:
+        memset(worker.out + size, c'\n', 2)
+        size += 2
+    if copied:
+        copy = worker.out + written
+        memcpy(copy, data, length)
+        memset(copy + length, c'\n', 2 + LANE_MARGIN)
+        data = copy
+        length += 2
+        beyond = LANE_MARGIN
+    return size + normal_form(data, length, beyond, worker.out + size, NULL, NULL)
+
+
 cdef Py_ssize_t related(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t* at, Py_ssize_t* sign, Py_ssize_t least
+    const uint8_t* data,
+    Py_ssize_t length,
+    Py_ssize_t* at,
+    Py_ssize_t* sign,
+    const Behind* behind,
+    Py_ssize_t least,
 ) noexcept nogil:
     """Return where paragraphs end that may hold equations, and move ``at`` to where they begin.
 
@@ -582,7 +656,7 @@ cdef Py_ssize_t related(
     cdef Py_ssize_t end = at[0]
     while end < length and (end == at[0] or end - at[0] < least):
         if sign[0] < end:
-            sign[0] = next_equals(data, length, end)
+            sign[0] = next_equals(data, length, end, behind)
         if sign[0] == length:
             break
         begin = paragraph_begin(data, end, sign[0])
@@ -605,23 +679,37 @@ cdef Py_ssize_t paragraph_begin(
     return begin
 
 
-cdef Py_ssize_t paragraph_end(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t start
-) noexcept nogil:
-    """Return where the first paragraph ends that ends at ``start`` or later, or the text does.
-
-    Not all ends are found, only those at two line feeds.
+cdef extern from *:
     """
-    cdef const uint8_t* found
-    cdef Py_ssize_t at = start
-    while at + 1 < length:
-        found = <const uint8_t*>memchr(data + at, c'\n', length - at - 1)
-        if found == NULL:
-            break
-        at = found - data + 1
-        if data[at] == c'\n':
-            return at + 1
-    return length
+    #include <stdint.h>
+    #if defined(__SSE2__)
+    #include <emmintrin.h>
+    #endif
+
+    /* Return where the first paragraph ends that ends at `at` + 2 or later, or the text does.
+       Not all ends are found, only those at two line feeds. */
+    static inline Py_ssize_t paragraph_end(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+    ) {
+    #if defined(__SSE2__)
+        const __m128i feed = _mm_set1_epi8('\\n');
+        for (; length - at > 16; at += 16) {
+            const unsigned mask = (unsigned)_mm_movemask_epi8(_mm_and_si128(
+                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i*)(data + at)), feed),
+                _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i*)(data + at + 1)), feed)));
+            if (mask)
+                return at + (Py_ssize_t)__builtin_ctz(mask) + 2;
+        }
+    #endif
+        for (; at + 1 < length; at++)
+            if (data[at] == '\\n' && data[at + 1] == '\\n')
+                return at + 2;
+        return length;
+    }
+    """
+    Py_ssize_t paragraph_end(
+        const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+    ) noexcept nogil
 
 
 _pools = {}

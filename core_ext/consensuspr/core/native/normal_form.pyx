@@ -243,7 +243,12 @@ cdef Py_ssize_t output_capacity(Py_ssize_t length) noexcept nogil:
 
 
 cdef Py_ssize_t normal_form(
-    const uint8_t* data, Py_ssize_t length, uint8_t* out, uint32_t* starts, uint32_t* ends
+    const uint8_t* data,
+    Py_ssize_t length,
+    Py_ssize_t beyond,
+    uint8_t* out,
+    uint32_t* starts,
+    uint32_t* ends,
 ) noexcept nogil:
     cdef Pass s
     cdef Py_ssize_t at = 0
@@ -274,7 +279,7 @@ cdef Py_ssize_t normal_form(
     begin_paragraph(&s, 0)
     s.flags |= F_LINE_START
     if starts == NULL:
-        at = fast_lane(&s)
+        at = fast_lane(&s, min(length + beyond - LANE_MARGIN, length - 2))
     while at < length:
         at = general(&s, at)
     write_product(&s)
@@ -312,7 +317,7 @@ def normalize(text) -> str:
         raise MemoryError(f"no memory to normalise {length} bytes")
     try:
         with nogil:
-            size = normal_form(raw, length, out, NULL, NULL)
+            size = normal_form(raw, length, 0, out, NULL, NULL)
         return out[:size].decode("utf-8")
     finally:
         PyMem_RawFree(out)
@@ -333,7 +338,7 @@ def normal_form_with_offsets(text) -> tuple[bytes, list[int], list[int]]:
         raise MemoryError(f"no memory to normalise {length} bytes")
     try:
         with nogil:
-            size = normal_form(raw, length, out, starts, starts + capacity)
+            size = normal_form(raw, length, 0, out, starts, starts + capacity)
         return (
             out[:size],
             [starts[index] for index in range(size)],

@@ -78,6 +78,12 @@ cdef struct CommandMeaning:
     uint8_t kind
     uint8_t byte        # what it emits
 
+# A sign that is one token whatever stands around it; of kind T_NONE it is none.
+cdef struct PlainSign:
+    uint8_t kind
+    uint8_t op
+
+cdef PlainSign PLAIN_SIGNS[256]
 # The words with a meaning, from the second on, and by hash which one a word can be.
 cdef WordMeaning MEANINGS[MAX_WORDS]
 cdef uint8_t MEANING_AT[1 << WORD_BITS]
@@ -88,6 +94,7 @@ cdef uint8_t LOWER_OF[256]
 cdef uint8_t UNIT_LETTER[256]     # tables.UNIT_LETTERS
 cdef uint8_t GROUPS[256]         # may begin a separator of thousands
 cdef uint8_t IN_ARGUMENT[256]    # statements.ARGUMENT
+cdef uint8_t BESIDE_EQUALS[256]  # may make another sign of one of equality
 cdef uint8_t MARKS[256]          # may begin a list mark, or a row of a table
 cdef uint8_t GOES_ON[256]        # may stand within a word
 cdef uint8_t NUMBER_GOES_ON[256]  # may go on a number with a digit or a comma behind it
@@ -788,7 +795,7 @@ cdef void scan_equals(Scan* s, uint32_t start) noexcept nogil:
     cdef uint8_t before = s.text[start - 1] if start else 0
     cdef uint8_t after = peek(s, s.at)
     cdef Token* token
-    if (
+    if BESIDE_EQUALS[before] | BESIDE_EQUALS[after] and (
         before == c'!'
         or before == c'~'
         or before == c':'
@@ -1003,15 +1010,22 @@ cdef void scan_command(Scan* s, uint32_t start) noexcept nogil:
         put_token(s, T_NAME, start)
 
 
-cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
+cdef inline void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
     """Read a character that is no letter, digit or blank; ``at`` stands behind it."""
+    cdef const PlainSign* sign = &PLAIN_SIGNS[byte]
+    if sign.kind != T_NONE:
+        put_token(s, sign.kind, start).op = sign.op
+    else:
+        scan_other_sign(s, byte, start)
+
+
+cdef void scan_other_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
+    """Read a sign of which what stands around it tells what it is."""
     cdef int kind = KIND_OF[byte]
     cdef int stars, last
     cdef uint32_t past
     cdef uint8_t next_byte
-    if kind == CH_PLUS:
-        put_operator(s, c'+', start)
-    elif kind == CH_MINUS:
+    if kind == CH_MINUS:
         scan_minus(s, byte, start)
     elif kind == CH_STAR:
         stars = 1
@@ -1020,8 +1034,6 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             stars = 2 if stars == 1 else 3
         if stars <= 2:
             put_token(s, T_STAR if stars == 1 else T_STARS, start)
-    elif kind == CH_TIMES:
-        put_operator(s, c'*', start)
     elif kind == CH_BULLET:
         last = last_kind(s)
         if last == T_NUMBER or last == T_CLOSE:
@@ -1067,16 +1079,10 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
             s.at += 1
             next_byte = peek(s, s.at)
         stop(s)
-    elif kind == CH_OPEN or kind == CH_BRACKET_OPEN:
-        put_token(s, T_OPEN, start)
-    elif kind == CH_CLOSE or kind == CH_BRACKET_CLOSE:
-        put_token(s, T_CLOSE, start)
     elif kind == CH_BRACE_OPEN:
         open_brace(s, BRACE_GROUP, start)
     elif kind == CH_BRACE_CLOSE:
         close_brace(s, start)
-    elif kind == CH_COLON:
-        put_token(s, T_COLON, start)
     elif kind == CH_BANG:
         next_byte = peek(s, skip_blanks(s, s.at))
         if not s.gap and next_byte and (
@@ -1090,33 +1096,24 @@ cdef void scan_sign(Scan* s, uint8_t byte, uint32_t start) noexcept nogil:
         if byte != c'$' and byte != c'`':
             stop(s)
     elif kind == CH_DROP:
-        if byte == c'%':
-            put_token(s, T_PERCENT, start)
-        else:
-            scan_scale(s)
+        scan_scale(s)
     elif kind == CH_BAR:
         if s.table_row:
             stop(s)
         else:
             put_token(s, T_NAME, start)
-    elif kind == CH_AMPERSAND:
-        put_token(s, T_AMPERSAND, start)
     elif kind == CH_BACKSLASH:
         scan_command(s, start)
     elif kind == CH_FRACTION:
         put_fraction(
             s, start, FRACTION_ABOVE[byte - B_FRACTIONS], FRACTION_BELOW[byte - B_FRACTIONS]
         )
-    elif kind == CH_SYMBOL or kind == CH_ROOT or kind == CH_PLUS_MINUS:
-        put_token(s, T_NAME, start)
     elif kind == CH_SUBSCRIPT:
         last = last_kind(s)
         if s.gap or (last != T_WORD and last != T_NAME):
             put_token(s, T_NAME, start)
     elif kind == CH_POINT:
         scan_point(s, start)
-    elif kind == CH_OTHER and byte == B_DOTS:
-        put_token(s, T_DOTS, start)
     else:
         stop(s)
 
@@ -1239,7 +1236,10 @@ cdef bint pass_words(Scan* s) noexcept nogil:
         return True
     if first and not part_of(s.text, s.at, at):
         # It is a function's name before a bracket, unless a word stands before it.
-        kept = 1 + (s.text[at] == c'(')
+        if s.text[at] == c'(' or (GOES_ON[s.text[at]] and s.text[at - 1] != c' '):
+            kept = 2
+        else:
+            kept = 1
     at = last_words(s.text, s.at, at, kept)
     if at == s.at:
         return passed
@@ -1534,7 +1534,8 @@ cdef void fold_equals(Fold* f, const Token* token) noexcept nogil:
         item = put_sign(f, token)
         item.approximate = token.op == c'~'
         item.num = token.num
-    fillers(f, item)
+    if token_kind(f, f.at) == T_WORD:
+        fillers(f, item)
 
 
 cdef void fold_colon(Fold* f, const Token* token) noexcept nogil:

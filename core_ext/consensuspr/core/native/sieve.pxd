@@ -20,6 +20,19 @@ cdef struct Need:
     uint64_t numbers    # bits
     uint32_t node
     bint weak           # too few to be missing often
+    bint unrelated      # it has no sign of equality
+
+cdef enum:
+    BEHIND_WORDS = 3
+
+# What may stand right of a sign of equality: a bit for each digit, each two, each letter and so on.
+cdef struct Behind:
+    uint64_t bits[BEHIND_WORDS]
+
+# What the patterns of a node need around their signs of equality.
+cdef struct Related:
+    Behind behind       # one of these behind some sign
+    uint32_t node
     bint unrelated      # some pattern of the node has no sign of equality
 
 cdef struct Sieve:
@@ -30,6 +43,8 @@ cdef struct Sieve:
     uint64_t known      # bit n: the value of some slot ends in these six bits
     Need* needs         # of one node, none asks for all that another asks for
     uint32_t num_needs
+    Related* related    # of each node that has patterns
+    uint32_t num_related
 
 # Take count patterns, pattern i being data[starts[i]:starts[i + 1]] of node nodes[i], those of a
 # node together.  Returns -1 where memory runs out, with nothing left allocated.
@@ -52,17 +67,21 @@ cdef uint64_t numbers_of(
 ) noexcept nogil
 
 # Tell whether a pattern of a node that is not in `matched` needs so few numbers that it is not
-# worth looking for them.
-cdef bint is_weak(const Sieve* sieve, const uint8_t* matched) noexcept nogil
+# worth looking for them: fewer than three where all patterns are `equations`, else none.
+cdef bint is_weak(const Sieve* sieve, const uint8_t* matched, bint equations) noexcept nogil
 
-# Tell whether all patterns of the nodes that are not in `matched` have a sign of equality.
-cdef bint are_equations(const Sieve* sieve, const uint8_t* matched) noexcept nogil
+# Find what may stand behind the signs of equality of what is not in `matched`.  Returns False where
+# some of it needs no sign.
+cdef bint are_equations(const Sieve* sieve, const uint8_t* matched, Behind* behind) noexcept nogil
 
 # Return the first place from `at` on from which normal form may make a sign of equality, or part
-# of one; `length` where there is none.
+# of one, with one of `behind` to its right; `length` where there is none.
 cdef Py_ssize_t next_equals(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at, const Behind* behind
 ) noexcept nogil
 
-# Tell whether what has these numbers may hold a pattern of a node that is not in `matched`.
-cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched) noexcept nogil
+# Tell whether what has these numbers, and a sign of equality or none, may hold a pattern of a node
+# that is not in `matched`.
+cdef bint may_hold(
+    const Sieve* sieve, uint64_t numbers, bint sign, const uint8_t* matched
+) noexcept nogil

@@ -15,9 +15,9 @@ What the normal form can do to the digits that a text writes in a row, and what 
   full-width digits), every number may be there.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memset
+from libc.string cimport memchr, memcmp, memset
 
 from consensuspr.core.native.normal_form cimport (
     CH_DIGIT,
@@ -34,6 +34,14 @@ cdef enum:
     NUMBER_BITS = 64
     SCRIPT_CODES = 0x2100
     ARGUMENTS = 2   # of \\frac, one digit each where they have no braces
+    # Classes of what stands behind a sign of equality: ten digits, a hundred pairs of them ...
+    BEHIND_DIGITS = 10
+    BEHIND_LETTER = 110     # ... the letters, from A to z
+    BEHIND_MINUS = 168
+    BEHIND_OPEN = 169
+    BEHIND_LOOK = 32        # bytes that are looked at for it
+    # After so many bytes of signs that do not fit the next one does, so that a deadline is heard.
+    UNFIT_BYTES = 1 << 15
 
 cdef uint64_t ALL = <uint64_t>-1
 cdef uint64_t HASH_FACTOR = 0x9E3779B97F4A7C15
@@ -41,6 +49,9 @@ cdef uint64_t HASH_FACTOR = 0x9E3779B97F4A7C15
 cdef const uint8_t* EQUAL_BEHIND = b"ual"
 cdef uint8_t SCRIPT_DIGIT[SCRIPT_CODES]    # ASCII character of a super- or subscript
 cdef uint8_t MAY_BE_DIGITS[256]            # whether a character that begins with this byte may be
+cdef uint8_t VANISHES_BEHIND[256]          # characters that vanish behind a sign of equality
+# Bit n: a word of n letters with this first and last one may be a sign or a symbol; see _fill.
+cdef uint16_t SIGN_LENGTHS[32 << 5]
 
 
 cdef extern from *:
@@ -255,6 +266,59 @@ cdef bint is_few(uint64_t numbers) noexcept nogil:
     return numbers & (numbers - 1) == 0
 
 
+cdef inline int class_behind(uint8_t byte) noexcept nogil:
+    """Return the class of what a pattern may have behind a sign of equality, -1 for none."""
+    if is_digit(byte):
+        return byte - c'0'
+    if is_letter(byte):
+        return BEHIND_LETTER + (byte - c'A')
+    return BEHIND_MINUS if byte == c'-' else BEHIND_OPEN if byte == c'(' else -1
+
+
+cdef inline int class_of_digits(uint8_t first, uint8_t second) noexcept nogil:
+    return BEHIND_DIGITS + 10 * (first - c'0') + (second - c'0')
+
+
+cdef inline void set_behind(Behind* behind, int cls) noexcept nogil:
+    behind.bits[cls >> 6] |= <uint64_t>1 << (cls & 63)
+
+
+cdef inline bint has_behind(const Behind* behind, int cls) noexcept nogil:
+    return behind.bits[cls >> 6] >> (cls & 63) & 1
+
+
+cdef bint need_behind(Related* related, const uint8_t* begin, const uint8_t* end) noexcept nogil:
+    """Note what a pattern has behind a sign of equality: the one with most digits there.
+
+    Return whether it has no such sign.
+    """
+    cdef const uint8_t* at = begin
+    cdef const uint8_t* best = NULL
+    cdef int most = 0
+    cdef int digits, cls
+    while at < end:
+        at += 1
+        if at[-1] == c'=':
+            digits = 0
+            while digits < 2 and at + digits < end and is_digit(at[digits]):
+                digits += 1
+            if digits >= most:
+                best = at
+                most = digits
+    if best == NULL:
+        related.unrelated = True
+    elif best == end:
+        memset(&related.behind, 0xFF, sizeof(Behind))
+    else:
+        # What a text writes may go on with more digits.
+        cls = class_behind(best[0])
+        if cls >= 0:
+            set_behind(&related.behind, cls)
+        if most == 2:
+            set_behind(&related.behind, class_of_digits(best[0], best[1]))
+    return best == NULL
+
+
 cdef int sieve_build(
     Sieve* sieve,
     const uint8_t* data,
@@ -265,102 +329,255 @@ cdef int sieve_build(
     cdef uint32_t first = 0
     cdef uint32_t index, at, kept
     cdef uint64_t numbers
-    cdef bint idle
-    cdef bint unrelated = False
+    cdef bint idle, unrelated
     memset(sieve, 0, sizeof(Sieve))
     sieve.needs = <Need*>calloc(count, sizeof(Need))
-    if sieve.needs == NULL:
+    sieve.related = <Related*>calloc(count, sizeof(Related))
+    if sieve.needs == NULL or sieve.related == NULL:
+        sieve_free(sieve)
         return -1
     for index in range(count):
         if needed_by(sieve, data, starts[index], starts[index + 1], &numbers) < 0:
             sieve_free(sieve)
             return -1
-        if index and nodes[index] != nodes[index - 1]:
+        if index == 0 or nodes[index] != nodes[index - 1]:
             first = sieve.num_needs
-            unrelated = False
+            sieve.related[sieve.num_related].node = nodes[index]
+            sieve.num_related += 1
+        unrelated = need_behind(
+            &sieve.related[sieve.num_related - 1], data + starts[index], data + starts[index + 1]
+        )
         idle = False
         kept = first
         for at in range(first, sieve.num_needs):
-            if sieve.needs[at].numbers & ~numbers == 0:
+            if sieve.needs[at].numbers & ~numbers == 0 and sieve.needs[at].unrelated >= unrelated:
                 idle = True
-            if idle or numbers & ~sieve.needs[at].numbers:
+            if idle or numbers & ~sieve.needs[at].numbers or sieve.needs[at].unrelated > unrelated:
                 sieve.needs[kept] = sieve.needs[at]
                 kept += 1
         if not idle:
             sieve.needs[kept].numbers = numbers
             sieve.needs[kept].node = nodes[index]
             sieve.needs[kept].weak = is_few(numbers)
-            sieve.needs[kept].unrelated = False
+            sieve.needs[kept].unrelated = unrelated
             kept += 1
         sieve.num_needs = kept
-        unrelated |= memchr(data + starts[index], c'=', starts[index + 1] - starts[index]) == NULL
-        sieve.needs[first].unrelated = unrelated
     return 0
 
 
 cdef size_t sieve_nbytes(const Sieve* sieve) noexcept nogil:
-    return sieve.capacity * sizeof(Number) + sieve.num_needs * sizeof(Need)
+    return (
+        sieve.capacity * sizeof(Number)
+        + sieve.num_needs * sizeof(Need)
+        + sieve.num_related * sizeof(Related)
+    )
 
 
 cdef void sieve_free(Sieve* sieve) noexcept nogil:
     free(sieve.slots)
     free(sieve.needs)
+    free(sieve.related)
     memset(sieve, 0, sizeof(Sieve))
 
 
-cdef bint is_weak(const Sieve* sieve, const uint8_t* matched) noexcept nogil:
+cdef bint is_weak(const Sieve* sieve, const uint8_t* matched, bint equations) noexcept nogil:
     cdef uint32_t index
+    cdef const Need* need
     for index in range(sieve.num_needs):
-        if sieve.needs[index].weak and not matched[sieve.needs[index].node]:
+        need = &sieve.needs[index]
+        if (
+            (need.weak if equations else need.unrelated and need.numbers == 0)
+            and not matched[need.node]
+        ):
             return True
     return False
 
 
-cdef bint are_equations(const Sieve* sieve, const uint8_t* matched) noexcept nogil:
-    cdef uint32_t index
-    for index in range(sieve.num_needs):
-        if sieve.needs[index].unrelated and not matched[sieve.needs[index].node]:
-            return False
-    return True
+cdef bint are_equations(
+    const Sieve* sieve, const uint8_t* matched, Behind* behind
+) noexcept nogil:
+    cdef uint32_t index, word
+    cdef bint equations = True
+    memset(behind, 0, sizeof(Behind))
+    for index in range(sieve.num_related):
+        if not matched[sieve.related[index].node]:
+            equations = equations and not sieve.related[index].unrelated
+            for word in range(BEHIND_WORDS):
+                behind.bits[word] |= sieve.related[index].behind.bits[word]
+    return equations
 
 
-cdef bint may_hold(const Sieve* sieve, uint64_t numbers, const uint8_t* matched) noexcept nogil:
+cdef bint may_hold(
+    const Sieve* sieve, uint64_t numbers, bint sign, const uint8_t* matched
+) noexcept nogil:
     cdef uint32_t index
     for index in range(sieve.num_needs):
-        if not sieve.needs[index].numbers & ~numbers and not matched[sieve.needs[index].node]:
+        if (
+            not sieve.needs[index].numbers & ~numbers
+            and (sign or sieve.needs[index].unrelated)
+            and not matched[sieve.needs[index].node]
+        ):
             return True
     return False
 
 
 # --- the signs of equality of a text -------------------------------------------------------------
 
-cdef bint may_be_equal(const uint8_t* data, Py_ssize_t length, Py_ssize_t at) noexcept nogil:
-    """Tell whether "equal" may stand around a q; what is no letter may stand within it."""
-    cdef Py_ssize_t behind
-    cdef uint8_t byte
-    if at and is_letter(data[at - 1]) and data[at - 1] | 0x20 != c'e':
-        return False
-    for behind in range(min(3, length - at - 1)):
-        byte = data[at + 1 + behind]
-        if not is_letter(byte):
+cdef inline bint is_blank(uint8_t byte) noexcept nogil:
+    return byte == c' ' or byte == c'\n' or byte == c'\t' or byte == c'\r'
+
+
+cdef inline Py_ssize_t letters_end(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+) noexcept nogil:
+    while at < length and is_letter(data[at]):
+        at += 1
+    return at
+
+
+cdef inline bint is_spelled(
+    const uint8_t* data, Py_ssize_t length, const char* name, Py_ssize_t count
+) noexcept nogil:
+    return length == count and memcmp(data, name, count) == 0
+
+
+cdef bint may_stand_behind(
+    const Behind* behind, const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+) noexcept nogil:
+    """Tell whether a sign of equality that ends at ``at`` may have one of ``behind`` to its right.
+
+    What vanishes there is passed over.  A bracket, or that of a fraction, may vanish.
+    """
+    cdef Py_ssize_t most = min(length, at + BEHIND_LOOK)
+    cdef Py_ssize_t end
+    cdef uint8_t byte, following
+    cdef bint bare = False  # a fraction may take one character alone
+    while at + 1 < most:
+        byte = data[at]
+        following = data[at + 1]
+        if VANISHES_BEHIND[byte]:
+            bare = bare and is_blank(byte)
+            at += 1
+        elif is_digit(byte):
+            if is_digit(following) and not bare:
+                return has_behind(behind, class_of_digits(byte, following))
+            return has_behind(behind, byte - c'0')
+        elif is_letter(byte):
+            end = letters_end(data, length, at)
+            if end == length or data[end] >= 0x80:
+                return True
+            if end - at == 1:
+                return has_behind(behind, class_behind(byte)) or has_behind(
+                    behind, class_behind(byte | 0x20)
+                )
+            if bare or (
+                end - at < 16
+                and SIGN_LENGTHS[(byte & 31) << 5 | (data[end - 1] & 31)] >> (end - at) & 1
+            ):
+                return True
+            return has_behind(behind, class_behind(byte | 0x20))
+        elif byte == c'(':
+            if has_behind(behind, BEHIND_OPEN):
+                return True
+            bare = False
+            at += 1
+        elif byte == c'-':
+            return (
+                has_behind(behind, BEHIND_MINUS)
+                or is_blank(following)
+                or following == c'-'
+                or following == c'>'
+                or following >= 0x80
+            )
+        elif byte == c'\\':
+            bare = False
+            at += 1
+            end = letters_end(data, length, at)
+            if end == length or data[end] >= 0x80:
+                return True
+            if end == at:
+                if memchr(b",:;! ([{$", following, 9) == NULL:
+                    return True
+                end += 1
+            elif (
+                is_spelled(data + at, end - at, b"frac", 4)
+                or is_spelled(data + at, end - at, b"dfrac", 5)
+                or is_spelled(data + at, end - at, b"tfrac", 5)
+            ):
+                if has_behind(behind, BEHIND_OPEN):
+                    return True
+                bare = True
+            elif is_spelled(data + at, end - at, b"left", 4):
+                if data[end] != c'(':
+                    return True
+            elif not (
+                is_spelled(data + at, end - at, b"text", 4)
+                or is_spelled(data + at, end - at, b"boxed", 5)
+                or is_spelled(data + at, end - at, b"mathbf", 6)
+                or is_spelled(data + at, end - at, b"mathrm", 6)
+            ):
+                return True
+            at = end
+        else:
             return True
-        if byte | 0x20 != EQUAL_BEHIND[behind]:
-            return False
     return True
 
 
-cdef Py_ssize_t next_equals(
-    const uint8_t* data, Py_ssize_t length, Py_ssize_t at
+cdef bint may_be_equal(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at, const Behind* behind
 ) noexcept nogil:
+    """Tell whether "equals" or "equal to" may stand around a q, one of ``behind`` to its right.
+
+    What is no letter may stand within it.
+    """
+    cdef Py_ssize_t ahead
+    cdef uint8_t byte
+    if at and is_letter(data[at - 1]) and data[at - 1] | 0x20 != c'e':
+        return False
+    for ahead in range(min(3, length - at - 1)):
+        byte = data[at + 1 + ahead]
+        if not is_letter(byte):
+            return True
+        if byte | 0x20 != EQUAL_BEHIND[ahead]:
+            return False
+    at += 4
+    if at >= length:
+        return True
+    if data[at] | 0x20 == c's':
+        at += 1
+    elif is_blank(data[at]):
+        while at < length and is_blank(data[at]):
+            at += 1
+        if length - at < 2 or data[at] | 0x20 != c't' or data[at + 1] | 0x20 != c'o':
+            return True
+        at += 2
+    else:
+        return not is_letter(data[at])
+    if at < length and is_letter(data[at]):
+        return False
+    return at == length or data[at] >= 0x80 or may_stand_behind(behind, data, length, at)
+
+
+cdef Py_ssize_t next_equals(
+    const uint8_t* data, Py_ssize_t length, Py_ssize_t at, const Behind* behind
+) noexcept nogil:
+    cdef Py_ssize_t most = at + UNFIT_BYTES
     cdef Unit unit
     while True:
         at = next_candidate(data, at, length)
-        if at == length or data[at] == c'=':
+        if at == length:
             return at
         if data[at] < 0x80:
-            if may_be_equal(data, length, at):
+            if at >= most or (
+                may_stand_behind(behind, data, length, at + 1)
+                if data[at] == c'='
+                else may_be_equal(data, length, at, behind)
+            ):
                 return at
             at += 1
+            # Signs in a row have the same behind them.
+            while data[at - 1] == c'=' and at < length and data[at] == c'=':
+                at += 1
         else:
             unit = character_at(data, length, at)
             if unit.code == c'=' or unit.code | 0x20 == c'q':
@@ -494,12 +711,12 @@ cdef uint64_t numbers_of(
                 if at - start > 1:
                     found |= divided(sieve, &seen, data, start, at)
                 seen.bare = at
-        # A blank divides digits, unless it ends a command, which may vanish.
+        # A blank divides digits, unless it ends a command, which may vanish, or a group.
         command = False
         while at < length:
             byte = data[at]
             if byte <= c' ':
-                if not command:
+                if not command and (at + 1 == length or data[at + 1] != c')'):
                     break
             elif is_digit(byte) or byte >= 0x80:
                 break
@@ -515,6 +732,17 @@ def _fill():
         SCRIPT_DIGIT[ord(char)] = ord(text)
     for lead in (0xC2, 0xE2, 0xEF, 0xF0):
         MAY_BE_DIGITS[lead] = True
+    for char in " \n\t\r~$&{*_=`\"":
+        VANISHES_BEHIND[ord(char)] = True
+    # Words that are no words to the normal form, and those that "equal to" and the like begin with.
+    plain = tables.Word.FUNCTION, tables.Word.APPLIED, tables.Word.GLUED_UNIT, tables.Word.CURRENCY
+    signs = {
+        word
+        for word, (meaning, _) in tables.WORDS.items()
+        if meaning not in (*plain, tables.Word.STOP)
+    }
+    for word in signs | {"is", "equal", "divided", "multiplied"}:
+        SIGN_LENGTHS[(ord(word[0]) & 31) << 5 | (ord(word[-1]) & 31)] |= 1 << len(word)
     for code, char in tables.CHAR_MAP.items():
         if char and char in "=qQ" and not (code < 0x80 or code >= 0x800):
             raise ValueError(f"{chr(code)!r} may be a sign of equality, and is two bytes long")

@@ -272,16 +272,19 @@ cdef int counted_grow(Counted* counted) noexcept nogil:
 cdef inline void count(
     Reader* r, Counted* counted, int64_t num, int64_t den
 ) noexcept nogil:
-    cdef uint64_t value
+    cdef uint64_t bit
     cdef uint64_t* word
-    cdef uint32_t slot
     if <uint64_t>num < 64 * SMALL_WORDS and den == 1:
         word = &counted.small[num >> 6]
-        value = <uint64_t>1 << (num & 63)
-        counted.num_small += word[0] & value == 0
-        word[0] |= value
-        return
-    value = fraction_hash(num, den)
+        bit = <uint64_t>1 << (num & 63)
+        counted.num_small += word[0] & bit == 0
+        word[0] |= bit
+    else:
+        count_hash(r, counted, fraction_hash(num, den))
+
+
+cdef void count_hash(Reader* r, Counted* counted, uint64_t value) noexcept nogil:
+    cdef uint32_t slot
     if 2 * counted.size >= counted.capacity and counted_grow(counted) < 0:
         r.failed = True
         return
