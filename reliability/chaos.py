@@ -33,9 +33,23 @@ import grpc
 from rich.console import Console
 
 from benchmarks.harness.markdown import publish, table
+from consensuspr.client import Access, RewardClient
+from consensuspr.client.admin import AdminClient
+from consensuspr.credentials import new_token, write_token
+from consensuspr.errors import AccessDenied, ConsensusPRError
+from consensuspr.score_log import LogReader
 from consensuspr.v1 import PROTOCOL_VERSION
 from consensuspr.v1 import scoring_pb2 as pb
-from reliability.load import SAMPLE, Load, Outcome, Server, machine, resident_mb, serving
+from reliability.load import (
+    SAMPLE,
+    Load,
+    Outcome,
+    Server,
+    is_running,
+    machine,
+    resident_mb,
+    serving,
+)
 
 # Scored before a fault, and after it has ended.
 AROUND = 600
@@ -44,6 +58,7 @@ MAX_GROWTH_MB = 300
 MAX_LOG_BYTES = 256 << 10
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SCORE = b"/consensuspr.v1.ScoringService/Score"
+FIRST_TOKEN = new_token()
 
 
 class Skipped(Exception):
@@ -130,6 +145,17 @@ def stop_a_worker(server: Server, load: Load) -> None:
 
 
 @scenario()
+def kill_the_server(server: Server, load: Load) -> None:
+    """SIGKILL the supervisor while a worker is stopped, and start another server at its address."""
+    workers = server.workers()
+    os.kill(workers[0], signal.SIGSTOP)
+    os.kill(server.pid, signal.SIGKILL)
+    _wait(lambda: not any(map(is_running, workers)))
+    server.replace()
+    load.wait_for_rollouts(300)
+
+
+@scenario()
 def stop_the_server(server: Server, load: Load) -> None:
     """SIGSTOP all processes of the server for 20 s, as a suspended machine does."""
     everybody = [server.pid, *server.workers()]
@@ -153,7 +179,9 @@ def kill_answer_processes(server: Server, load: Load) -> None:
             for process in server.below_workers():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
-            time.sleep(4)  # they start again; what is killed twice has no reward, and says so
+            # They start again; what is killed twice has no reward, and says so.
+            _wait(replies[-1].done)
+            load.wait_for_calls()
         # Killed twice, an answer has no Acc, and says so; it must not be a wrong one.
         wrong = [reply for reply in replies if list(reply.result().accs) == [0.0]]
     if wrong:
@@ -180,14 +208,27 @@ def _small_disk(folder: Path, stack: ExitStack) -> Mapping[str, str]:
 def full_disk(server: Server, load: Load) -> None:
     """Fill the disk of the server's temporary files, kill a worker meanwhile, and free it again."""
     filler = server.scratch / "disk/filler"
-    with filler.open("wb") as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
+    _fill(filler)
     load.wait_for_rollouts(300)
     os.kill(server.workers()[0], signal.SIGKILL)
     load.wait_for_rollouts(300)
     filler.unlink()
     _wait(lambda: len(server.workers()) == 2, most_s=90)
+
+
+def _small_disk_for_the_score_log(folder: Path, stack: ExitStack) -> Mapping[str, str]:
+    return {"CONSENSUSPR_SCORE_LOG": _small_disk(folder, stack)["TMPDIR"]}
+
+
+@scenario(prepare=_small_disk_for_the_score_log)
+def full_disk_of_the_score_log(server: Server, load: Load) -> None:
+    """Fill the disk of the score log, free it again, and read what was written."""
+    disk = server.scratch / "disk"
+    _fill(disk / "filler")
+    load.wait_for_rollouts(2000)
+    before = _rows(disk)
+    (disk / "filler").unlink()
+    _wait(lambda: _rows(disk) > before, most_s=90)
 
 
 @scenario("prlimit", "--nofile=256:256")
@@ -336,6 +377,27 @@ def hand_made_frames(server: Server, load: Load) -> None:
                     sock.recv(4096)
 
 
+@scenario(http_address="127.0.0.1:0")
+def hand_made_requests(server: Server, load: Load) -> None:
+    """Send HTTP requests that no client sends, on the HTTP endpoint; 120 connections."""
+    port = _http_port(server)
+    begin = b"POST /openrlhf HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    attacks = (
+        b"\x16\x03\x01" + bytes(500),
+        b"GET /" + b"a" * 200_000,
+        begin + b"".join(b"X-%d: %s\r\n" % (at, b"y" * 500) for at in range(500)) + b"\r\n",
+        begin + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        begin + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n" + b"[" * 50_000,
+        begin + b"Content-Length: 200000\r\n\r\n" + b'{"query":' + b"[" * 199_991,
+    )
+    for _ in range(20):
+        for attack in attacks:
+            with _connection(port) as sock, contextlib.suppress(OSError):
+                sock.settimeout(0.5)
+                sock.sendall(attack)
+                sock.recv(4096)
+
+
 @scenario()
 def memory_bombs(server: Server, load: Load) -> None:
     """Send requests that are small on the wire and large in memory, compressed and plain."""
@@ -359,6 +421,80 @@ def replaced_and_truncated_dataset(server: Server, load: Load) -> None:
     file.write_bytes(whole)
     os.kill(server.pid, signal.SIGHUP)
     load.wait_for_rollouts(400)
+
+
+@scenario()
+def changing_datasets(server: Server, load: Load) -> None:
+    """Add, replace and remove datasets by command for 20 s, while hangups come and files change."""
+    whole = (server.scratch / "dataset.jsonl").read_bytes()
+    other = server.scratch / "other.jsonl"
+    other.write_bytes(whole)
+    until = time.monotonic() + 20
+    faults: list[str] = []
+
+    def change(name: str) -> None:
+        with AdminClient(server.address, timeout_s=60) as admin:
+            while time.monotonic() < until:
+                try:
+                    admin.put(name, str(other))
+                    admin.put("default")
+                    admin.remove(name)
+                except ConsensusPRError as error:
+                    faults.append(str(error))
+                    return
+
+    threads = [threading.Thread(target=change, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        # In its place at once: what is read is always whole.
+        (server.scratch / "new").write_bytes(whole + b"\n" * random.randrange(9))
+        (server.scratch / "new").rename(other)
+        os.kill(server.pid, signal.SIGHUP)
+        time.sleep(0.05)
+    if faults:
+        raise RuntimeError(f"a change was not made: {faults[0]}")
+
+
+def _token(folder: Path, stack: ExitStack) -> Mapping[str, str]:
+    for side in ("server", "client"):
+        write_token(folder / f"token-of-{side}", FIRST_TOKEN)
+    # Of the clients, which are in this process.
+    known = os.environ.get("CONSENSUSPR_TOKEN_FILE")
+    os.environ["CONSENSUSPR_TOKEN_FILE"] = str(folder / "token-of-client")
+
+    def restore() -> None:
+        del os.environ["CONSENSUSPR_TOKEN_FILE"]
+        if known is not None:
+            os.environ["CONSENSUSPR_TOKEN_FILE"] = known
+
+    stack.callback(restore)
+    return {"CONSENSUSPR_TOKEN_FILE": str(folder / "token-of-server")}
+
+
+@scenario(prepare=_token)
+def replaced_and_truncated_tokens(server: Server, load: Load) -> None:
+    """Empty the token file, cut it off, fill it with nonsense, remove it; then rotate the token."""
+    mine, theirs = server.scratch / "token-of-client", server.scratch / "token-of-server"
+    for content in (b"", FIRST_TOKEN[:5].encode(), random.Random(7).randbytes(5000), None):
+        theirs.unlink()
+        if content is not None:
+            theirs.write_bytes(content)
+        time.sleep(4)  # what was read counts for three seconds more
+        load.wait_for_rollouts(200)
+    second = new_token()
+    theirs.write_text(f"{FIRST_TOKEN}\n{second}\n")
+    time.sleep(4)
+    write_token(mine, second)
+    load.wait_for_rollouts(400)
+    write_token(theirs, second)
+    time.sleep(4)
+    with RewardClient(server.address, access=Access(token=FIRST_TOKEN)) as client:
+        try:
+            client.server_info()
+        except AccessDenied:
+            return
+    raise RuntimeError("a token that was taken away opens the server")
 
 
 @scenario()
@@ -391,6 +527,18 @@ def _wait(condition: Callable[[], bool], most_s: float = 60.0) -> None:
         if time.monotonic() > until:
             raise TimeoutError("what has to follow the fault did not")
         time.sleep(0.05)
+
+
+def _fill(filler: Path) -> None:
+    """Write a file until its disk is full."""
+    with filler.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+
+
+def _rows(run: Path) -> int:
+    """Return how many rows the score log of a run has."""
+    return sum(table.num_rows for table in LogReader(run, columns=["status"]).read())
 
 
 def _varint(value: int) -> bytes:
@@ -593,7 +741,7 @@ def run(chosen: Scenario) -> Row:
             except (TimeoutError, RuntimeError) as error:
                 faults.append(str(error))
         workers = server.workers()
-        growth = max([resident_mb(pid, "VmHWM") - base for pid in workers], default=0.0)
+        growth = max([0.0, *(resident_mb(pid, "VmHWM") - base for pid in workers)])
         outcome, log = load.outcome, server.log()
         if not server.alive() or not workers:
             faults.append("the server did not survive: " + log[-400:])
@@ -604,6 +752,13 @@ def run(chosen: Scenario) -> Row:
         if len(log) > MAX_LOG_BYTES:
             faults.append(f"the log has {len(log)} bytes; the limit is {MAX_LOG_BYTES}")
         return Row(chosen, outcome, outcome.pause_s(begun), growth, len(log), faults)
+
+
+def _written(page: Path) -> dict[str, list[str]]:
+    """Return the rows of the page's table, by the names of their faults."""
+    lines = [line for line in page.read_text("utf-8").splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row for row in rows if len(row) == len(HEADER)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -637,7 +792,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for fault in row.faults:
             console.print(f"  {fault}", markup=False)
-    text = table(HEADER, [row.cells() for row in rows], words=2)
+    cells = {row.scenario.name: row.cells() for row in rows}
+    if chosen.names and chosen.write is not None:
+        # What was not made anew stays as it was.
+        cells = _written(chosen.write) | cells
+    text = table(HEADER, [cells[name] for name in SCENARIOS if name in cells], words=2)
     text = "\n\n".join([f"On {machine()}.", text, *skipped])
     publish({"faults": text}, chosen.write)
     return int(failed > 0)

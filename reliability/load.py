@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -26,19 +26,20 @@ PATIENCE_S = 60.0
 BATCH = 16
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
     """A server under attack.
 
     Attributes:
         address: of gRPC.
-        pid: of the supervisor.
+        pid: of the supervisor; where it was replaced, of its successor.
         scratch: its folder of temporary files, and its log.
     """
 
     address: str
     pid: int
     scratch: Path
+    _ends: ExitStack = field(default_factory=ExitStack)
 
     @property
     def port(self) -> int:
@@ -58,12 +59,24 @@ class Server:
         """Return what it has logged."""
         return next(self.scratch.glob("*.log")).read_text("utf-8", "replace")
 
+    def replace(self) -> None:
+        """Start another server at its address, which ends when this one does."""
+        folder = self.scratch / "successor"
+        folder.mkdir()
+        successor = self._ends.enter_context(serving(folder, address=self.address))
+        self.pid = successor.pid
+
     def alive(self) -> bool:
         """Say whether its supervisor lives."""
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except FileNotFoundError:
-            return False
+        return is_running(self.pid)
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process lives; one that nobody has collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def resident_mb(pid: int, what: str = "VmRSS") -> float:
@@ -103,8 +116,8 @@ def serving(
     command = [*within, sys.executable, "-m", "consensuspr.cli", "serve"]
     command += ["--address", address, "--dataset", str(dataset)]
     variables = {"TMPDIR": str(temporary), **variables, **(environment or {})}
-    with listening(command, scratch, variables) as (where, pid):
-        yield Server(where, pid, scratch)
+    with listening(command, scratch, variables) as (where, pid), ExitStack() as ends:
+        yield Server(where, pid, scratch, ends)
 
 
 def sample_rollouts() -> list[Rollout]:
@@ -162,6 +175,7 @@ class Load:
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self.outcome = Outcome()
+        self._calls = [0] * clients  # that have ended
         self._threads = [
             threading.Thread(target=self._score, args=(number,), daemon=True)
             for number in range(clients)
@@ -191,6 +205,18 @@ class Load:
                 raise TimeoutError(f"{number} rollouts were not scored within {most_s:g} s")
             time.sleep(0.05)
 
+    def wait_for_calls(self, most_s: float = 120.0) -> None:
+        """Return when all calls have ended that are under way now.
+
+        Raises:
+            TimeoutError: that did not come true.
+        """
+        until, before = time.monotonic() + most_s, [*self._calls]
+        while any(now == then for now, then in zip(self._calls, before, strict=True)):
+            if time.monotonic() > until:
+                raise TimeoutError(f"a call did not end within {most_s:g} s")
+            time.sleep(0.05)
+
     def _score(self, number: int) -> None:
         at = number * 37
         count = len(self._rollouts)
@@ -203,6 +229,7 @@ class Load:
                     scores = client.score([self._rollouts[one] for one in chosen])
                 except ConsensusPRError as error:
                     self._count(start, Counter({type(error).__name__: BATCH}), str(error))
+                    self._calls[number] += 1
                     continue
                 wrong = [
                     f"{self._rollouts[one].problem_id}: {_told(score)}, not {self._expected[one]}"
@@ -210,6 +237,7 @@ class Load:
                     if _told(score) != self._expected[one]
                 ]
                 self._count(start, Counter(), *wrong)
+                self._calls[number] += 1
 
     def _count(self, start: float, lost: Counter[str], *examples: str) -> None:
         end = time.monotonic()

@@ -12,7 +12,7 @@ import psutil
 
 
 def wait_for(
-    condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, most_s: float = 20
+    condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, most_s: float = 60
 ) -> None:
     """Return when a condition holds; fail where it takes too long, or a process ends meanwhile."""
     deadline = time.monotonic() + most_s
@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until_gone(pids: Iterable[int], most_s: float = 20) -> None:
+def wait_until_gone(pids: Iterable[int], most_s: float = 60) -> None:
     wait_for(lambda: not any(map(is_alive, pids)), most_s=most_s)
 
 

@@ -33,7 +33,7 @@ from consensuspr.v1.scoring_pb2_grpc import (
     ScoringServiceStub,
     add_ScoringServiceServicer_to_server,
 )
-from tests.processes import end_those_with
+from tests.processes import end_those_with, wait_for
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -102,7 +102,7 @@ class Gate:
 
     def _wait(self, rollouts: Sequence[Rollout]) -> None:
         self.entered.release()
-        assert self.open.wait(20)
+        assert self.open.wait(120)
 
 
 class InProcessServer:
@@ -121,7 +121,7 @@ class InProcessServer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._stopped = False
-        self._run(self._start(config, datasets)).result(30)
+        self._run(self._start(config, datasets)).result(60)
         self.channel = grpc.insecure_channel(
             self.address,
             options=[
@@ -161,10 +161,10 @@ class InProcessServer:
 
         def hold() -> None:
             held.set()
-            go_on.wait(20)
+            go_on.wait(120)
 
         self._loop.call_soon_threadsafe(hold)
-        assert held.wait(20)
+        assert held.wait(60)
         try:
             yield
         finally:
@@ -185,7 +185,7 @@ class InProcessServer:
     def close(self) -> None:
         self.channel.close()
         if not self._stopped:
-            self.start_draining(Draining(0, 0)).result(30)
+            self.start_draining(Draining(0, 0)).result(60)
         self.built.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -193,9 +193,11 @@ class InProcessServer:
 
 
 # Run by every interpreter of such a server at its start: makes a response of the form
-# "SLEEP <seconds>" take that long, which no real answer does for sure.
+# "SLEEP <seconds>" take that long, which no real answer does for sure, and leaves a file when it
+# begins.
 SLOW_SCORING = """
 import time
+from pathlib import Path
 from consensuspr.scoring import scorer
 
 score = scorer.Scorer.score_columns
@@ -203,6 +205,7 @@ score = scorer.Scorer.score_columns
 def slow_score(self, rollouts, *how):
     for rollout in rollouts:
         if rollout.response.startswith(b"SLEEP "):
+            Path(__file__).with_name("asleep").touch()
             time.sleep(float(rollout.response.split()[1]))
     return score(self, rollouts, *how)
 
@@ -251,6 +254,10 @@ class ServeProcess:
         self.address = line.split()[-1]
         return self
 
+    def wait_until_asleep(self) -> None:
+        """Wait until a request is in work that takes as long as it says."""
+        wait_for((self.log.parent / "asleep").exists)
+
     def worker_pids(self) -> list[int]:
         """Return the processes that the supervisor has now."""
         return [child.pid for child in psutil.Process(self.process.pid).children()]
@@ -258,7 +265,7 @@ class ServeProcess:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, nothing where it has ended, and return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def close(self) -> None:
         """End it and all that it started, however they are."""

@@ -94,6 +94,11 @@ def test_an_empty_text_says_that_a_setting_without_a_default_is_not_set(tmp_path
     assert load("[paint]\nsheet = 'p.png'\n", tmp_path, **empty) == House()
 
 
+def test_an_empty_variable_is_an_empty_list(tmp_path: Path) -> None:
+    house = load("doors = ['a']\n", tmp_path, environment={"HOUSE_DOORS": ""})
+    assert house.doors == []
+
+
 @pytest.mark.parametrize(
     ("text", "sources", "sentence"),
     [

@@ -26,6 +26,7 @@ def listening(
     scratch: Path,
     environment: Mapping[str, str] | None = None,
     cores: set[int] | None = None,
+    says: str = "listening on ",
 ) -> Iterator[tuple[str, int]]:
     """Run a process that prints ``listening on HOST:PORT``; yield its address and process id.
 
@@ -34,6 +35,7 @@ def listening(
         scratch: folder for its log.
         environment: variables beside those of this process.
         cores: that it may use; None: those of this process.
+        says: what stands before the address.
 
     Raises:
         RuntimeError: it does not come to listen; the text is its log's.
@@ -57,7 +59,7 @@ def listening(
         try:
             with process.stdout:
                 line = process.stdout.readline()
-                if not line.startswith("listening on "):
+                if not line.startswith(says):
                     log.seek(0)
                     raise RuntimeError(f"{' '.join(command)} does not start: {log.read().strip()}")
                 yield line.split()[-1], process.pid

@@ -254,6 +254,14 @@ TARGETS: dict[str, Target] = {
         "µs",
         False,
     ),
+    "score_log": Target(
+        "server that logs every rollout of 10 KB with its text, against one that logs nothing",
+        1.5,
+        1.25,
+        "x",
+        False,
+        "half of it is the packing of the texts, which no request waits for",
+    ),
     "whole_step": Target(
         "whole step, 2,048 × 10 KB, against plain Python in verl's naive manager",
         15,
@@ -277,6 +285,9 @@ TARGETS: dict[str, Target] = {
     "million_resident_bytes": Target(
         "a million problems: resident bytes of each", 2048, None, "bytes", False
     ),
+    "watch_first_s": Target("page of a million samples: first view", 1, None, "s", False),
+    "watch_view_s": Target("page of a million samples: slowest view", 0.3, None, "s", False),
+    "watch_mb": Target("page of a million samples: memory", 500, None, "MB", False),
     "overload_p99": Target(
         "p99 at twice the capacity (of what is accepted), over p99 at 80 % load",
         3,

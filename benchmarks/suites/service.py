@@ -4,8 +4,8 @@ The floor is an empty gRPC echo of as many bytes plus the scoring itself, in thi
 peers are HTTP with JSON and a Ray actor (:mod:`benchmarks.children.peers`).  First everything
 stands on one core, so that the server's own cost shows; then on all, where sending, scoring and
 reading overlap.  Then the load of an open loop past saturation, what is done of it and what a
-modest run gets beside it, two servers instead of one, and the HTTP endpoint's own work: reading a
-step's JSON piece by piece, and naming problems.
+modest run gets beside it, two servers instead of one, a server that keeps a score log, and the
+HTTP endpoint's own work: reading a step's JSON piece by piece, and naming problems.
 
 A cost, here, is microseconds a rollout of a way's best round.
 """
@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import grpc
@@ -53,6 +54,7 @@ from consensuspr.http.problems import build
 from consensuspr.loadtest.load import Pool, Target
 from consensuspr.loadtest.result import perform
 from consensuspr.loadtest.settings import LoadSettings
+from consensuspr.score_log import LogReader
 from consensuspr.scoring import AnswerVerifier, DatasetIndex, Rollout, Score, ScoreOptions, Scorer
 from consensuspr.scoring.types import Identity
 from consensuspr.wire.codec import (
@@ -99,6 +101,11 @@ PATIENCE_S = 2.0
 MODEST = 0.05
 # Of one server and of two: processor time is told in steps of 10 ms.
 TURN_S = 3.0
+# With a score log and without, in turn: batches of a turn, which take more than a second and fill
+# a segment, so that packing it counts too.
+LOGGED_BATCHES = 64
+# Longer than what waits for the log's thread, so that all of it counts.
+FLUSHED_S = 3.0
 
 # What the HTTP endpoint reads.
 ROLLOUT = 'Let us see: \\frac{1}{2} of it is \\sqrt{16}, so\n\\[ x = 4 \\] "holds". 𝑥 ' * 180
@@ -262,7 +269,7 @@ def json_server(work: Work, scratch: Path) -> Iterator[Callable[[int], Way]]:
 
 
 def run(context: Context) -> SuiteResult:
-    """Measure the service; quick: batches of 1, 64 and 256."""
+    """Measure the service; quick: batches of 1, 64 and 256, and what has targets."""
     counts = ALL_COUNTS if context.full else (1, *COUNTS)
     result = SuiteResult(suite="service", title="Service: server and clients")
     with prepared(context, max(counts)) as work:
@@ -274,9 +281,11 @@ def run(context: Context) -> SuiteResult:
         else:
             result.notes.append("one core: nothing can overlap, and it was not measured")
         overload(context, work, result)
-        goodput(context, work, result)
-        fairness(context, work, result)
-        two_servers(context, work, result)
+        if context.full:
+            goodput(context, work, result)
+            fairness(context, work, result)
+            two_servers(context, work, result)
+        logged(context, work, result)
         http_reading(context, result)
     return result
 
@@ -696,6 +705,61 @@ def two_servers(context: Context, work: Work, result: SuiteResult) -> None:
     result.add("processor time of a rollout with two servers, of one's", sum(two[:2]) / one[0], "x")
     result.add("share of the busier of two servers", 100 * max(two[:2]) / sum(two[:2]), "%")
     result.add("the client's processor time of two servers'", two[2] / sum(two[:2]), "x")
+
+
+def logged(context: Context, work: Work, result: SuiteResult) -> None:
+    """Compare a server's processor time of a rollout with a score log, texts included, and without.
+
+    What is written later, and beside the scoring, counts: each turn ends when the log is on disk.
+
+    Raises:
+        WrongAnswerError: the log does not hold every rollout with its text.
+    """
+    rollouts = work.rollouts[: max(COUNTS)]
+    run = context.scratch / "run"
+    ways = {"plain": {}, "logged": {"CONSENSUSPR_SCORE_LOG": str(run)}}
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    waited: dict[str, list[float]] = {name: [] for name in ways}
+    with on_one_core(), contextlib.ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(_reward_server(work, context.scratch, 1, settings))
+            for name, settings in ways.items()
+        }
+        clients = {
+            name: stack.enter_context(RewardClient(address))
+            for name, (address, _) in servers.items()
+        }
+        for name, client in clients.items():
+            check(name, client.score(rollouts, REWARD), work.score(len(rollouts))[0])
+        time.sleep(FLUSHED_S)
+        for _ in range(context.rounds):
+            for name, client in clients.items():
+                before = processor_seconds(servers[name][1])
+                for _ in range(LOGGED_BATCHES):
+                    asked = time.perf_counter()
+                    client.score(rollouts, REWARD)
+                    waited[name].append(time.perf_counter() - asked)
+                time.sleep(FLUSHED_S)
+                scored = LOGGED_BATCHES * len(rollouts)
+                spent[name].append(1e6 * (processor_seconds(servers[name][1]) - before) / scored)
+    kept = sum(
+        batch.num_rows - batch["response"].null_count
+        for batch in LogReader(run, ["response"]).read()
+    )
+    wanted = (context.rounds * LOGGED_BATCHES + 1) * len(rollouts)
+    if kept != wanted:
+        raise WrongAnswerError(f"the score log has {kept:,} texts of {wanted:,} rollouts")
+    plain, with_log = (min(spent[name]) for name in ways)
+    for name, cost in (("server without a score log", plain), ("server with one", with_log)):
+        result.add(f"processor time, {name}", cost, UNIT, {"rollouts": max(COUNTS), "cores": "1"})
+    asked_for = median(waited["logged"]) / median(waited["plain"])
+    result.check(
+        "score_log",
+        with_log / plain,
+        f"processor time of a rollout of 10 KB with its text, {with_log:.0f} µs against"
+        f" {plain:.0f}, the log's thread and the packing of full segments included; a batch of"
+        f" {len(rollouts)} takes {asked_for:.2f} times as long, all on one core",
+    )
 
 
 def http_reading(context: Context, result: SuiteResult) -> None:

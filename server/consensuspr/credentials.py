@@ -10,6 +10,7 @@ argument of a process or file of settings holds it.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -86,12 +87,9 @@ def read_tokens(path: Path) -> list[BearerToken]:
         InputError: it cannot be read, or a line is wrong; names the line and never quotes it.
     """
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_FILE_BYTES + 1)
+        raw = read_credentials(path)
     except OSError as error:
         raise InputError(f"token file {path}: {(error.strerror or str(error)).lower()}") from None
-    if len(raw) > _MAX_FILE_BYTES:
-        raise InputError(f"token file {path}: more than {_MAX_FILE_BYTES} bytes")
     tokens = []
     for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), start=1):
         words = line.partition("#")[0].split()
@@ -105,6 +103,28 @@ def read_tokens(path: Path) -> list[BearerToken]:
     if not tokens:
         raise InputError(f"token file {path}: holds no token; `consensuspr token {path}` adds one")
     return tokens
+
+
+def read_credentials(path: Path) -> bytes:
+    """Return what a file of tokens, certificates or a key holds.
+
+    They are read again while a server serves, which must neither wait for a pipe nor take in all
+    of a device.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or has more than a mebibyte.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=opener) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
+        raw = stream.read(_MAX_FILE_BYTES + 1)
+    if len(raw) > _MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"more than {_MAX_FILE_BYTES} bytes", os.fspath(path))
+    return raw
 
 
 def new_token() -> str:

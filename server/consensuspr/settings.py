@@ -14,8 +14,9 @@ those that nearly spell a setting are refused.
 A field may be a frozen dataclass or another model: its fields are settings too, in a TOML table
 of its name, in the environment with the name in front (``CONSENSUSBENCH_BUILD_REFINE_MIN_NODES``).
 A dataclass describes them where it does so anyway, under ``Attributes:`` of its docstring.
-Deeper nesting is not supported.  In the environment, commas separate the items of a list.  Of a
-setting that has no default, ``""`` in a file or the environment says that it is not set.
+Deeper nesting is not supported.  In the environment, commas separate the items of a list, and
+``""`` is an empty one.  Of a setting that has no default, ``""`` in a file or the environment says
+that it is not set.
 """
 
 from __future__ import annotations
@@ -319,12 +320,13 @@ def _from_environment(
                 )
             continue
         value: object = text
+        words = text.split(",") if text else []
         if _means_not_set(text, known[name]):
             value = None
         elif name in model.read_words:
-            value = model.read_words[name](text.split(","))
+            value = model.read_words[name](words)
         elif get_origin(known[name].field.annotation) in (list, tuple):
-            value = [item.strip() for item in text.split(",")]
+            value = [item.strip() for item in words]
         values[name] = _Value(value, f"environment variable {variable}")
     return values
 

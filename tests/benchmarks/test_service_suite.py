@@ -145,3 +145,19 @@ def test_the_http_endpoints_reading_is_measured(context: Context) -> None:
     names = [figure.name for figure in result.figures]
     assert "json.loads" in names
     assert "naming a prompt's problem" in names
+
+
+def test_a_score_log_is_compared_on_what_it_has_written(
+    context: Context, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "COUNTS", (COUNT,))
+    monkeypatch.setattr(service, "LOGGED_BATCHES", 50)
+    result = SuiteResult(suite="service", title="")
+    service.logged(context, work, result)
+    [check] = result.checks
+    assert (check.target, "10 KB with its text" in check.note) == ("score_log", True)
+    assert check.value is not None
+    assert check.value > 0
+    monkeypatch.setattr(service, "LogReader", lambda *_: SimpleNamespace(read=list))
+    with pytest.raises(WrongAnswerError, match="the score log has 0 texts of 408 rollouts"):
+        service.logged(context, work, result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,13 @@ import pytest
 from consensuspr.client import RewardClient, Rollout
 from consensuspr.client.admin import AdminClient
 from consensuspr.errors import InputError
+from consensuspr.score_log.replay import replay
 from consensuspr.server import load_config, run
 from tests.commands import run_python
 from tests.http.conftest import DUCKS
 from tests.processes import wait_for
 from tests.rows import write_rows
+from tests.score_logs import rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,31 @@ def test_listens_on_both_and_leaves_nothing_behind(serve_real: ServeReal) -> Non
     assert server.process.stdout.read() == "", "standard output is one line"
     assert list(server.scratch.iterdir()) == []
     assert "Traceback" not in server.log.read_text()
+
+
+def test_what_comes_by_http_is_in_the_score_log_and_scored_again_alike(
+    serve_real: ServeReal, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    server = serve_real("--workers", "2", "--score-log", str(run)).wait_until_listening()
+    for at in range(6):  # on whichever worker
+        asked = REQUEST | {"response": f"{REQUEST['response']}{' ' * at}"}
+        assert server.post("/slime?alpha=0.25&run=mine", asked).body["reward"] == 0.625
+    queries = [f"{REQUEST['prompt']}{text}" for text in ("16-3-4=9. Answer: 18", "Answer: 1")]
+    prompts = [REQUEST["prompt"]] * 2
+    assert server.post("/openrlhf", {"query": queries, "prompts": prompts}).code == 200
+    assert server.post("/slime", REQUEST | {"prompt": "Who is that?"}).code == 422
+    assert server.stop() == 0
+    rows = rows_in(run)
+    assert len({row["key"] for row in rows}) == len(rows) == 9
+    of_slime = [row for row in rows if row["run"] == "mine"]
+    assert sorted(len(row["response"]) for row in of_slime) == [
+        len(REQUEST["response"]) + at for at in range(6)
+    ]
+    assert {row["reward"] for row in of_slime} == {0.625}
+    assert [row["status"] for row in rows].count("OK") == 8
+    again = replay(run)
+    assert (again.samples, again.same) == (9, 9)
 
 
 def test_a_dataset_that_is_replaced_brings_its_texts(
@@ -81,12 +107,12 @@ def test_the_supervisor_loads_neither_grpc_nor_a_web_framework() -> None:
 def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
     server = serve_real(slow=True).wait_until_listening()
     with ThreadPoolExecutor() as pool:
-        slow = REQUEST | {"response": "SLEEP 2.5 Answer: 18"}
+        slow = REQUEST | {"response": "SLEEP 8 Answer: 18"}
         admitted = pool.submit(server.post, "/slime?reward=outcome", slow)
-        time.sleep(0.7)
+        server.wait_until_asleep()
         assert not admitted.done()
         assert server.stop(number) == 0
-        assert admitted.result(20).body["reward"] == 1.0
+        assert admitted.result(60).body["reward"] == 1.0
     assert "drained in" in server.log.read_text()
 
 
@@ -104,14 +130,14 @@ def test_a_port_in_use_is_an_error(serve_real: ServeReal) -> None:
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         server = serve_real(http_address=address)
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         assert f"{address} is in use by another process" in server.log.read_text()
 
 
 @pytest.mark.parametrize("address", ["nowhere", "192.0.2.1:0"])
 def test_a_bad_address_is_bad_input(serve_real: ServeReal, address: str) -> None:
     server = serve_real(http_address=address)
-    assert server.process.wait(30) == 2
+    assert server.process.wait(60) == 2
     assert "Traceback" not in server.log.read_text()
 
 

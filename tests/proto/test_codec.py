@@ -158,6 +158,22 @@ def test_values_come_back(some: list[Rollout], found: list[Score], identity: Ide
     assert decode_score_response(reply) == (found, identity)
 
 
+def test_requests_that_differ_in_their_names_share_what_else_they_say() -> None:
+    requests = [encode_score_request([], ScoreOptions(run="night")) for _ in range(2)]
+    one, other = [decode_score_request(request)[0] for request in requests]
+    assert requests[0] != requests[1]
+    assert one.options is other.options
+
+
+@pytest.mark.parametrize("run", ["i12345678", "12345i12345678"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_run_may_be_called_as_a_request_is_named(run: str, named: bool) -> None:
+    # The run is the last field, and its end what stands before a name.
+    request = pb.ScoreRequest(protocol_version=1, run=run, request_id=7 if named else 0)
+    head, _ = decode_score_request(request.SerializeToString())
+    assert (head.options.run, head.protocol_version) == (run, 1)
+
+
 @given(st.lists(scores, max_size=3), st.lists(scores, max_size=3))
 def test_columns_of_two_pieces_are_those_of_all(first: list[Score], then: list[Score]) -> None:
     columns = ScoreColumns.of(first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ from consensuspr.ray.serve import (  # noqa: E402
     add_scoring_to_server,
     app,
 )
+from consensuspr.score_log.replay import replay  # noqa: E402
+from tests.score_logs import rows_in, wait_until  # noqa: E402
 from tests.servers import free_port  # noqa: E402
 
 if TYPE_CHECKING:
@@ -53,12 +56,15 @@ def address(cluster: Any) -> Iterator[str]:
     serve.shutdown()
 
 
-def deploy(problems: Path, token_file: Path | None = None, **options: Any) -> None:
+def deploy(
+    problems: Path, token_file: Path | None = None, score_log: Path | None = None, **options: Any
+) -> None:
     """Run the application with a dataset, or update it to that."""
     # Time enough for answers on a machine that is busy with a whole cluster.
     arguments = {"max_message_bytes": "16MiB", "answer_budget_s": BUDGET_S}
     who = {"insecure": True} if token_file is None else {"token_file": str(token_file)}
-    built = app({"datasets": {"default": str(problems)}, **arguments, **who})
+    log = {} if score_log is None else {"score_log": str(score_log)}
+    built = app({"datasets": {"default": str(problems)}, **arguments, **who, **log})
     built = (
         serve.deployment(built._bound_deployment.func_or_class, name="RewardReplica")
         .options(max_ongoing_requests=8, ray_actor_options={"num_cpus": 1}, **options)
@@ -98,6 +104,26 @@ def test_a_client_sees_the_protocol_of_the_plain_server(
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert RpcFailure.of(caught.value).retry_after_s is None
     assert is_healthy(address)
+
+
+def test_replicas_keep_a_score_log_that_is_scored_again_alike(
+    client: RewardClient, problems: Path, rollouts: list[Rollout], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    deploy(problems, score_log=run, num_replicas=2)
+    client.wait_until_ready()
+    for _ in range(3):
+        client.score(rollouts)
+    wait_until(lambda: len(rows_in(run, following=True)) >= 3 * len(rollouts))
+    # A request that was sent again, on this busy machine, has the same keys.
+    rows = rows_in(run)
+    assert len(rows) == 3 * len(rollouts)
+    assert Counter(row["rollout_id"] for row in rows) == {one.rollout_id: 3 for one in rollouts}
+    again = replay(run)
+    assert (again.samples, again.same) == (len(rows), len(rows))
+    serve.delete(APPLICATION)
+    wait_until(lambda: not list((run / "scores").glob("*.arrows")))
+    assert len(rows_in(run)) == len(rows)
 
 
 def is_healthy(address: str) -> bool:
@@ -227,6 +253,7 @@ def test_the_shipped_configuration_is_one_that_serve_takes(repository: Path) -> 
     ("arguments", "message"),
     [
         ({"datasets": {"a": "relative.jsonl"}}, "dataset a must have an absolute path"),
+        ({"datasets": {"a": "/a.jsonl"}, "score_log": "run"}, "score_log must be an absolute path"),
         ({"datasets": {}}, "datasets must be paths by name, got {}"),
         ({"datasets": {"a": "/a.jsonl"}}, "Serve listens on all addresses of its nodes: give to"),
         ({"datasets": {"a": "/a.jsonl"}, "workers": 2}, "workers cannot be set here"),

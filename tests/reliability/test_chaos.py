@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from consensuspr.client import Score
@@ -23,7 +25,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kill-a-worker", "hand-made-frames", "memory-bombs"])
+@pytest.mark.parametrize(
+    "name", ["kill-a-worker", "kill-the-server", "hand-made-frames", "memory-bombs"]
+)
 def test_a_fault_does_no_harm(name: str) -> None:
     row = chaos.run(chaos.SCENARIOS[name])
     assert row.faults == []
@@ -61,3 +65,26 @@ def test_what_cannot_be_made_here_is_skipped_and_said(capsys: pytest.CaptureFixt
 
     assert chaos.main([]) == 0
     assert "`tides` was skipped: it needs a moon." in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("few", "registered")
+def test_a_fault_that_is_made_anew_leaves_the_rows_of_others(tmp_path: Path) -> None:
+    @chaos.scenario()
+    def nothing(server: Server, load: Load) -> None:
+        """Do nothing."""
+
+    @chaos.scenario()
+    def tides(server: Server, load: Load) -> None:
+        """Wait for the flood."""
+
+    def row(name: str) -> str:
+        return f"| `{name}` | as it was | 1 | 0 | 0 | 1.0 s | 1.0 s | 1 MB |\n"
+
+    page = tmp_path / "page.md"
+    rows = row("nothing") + row("tides") + row("forgotten")
+    page.write_text(f"| `make chaos` |\n<!-- begin faults -->\n{rows}<!-- end faults -->\n")
+    assert chaos.main(["nothing", "--write", str(page)]) == 0
+    text = page.read_text()
+    assert "| `nothing` | Do nothing |" in text
+    assert row("tides") in text
+    assert "forgotten" not in text

@@ -95,6 +95,9 @@ def test_datasets_that_cannot_be_told_apart(arguments: list[str], sentence: str)
         ("address = 'here'", r"address \(in .*\): address must be HOST:PORT, got 'here'"),
         ("metrics_address = ':'", r"metrics_address \(in .*\): address must be HOST:PORT, got ':'"),
         ("log_format = 'xml'", r"log_format \(in .*\): .*'text' or 'json', got 'xml'"),
+        ("workers = 1000000000", r"workers \(in .*\): must be at most 4096, got 1000000000"),
+        ("threads = 1000000000", r"threads \(in .*\): must be at most 4096, got 1000000000"),
+        ("grace_s = 1e308", r"grace_s \(in .*\): must be at most 86400, got 1e\+308"),
         ("grace_s = nan", r"grace_s \(in .*\): .*, got nan"),
         ("answer_memory_bytes = '1MiB'", r"answer_memory_bytes .*: must be at least 134217728"),
         ("max_inline_bytes = '8GiB'", r"max_inline_bytes .*: must be at most 4294967295"),
@@ -112,6 +115,12 @@ def test_what_is_wrong_is_said_in_one_sentence(toml: Any, text: str, sentence: s
     with pytest.raises(InputError, match=sentence) as caught:
         load_config(file=toml(text), overrides=None if "datasets" in text else DATASETS)
     assert "\n" not in str(caught.value)
+
+
+def test_empty_variables_of_lists_say_nothing() -> None:
+    names = ("CONSENSUSPR_DATASETS", "CONSENSUSPR_SHADOWS", "CONSENSUSPR_HTTP_ALLOWED_HOSTS")
+    config = load_config(environment=dict.fromkeys(names, ""), overrides=DATASETS)
+    assert (config.shadows, config.http_allowed_hosts) == ({}, ())
 
 
 @pytest.mark.parametrize("variable", ["CONSENSUSPR_WORKER", "CONSENSUSPR_GRACE"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import psutil
@@ -28,6 +28,9 @@ from consensuspr.errors import (
     Unavailable,
     UnknownDataset,
 )
+from consensuspr.server.config import ServerConfig
+from consensuspr.server.datasets import Change, ServedDatasets, _Look
+from consensuspr.server.processes import Child, Message, Report
 from consensuspr.v1 import DATASET_DIGEST_KEY
 from consensuspr.v1 import scoring_pb2 as pb
 from consensuspr.v1.scoring_pb2_grpc import ScoringServiceStub
@@ -370,6 +373,116 @@ def test_a_hangup_loads_all_anew_and_keeps_what_is_broken(start: StartServer, fi
     assert served(server)["b"] == before["b"]
     with RewardClient(server.address, MOST_S) as client:
         assert client.score([Rollout("ducks", RESPONSE)], dataset="b")[0].reward == 0.625
+
+
+class PlayedReader:
+    """Stands for a process that reads datasets; it ends at once, or when it is let go."""
+
+    held = False
+
+    def __init__(self, payload: Message) -> None:
+        self.files: dict[str, str] = payload["config"]["datasets"]
+
+    def exit_code(self) -> int | None:
+        return None if self.held else 0
+
+    def report(self) -> Report:
+        return Report(True)
+
+    def take(self) -> list[Message]:
+        return [{"digests": self.files}]
+
+    def kill(self) -> None:
+        pass
+
+
+class PlayedWatcher:
+    """Finds all files to be others at each look."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.paths: frozenset[str] = frozenset()
+        self._looks = 0
+
+    def look_now(self) -> None:
+        self._looks += 1
+
+    def take(self) -> list[_Look]:
+        looks = [
+            _Look(True, {}, dict.fromkeys(self.paths, (self._looks, at)))
+            for at in range(self._looks)
+        ]
+        self._looks = 0
+        return looks
+
+
+@dataclass
+class PlayedServer:
+    """The supervisor's part of datasets, ``a`` and ``b``, with readers and workers that obey."""
+
+    datasets: ServedDatasets
+    readers: list[PlayedReader]
+
+    def files(self) -> dict[str, str]:
+        return {name: one["path"] for name, one in self.datasets.payload()["datasets"].items()}
+
+    def put(self, name: str, path: str | None) -> list[Message]:
+        replies: list[Message] = []
+        stamp = None if path is None else (1, 2)
+        self.datasets.ask(Change(name, path, stamp, reply=replies.append))
+        return replies
+
+    def read_since(self, number: int) -> list[dict[str, str]]:
+        """Go on with all that is asked for; return what was read after so many readers."""
+        for _ in range(100):
+            self.datasets.tick()
+        assert self.datasets.child is None
+        return [reader.files for reader in self.readers[number:]]
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedServer:
+    monkeypatch.setattr("consensuspr.server.datasets._Watcher", PlayedWatcher)
+    config = ServerConfig(datasets={"a": Path("/a"), "b": Path("/b")})
+    readers: list[PlayedReader] = []
+
+    def start(payload: Message) -> Child:
+        readers.append(PlayedReader(payload))
+        return cast("Child", readers[-1])
+
+    datasets = ServedDatasets(
+        config,
+        tmp_path,
+        start,
+        lambda order, done: done({}, []),
+        lambda number, reason: None,
+        lambda done: None,
+    )
+    datasets.load_first(lambda: None)
+    return PlayedServer(datasets, readers)
+
+
+def test_who_waits_for_a_change_does_not_wait_behind_hangups(played: PlayedServer) -> None:
+    """A hundred of them, each of which finds another file, are one to be read, the latest."""
+    played.datasets.reload_all()
+    played.datasets.tick()
+    played.readers[1].held = True
+    for _ in range(100):
+        played.datasets.reload_all()
+        played.datasets.tick()
+    done = played.put("c", "/c")
+    assert done == []
+    played.readers[1].held = False
+    assert played.read_since(1) == [{"a": "/a"}, {"c": "/c"}, {"b": "/b"}, {"a": "/a"}]
+    assert [one["path"] for one in done] == ["/c"]
+
+
+def test_a_hangup_does_not_take_back_what_was_changed_since(played: PlayedServer) -> None:
+    played.datasets.reload_all()
+    played.datasets.tick()
+    played.put("a", "/new")
+    played.put("b", None)
+    assert played.read_since(1) == [{"a": "/a"}, {"a": "/new"}]
+    assert played.files() == {"a": "/new"}
 
 
 def test_files_that_are_watched(start: StartServer, files: Files) -> None:

@@ -45,7 +45,7 @@ def test_too_low_a_limit_is_one_sentence(
     serve_real: ServeReal, which: str, limit: int, sentence: str
 ) -> None:
     server = serve_real(prelude=limited(which, limit, limit))
-    assert server.process.wait(30) == 2
+    assert server.process.wait(60) == 2
     assert server.log.read_text().strip() == sentence
     assert list(server.scratch.iterdir()) == []
 

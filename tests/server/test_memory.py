@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import gzip
 import http.client
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,7 +19,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from consensuspr.errors import InvalidRequest
-from consensuspr.server.memory import FIELD_BYTES, charge, field_table, unpacked
+from consensuspr.server.memory import (
+    FIELD_BYTES,
+    SMALL_TURN_S,
+    _Turns,
+    charge,
+    field_table,
+    unpacked,
+)
 from consensuspr.v1 import ADMIN_SERVICE_NAME, PROTOCOL_VERSION, SERVICE_NAME
 from consensuspr.v1 import scoring_pb2 as pb
 from reliability.chaos import begun_request
@@ -226,7 +235,7 @@ def test_what_needs_few_bytes_is_received_one_at_a_time(worker: Worker, method: 
     ends = [call(iter([raw]), timeout=100) for call in calls]
     with grpc.insecure_channel(worker.server.address) as channel:
         probe = health_pb2_grpc.HealthStub(channel).Check
-        assert probe(health_pb2.HealthCheckRequest(), timeout=20).status == 1
+        assert probe(health_pb2.HealthCheckRequest(), timeout=60).status == 1
     found = {end.code() for end in ends}
     for channel in channels:
         channel.close()
@@ -326,7 +335,7 @@ def test_requests_that_stall_keep_nobody_out(serve: Serve) -> None:
     try:
         request = request_of(RIGHT)
         wait_for(lambda: server.built.service.receives_in_turn)
-        ends = [server.stub.Score.future(request, timeout=30) for _ in range(4)]
+        ends = [server.stub.Score.future(request, timeout=60) for _ in range(4)]
         assert all(len(end.result().statuses) == 1 for end in ends)
     finally:
         for connection in held:
@@ -387,3 +396,28 @@ def stalled(host: str, port: int) -> socket.socket:
     connection = socket.create_connection((host, port))
     connection.sendall(begun_request(1_000_000))
     return connection
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_turn_does_not_end_while_the_event_loop_stands_still(comes: bool) -> None:
+    async def receive() -> bytes | None:
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[bytes] = loop.create_future()
+
+        class Call:
+            async def read(self) -> bytes:
+                return await arrived
+
+        def stand_still() -> None:
+            time.sleep(2 * SMALL_TURN_S)
+            if comes:  # as gRPC tells it: not before the loop has turned
+                loop.call_soon(loop.call_soon, arrived.set_result, b"message")
+
+        loop.call_soon(stand_still)
+        return await _Turns().receive(Call(), SMALL_TURN_S)  # type: ignore[arg-type]
+
+    if comes:
+        assert asyncio.run(receive()) == b"message"
+    else:
+        with pytest.raises(TimeoutError):
+            asyncio.run(receive())

@@ -167,5 +167,6 @@ def test_a_log_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:
     try:
         with pytest.raises(AssertionError, match=r"score_log: cannot write .*file"):
             server.wait_until_listening()
+        assert server.process.wait(60) == 2
     finally:
         server.close()

@@ -278,8 +278,8 @@ def test_an_answer_that_is_waited_for_keeps_its_thread_and_no_core(
     server = serve(max_concurrent_requests=2, answer_budget_s=0.3)
     held = server.stub.Score.future(request_of(rb"\boxed{\int_0^6 x dx}"))
     for _ in range(2):  # the first time that it is asked for, and while it is asked for again
-        assert asked.acquire(timeout=20)
-        assert server.stub.Score(request_of(RIGHT), timeout=20).rewards[0] == 1.0
+        assert asked.acquire(timeout=60)
+        assert server.stub.Score(request_of(RIGHT), timeout=60).rewards[0] == 1.0
         assert not held.done()
     reply = held.result(60)
     assert list(reply.statuses) == [pb.STATUS_ANSWER_UNDECIDED]
@@ -298,7 +298,7 @@ def flood(server: InProcessServer) -> tuple[Gate, list[Any]]:
     """Fill a server with requests, one of them in work; return what holds it, and the calls."""
     gate = Gate(server)
     let_in: list[Any] = [server.stub.Score.future(request_of(LARGE))]
-    assert gate.entered.acquire(timeout=20)
+    assert gate.entered.acquire(timeout=60)
     let_in += [server.stub.Score.future(request_of(LARGE)) for _ in range(FLOOD_REQUESTS)]
     wait_for(lambda: queued(server) == len(let_in))
     return gate, let_in
@@ -308,7 +308,7 @@ def test_an_overloaded_server_refuses_at_once_and_serves_what_it_let_in(serve: S
     server = serve(**FLOODED)
     gate, let_in = flood(server)
     for _ in range(5):
-        error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=20)
+        error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=60)
         assert f"{FLOOD_REQUESTS} requests of" in error.details()
         assert "no more of its requests are let in until fewer do" in error.details()
         assert int(dict(error.trailing_metadata())["retry-after-ms"]) >= 20
@@ -328,13 +328,13 @@ def test_others_are_served_while_a_flood_is_refused(serve: Serve) -> None:
     def refused() -> None:
         # Also the second time, when the body is not received any more.
         for _ in range(2):
-            failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=20)
+            failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(LARGE), timeout=60)
 
     refused()
     method = f"/{SERVICE_NAME}/Score"
     with grpc.insecure_channel(server.address) as channel:
         empty = channel.stream_unary(method, request_serializer=None, response_deserializer=None)
-        error = failure(Code.INVALID_ARGUMENT, empty, iter(()), timeout=20)
+        error = failure(Code.INVALID_ARGUMENT, empty, iter(()), timeout=60)
     assert error.details() == "the call brought no request"
     with RewardClient(server.address, timeout_s=60) as other, ThreadPoolExecutor(1) as threads:
         call = threads.submit(other.score, [Rollout("ducks", RIGHT)])
@@ -373,13 +373,13 @@ def test_a_run_does_not_wait_behind_all_that_another_has_sent(serve: Serve) -> N
     big: list[Any] = [
         server.stub.Score.future(request_of(RIGHT), metadata=asked_by("big")) for _ in range(20)
     ]
-    assert gate.entered.acquire(timeout=20)
+    assert gate.entered.acquire(timeout=60)
     wait_for(lambda: queued(server) == len(big))
     small: Any = server.stub.Score.future(request_of(RIGHT, RIGHT), metadata=asked_by("small"))
     wait_for(lambda: queued(server) == len(big) + 1)
     gate.open.set()
-    assert len(small.result(20).statuses) == 2
-    assert all(len(call.result(20).statuses) == 1 for call in big)
+    assert len(small.result(60).statuses) == 2
+    assert all(len(call.result(60).statuses) == 1 for call in big)
     assert [len(piece) for piece in server.scorer.pieces].index(2) <= 2
 
 
@@ -390,17 +390,17 @@ def test_what_cannot_be_done_in_time_is_refused_before_work_is_spent_on_it(
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     calls: list[Any] = [server.stub.Score.future(request_of(RIGHT)) for _ in range(6)]
-    assert gate.entered.acquire(timeout=20)
+    assert gate.entered.acquire(timeout=60)
     wait_for(lambda: queued(server) == len(calls))
     # The first with its body; where that is known, before a body is received.
     for why in ("it would take", "more comes by this connection than is served"):
-        error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(RIGHT), timeout=5)
+        error = failure(Code.RESOURCE_EXHAUSTED, server.stub.Score, request_of(RIGHT), timeout=10)
         assert why in error.details()
         assert 20 <= int(dict(error.trailing_metadata())["retry-after-ms"]) <= 5000
-    other = server.stub.Score.future(request_of(RIGHT), timeout=20, metadata=asked_by("other"))
+    other = server.stub.Score.future(request_of(RIGHT), timeout=60, metadata=asked_by("other"))
     wait_for(lambda: queued(server) == len(calls) + 1)
     gate.open.set()
-    assert all(call.result(20).statuses[0] == pb.STATUS_OK for call in [*calls, other])
+    assert all(call.result(60).statuses[0] == pb.STATUS_OK for call in [*calls, other])
     assert len(server.scorer.pieces) == len(calls) + 1
 
 
@@ -408,7 +408,7 @@ def test_deadline_exceeded_before_work_begins(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     first = server.stub.Score.future(request_of(RIGHT))
-    assert gate.entered.acquire(timeout=10)
+    assert gate.entered.acquire(timeout=60)
     failure(Code.DEADLINE_EXCEEDED, server.stub.Score, request_of(b"late"), timeout=0.2)
     wait_for(lambda: queued(server) == 1)
     gate.open.set()
@@ -418,18 +418,20 @@ def test_deadline_exceeded_before_work_begins(serve: Serve) -> None:
 
 def test_deadline_exceeded_between_pieces_stops_the_work(serve: Serve) -> None:
     server = serve()
-    server.scorer.hook = lambda rollouts: time.sleep(0.5)
+    gate = Gate(server)
     request = request_of(*[b"x" * 600_000] * 20)  # twenty pieces
-    failure(Code.DEADLINE_EXCEEDED, server.stub.Score, request, timeout=1.4)
+    failure(Code.DEADLINE_EXCEEDED, server.stub.Score, request, timeout=5)
+    assert gate.entered.acquire(timeout=60)
+    gate.open.set()
     wait_for(lambda: queued(server) == 0)
-    assert 1 <= len(server.scorer.pieces) <= 4
+    assert len(server.scorer.pieces) == 1
 
 
 def test_a_caller_that_leaves_stops_the_work(serve: Serve) -> None:
     server = serve(max_concurrent_requests=1)
     gate = Gate(server)
     running: Any = server.stub.Score.future(request_of(*[b"x" * 600_000] * 20))
-    assert gate.entered.acquire(timeout=10)
+    assert gate.entered.acquire(timeout=60)
     waiting: Any = server.stub.Score.future(request_of(b"queued"))
     wait_for(lambda: queued(server) == 2)
     waiting.cancel()
@@ -520,7 +522,7 @@ def test_draining_lets_nobody_in_and_finishes_admitted_requests(serve: Serve) ->
     assert not any(call.done() for call in admitted)
     gate.open.set()
     assert [call.result().rewards[0] for call in admitted] == [1.0] * 3
-    assert drained.result(10) == 0
+    assert drained.result(60) == 0
 
 
 def test_what_grpc_has_received_when_draining_begins_is_refused(serve: Serve) -> None:
@@ -529,25 +531,24 @@ def test_what_grpc_has_received_when_draining_begins_is_refused(serve: Serve) ->
     server.stub.ServerInfo(pb.ServerInfoRequest())
     with server.held_up():
         calls = [server.stub.Score.future(request_of(RIGHT)) for _ in range(20)]
-        time.sleep(0.5)  # for gRPC's threads to receive them
+        time.sleep(2)  # for gRPC's threads to receive them
         drained = server.start_draining(Draining(0, 20))
     codes = [call.code() for call in calls]
     assert set(codes) <= {Code.OK, Code.UNAVAILABLE}, "none is CANCELLED"
     refused = [call.details() for call in calls if call.code() is Code.UNAVAILABLE]
     assert set(refused) == {"the server is shutting down"}
-    assert drained.result(10) == 0
+    assert drained.result(60) == 0
 
 
 def test_draining_goes_on_serving_for_its_delay(serve: Serve) -> None:
     server = serve()
     server.stub.Score(request_of(RIGHT))
-    drained = server.start_draining(Draining(delay_s=0.5, grace_s=5))
-    time.sleep(0.1)
+    drained = server.start_draining(Draining(delay_s=4, grace_s=5))
     check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
-    status = health_pb2_grpc.HealthStub(server.channel).Check(check).status
-    assert status == health_pb2.HealthCheckResponse.NOT_SERVING
+    health = health_pb2_grpc.HealthStub(server.channel)
+    wait_for(lambda: health.Check(check).status == health_pb2.HealthCheckResponse.NOT_SERVING)
     assert len(server.stub.Score(request_of(RIGHT)).statuses) == 1
-    assert drained.result(10) == 0
+    assert drained.result(60) == 0
 
 
 def test_draining_ends_when_its_grace_is_over(
@@ -559,8 +560,8 @@ def test_draining_ends_when_its_grace_is_over(
     wait_for(lambda: queued(server) == 2)
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, logger="consensuspr.server"):
-        assert server.start_draining(Draining(0, 0.2)).result(10) == 2
-    assert time.monotonic() - start < 5
+        assert server.start_draining(Draining(0, 0.2)).result(60) == 2
+    assert time.monotonic() - start < 50
     assert "2 requests were not finished within grace_s=0.2" in caplog.text
     assert all(call.code() in (Code.UNAVAILABLE, Code.CANCELLED) for call in calls)
     gate.open.set()

@@ -150,13 +150,13 @@ def established(pid: int) -> int:
     return sum(row[3] == "01" and row[9] in inodes for row in rows)
 
 
-def start_slow_call(channel: grpc.Channel, seconds: float) -> Any:
+def start_slow_call(server: ServeProcess, channel: grpc.Channel, seconds: float) -> Any:
     """Start a call that takes a while; return when it is in work."""
     rollouts = [pb.Rollout(problem_id="ducks", response=f"SLEEP {seconds}".encode())]
     call = ScoringServiceStub(channel).Score.future(
         pb.ScoreRequest(protocol_version=PROTOCOL_VERSION, rollouts=rollouts)
     )
-    time.sleep(0.5)
+    server.wait_until_asleep()
     assert not call.done()
     return call
 
@@ -166,9 +166,9 @@ def start_slow_call(channel: grpc.Channel, seconds: float) -> Any:
 )
 def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
     """What is admitted is finished, what is new is refused, health says so, the code is 0."""
-    server = serve_real(slow=True, drain_delay_s=1.0).wait_until_listening()
+    server = serve_real(slow=True, drain_delay_s=4.0).wait_until_listening()
     with grpc.insecure_channel(server.address) as channel:
-        admitted = start_slow_call(channel, 3.0)
+        admitted = start_slow_call(server, channel, 8.0)
         server.process.send_signal(number)
         health = health_pb2_grpc.HealthStub(channel)
         check = health_pb2.HealthCheckRequest(service=SERVICE_NAME)
@@ -178,8 +178,8 @@ def test_a_signal_drains(serve_real: ServeReal, number: signal.Signals) -> None:
         while grpc.StatusCode.OK in codes:  # until the delay is over
             codes = {ScoringServiceStub(channel).Score.future(empty).code()}
         assert codes == {grpc.StatusCode.UNAVAILABLE}
-        assert list(admitted.result(timeout=20).statuses) == [pb.STATUS_OK]
-    assert server.process.wait(20) == 0
+        assert list(admitted.result(timeout=60).statuses) == [pb.STATUS_OK]
+    assert server.process.wait(60) == 0
     assert "drained in" in server.log.read_text()
 
 
@@ -198,10 +198,10 @@ def test_a_hangup_ends_nothing(serve_real: ServeReal) -> None:
 def test_draining_that_takes_too_long_is_cut_short(serve_real: ServeReal) -> None:
     server = serve_real(slow=True, grace_s=0.3).wait_until_listening()
     with grpc.insecure_channel(server.address) as channel:
-        call = start_slow_call(channel, 60.0)
+        call = start_slow_call(server, channel, 60.0)
         start = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 50
         assert call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert "1 requests were not finished within grace_s=0.3" in server.log.read_text()
 
@@ -211,9 +211,9 @@ def test_a_second_interrupt_does_not_wait(serve_real: ServeReal) -> None:
     server = serve_real(slow=True, grace_s=60.0).wait_until_listening()
     workers = server.worker_pids()
     with grpc.insecure_channel(server.address) as channel:
-        call = start_slow_call(channel, 60.0)
+        call = start_slow_call(server, channel, 60.0)
         server.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        wait_for(lambda: "stopping" in server.log.read_text())
         assert server.stop(signal.SIGINT) == 0
         assert call.code() is grpc.StatusCode.UNAVAILABLE
     assert not any(map(is_alive, workers))
@@ -221,7 +221,7 @@ def test_a_second_interrupt_does_not_wait(serve_real: ServeReal) -> None:
 
 def test_a_worker_that_dies_is_replaced(serve_real: ServeReal) -> None:
     server = serve_real(metrics_address="127.0.0.1:0").wait_until_listening()
-    with RewardClient(server.address, timeout_s=20) as client:
+    with RewardClient(server.address, timeout_s=60) as client:
         assert client.score([Rollout("ducks", RIGHT)])[0].reward == 1.0
         [first] = server.worker_pids()
         scored = 'consensuspr_requests_total{code="OK",method="Score"}'
@@ -352,6 +352,22 @@ def test_workers_do_not_outlive_a_supervisor_that_was_killed(serve_real: ServeRe
     assert "the supervisor is gone; draining" in server.log.read_text()
 
 
+def test_what_is_stopped_does_not_outlive_a_supervisor_that_was_killed(
+    serve_real: ServeReal,
+) -> None:
+    server = serve_real(workers=2).wait_until_listening()
+    while not (family := [*map(descendants, server.worker_pids())])[0]:
+        with RewardClient(server.address, timeout_s=60) as client:
+            client.score([Rollout("ducks", SYMBOLIC)])  # starts answer processes, on either worker
+    everyone = [*server.worker_pids(), *family[0], *family[1]]
+    stopped = [server.worker_pids()[0], *family[0]]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    server.process.kill()
+    server.process.wait()
+    wait_until_gone(everyone)
+
+
 # Makes folders as servers make them, by name: of one that was killed, one that lives, one that has
 # just been started, and one of something else.
 FOLDERS = """
@@ -369,7 +385,7 @@ for name in ("serve-killed", "serve-alive", "serve-young", "ray-1"):
 
 def test_what_a_killed_server_left_behind_is_removed(serve_real: ServeReal) -> None:
     server = serve_real(prelude=FOLDERS).wait_until_listening()
-    [left] = re.findall(r"(\S+), left by a server that was killed", server.log.read_text())
+    [left] = re.findall(r"(\S+), left by a process that was killed", server.log.read_text())
     assert Path(left).name == "consensuspr-serve-killed"
     assert score_one(server.address) == 1.0
     assert server.stop() == 0
@@ -398,7 +414,7 @@ def test_a_port_in_use_is_an_error(
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         server = serve_real(**{setting: address})
-        assert server.process.wait(20) == 1
+        assert server.process.wait(60) == 1
         assert server.log.read_text().strip() == what.format(address)
 
 
@@ -406,7 +422,7 @@ def test_a_port_in_use_is_an_error(
 def test_a_second_server_does_not_share_the_port_in_silence(serve_real: ServeReal) -> None:
     first = serve_real().wait_until_listening()
     second = serve_real(address=first.address)
-    assert second.process.wait(20) == 1
+    assert second.process.wait(60) == 1
     assert f"{first.address} is in use by another process" in second.log.read_text()
     assert score_one(first.address) == 1.0
     port = first.address
@@ -469,7 +485,7 @@ def test_a_bad_dataset_is_bad_input(
     if content is not None:
         path.write_bytes(content)
     server = serve_real(datasets={"default": str(path)})
-    assert server.process.wait(30) == 2
+    assert server.process.wait(60) == 2
     last = server.log.read_text().strip().splitlines()[-1]
     assert last.startswith(f"{path.parent}/{sentence}")
     assert "Traceback" not in server.log.read_text()
@@ -479,13 +495,13 @@ def test_a_bad_dataset_is_bad_input(
 @pytest.mark.parametrize("address", ["192.0.2.1:0", "no-such-host.invalid:0"])
 def test_a_bad_address_is_bad_input(serve_real: ServeReal, address: str) -> None:
     server = serve_real(address=address)
-    assert server.process.wait(30) == 2
+    assert server.process.wait(60) == 2
     assert len(server.log.read_text().strip().splitlines()) == 1
 
 
 def test_workers_that_do_not_get_ready_in_time_end_the_server(serve_real: ServeReal) -> None:
     server = serve_real(start_timeout_s=0.01)
-    assert server.process.wait(30) == 1
+    assert server.process.wait(60) == 1
     assert "workers were not ready after start_timeout_s=0.01" in server.log.read_text()
 
 
@@ -506,6 +522,6 @@ def scrape(server: ServeProcess) -> str:
     """Read the metrics of a server that logs where they are."""
     log = server.log.read_text()
     address = log.partition("metrics on ")[2].split()[0].strip('",}')
-    with urllib.request.urlopen(address, timeout=10) as reply:
+    with urllib.request.urlopen(address, timeout=60) as reply:
         text: str = reply.read().decode()
     return text

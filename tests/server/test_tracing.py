@@ -89,13 +89,13 @@ def test_a_client_tells_which_span_it_is_in(serve: Serve, collector: tuple[Colle
     server = serve(trace_endpoint=endpoint, trace_share=0)
     tracer = TracerProvider().get_tracer("a trainer")
     rollouts = [Rollout("ducks", RIGHT)]
-    with RewardClient(server.address, timeout_s=20) as client:
+    with RewardClient(server.address, timeout_s=60) as client:
         with tracer.start_as_current_span("step") as step:
             client.score(rollouts)
         client.score(rollouts)  # in no span
 
     async def score() -> None:
-        async with AsyncRewardClient(server.address, timeout_s=20) as client:
+        async with AsyncRewardClient(server.address, timeout_s=60) as client:
             with tracer.start_as_current_span("another step"):
                 await client.score(rollouts)
 

@@ -16,6 +16,7 @@ from consensuspr.server.config import ENVIRONMENT_PREFIX, ServerConfig
         "metrics_address": "HOST:PORT",
         "score_log": "RUN",
         "http_address": "HOST:PORT",
+        "web": "HOST:PORT",
         "workers": None,
         "log_format": "text|json",
         "log_level": "debug|info|warning|error",
@@ -36,6 +37,10 @@ def serve(*, settings: ServerConfig) -> int:
     that over the file.
     """
     load_core()
+    if settings.web is not None:
+        from consensuspr.web import require_web
+
+        require_web("web")
     if settings.http_address is not None:
         from consensuspr.http import run
     else:

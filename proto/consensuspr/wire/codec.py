@@ -25,13 +25,14 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from os import urandom
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from consensuspr.errors import InputError
 from consensuspr.scoring.guard import GuardBudget, GuardFigures
@@ -358,7 +359,45 @@ def encode_piece(
     return RequestPiece(b"".join(parts), len(items), left_out)
 
 
-def decode_score_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]]:
+@dataclass(frozen=True)
+class RequestHead:
+    """What a request says beside its rollouts and its name, one for all that say the same."""
+
+    _message: pb.ScoreRequest
+
+    @property
+    def protocol_version(self) -> int:
+        """That of who wrote it; 0 where it says none."""
+        return self._message.protocol_version
+
+    @cached_property
+    def options(self) -> ScoreOptions:
+        """How it wants to be scored; errors are those of :func:`decode_options`."""
+        return decode_options(self._message)
+
+
+def _head(rest: bytes) -> RequestHead:
+    """Return what the fields of a request say that are no rollouts.
+
+    Requests of a step differ in nothing but their names, which clients write last.  Two messages,
+    one behind the other, are one message: what stands before a name may be read by itself.
+    """
+    if len(rest) > _MAX_KNOWN_HEAD:  # of a hostile client
+        return _read_head.__wrapped__(rest)
+    if rest[-_NAME_BYTES:].startswith(_REQUEST_ID):
+        with contextlib.suppress(DecodeError):  # it is part of another field
+            return _read_head(rest[:-_NAME_BYTES])
+    return _read_head(rest)
+
+
+@lru_cache(maxsize=64)
+def _read_head(rest: bytes) -> RequestHead:
+    message = pb.ScoreRequest.FromString(rest)
+    message.ClearField("request_id")
+    return RequestHead(message)
+
+
+def decode_score_request(request: bytes) -> tuple[RequestHead, list[Rollout]]:
     """Return a request without its rollouts, and those without what names them in score logs.
 
     The compiled codec passes over that unread, whatever it is.
@@ -366,28 +405,31 @@ def decode_score_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]
     Raises:
         DecodeError: the bytes are no request.
     """
-    return _decode_score_request(request, None)
+    rest, rollouts = _decode_score_request(request, None)
+    return _head(rest), rollouts
 
 
-def decode_named_request(request: bytes) -> tuple[pb.ScoreRequest, list[Rollout]]:
+def decode_named_request(request: bytes) -> tuple[RequestHead, list[Rollout]]:
     """Do :func:`decode_score_request`, and name each rollout that its client gives a name.
 
     What brings no key of its own is named by the request and its position there; where the client
     is older than such names, it stays without.
     """
-    message, rollouts = _decode_score_request(request, decode_sample)
-    request_id = message.request_id
+    rest, rollouts = _decode_score_request(request, decode_sample)
+    request_id = pb.ScoreRequest.FromString(rest).request_id
     for at, rollout in enumerate(rollouts):
         sample = rollout.sample or Sample(b"")
         if not sample.key:
             key = request_id.to_bytes(8, "big") + at.to_bytes(8, "big")
             rollout.sample = sample._replace(key=key) if request_id else None
-    return message, rollouts
+    return _head(rest), rollouts
 
 
 def _decode_score_request(
     request: bytes, decode_sample: Callable[[bytes], Sample] | None
-) -> tuple[pb.ScoreRequest, list[Rollout]]:
+) -> tuple[bytes, list[Rollout]]:
+    """Return the fields of a request that are no rollouts, unread, and the rollouts."""
+
     def decode(message: pb.Rollout) -> Rollout:
         rollout = decode_rollout(message)
         if decode_sample is not None and message.HasField("sample"):
@@ -402,11 +444,11 @@ def _decode_score_request(
         found = native.decode_rollouts(request, decode_bytes, decode_sample)
     if found is not None:
         rollouts, rest = found
-        return pb.ScoreRequest.FromString(rest), rollouts
+        return rest, rollouts
     message = pb.ScoreRequest.FromString(request)
     rollouts = [*map(decode, message.rollouts)]
     message.ClearField("rollouts")
-    return message, rollouts
+    return message.SerializeToString(), rollouts
 
 
 # Those of all requests of a step are the same.
@@ -565,6 +607,9 @@ _ROLLOUT_ID = _tag(pb.Rollout, "rollout_id")
 _SAMPLE = _tag(pb.Rollout, "sample")
 _SAMPLE_KEY = _tag(pb.Sample, "key")
 _REQUEST_ID = _varint(pb.ScoreRequest.DESCRIPTOR.fields_by_name["request_id"].number << 3 | 1)
+_NAME_BYTES = len(_REQUEST_ID) + 8
+# A run's name, a dataset's and its digest, and some more.
+_MAX_KNOWN_HEAD = 1024
 
 
 def _nodes_message(rollout: Rollout, nodes: Sequence[InlineNode | Sequence[str]]) -> pb.InlineNodes:

@@ -20,13 +20,16 @@ accept, with a traceback each, and it counts nothing that is within a TLS handsh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import uvicorn
+from starlette import types as asgi
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consensuspr.errors import ConsensusPRError
@@ -46,6 +49,12 @@ KEEP_S = 1.0
 # Accepted before others have a turn on the event loop.
 _AT_A_TIME = 32
 _BACKLOG = 2048
+
+# Longer than trainers' clients keep an idle connection (aiohttp: 15 s), so that it is they
+# who close it, and no request meets a connection that is just being closed.
+KEEP_ALIVE_S = 75
+# For replies that are under way when everything else has ended.
+CLOSE_S = 1
 
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -282,3 +291,30 @@ def listen(address: Address) -> socket.socket:
         listening.close()
         raise ConsensusPRError(f"cannot listen on {address}: {error.strerror}") from None
     return listening
+
+
+class QuietServer(uvicorn.Server):
+    """A server that leaves signals to the worker, which drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def uvicorn_settings(application: asgi.ASGIApp) -> uvicorn.Config:
+    """Return how an application is served: no more of a request than is needed, and no log."""
+    return uvicorn.Config(
+        application,
+        # Not httptools where that is installed: it has no limit on headers.
+        http="h11",
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=CLOSE_S,
+    )

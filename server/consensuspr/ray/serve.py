@@ -131,6 +131,9 @@ def _config(arguments: Mapping[str, Any]) -> ServerConfig:
     for name, path in datasets.items():
         if not os.path.isabs(str(path)):
             raise InputError(f"dataset {name} must have an absolute path, got {str(path)!r}")
+    log = arguments.get("score_log")
+    if log is not None and not os.path.isabs(str(log)):
+        raise InputError(f"score_log must be an absolute path, got {str(log)!r}")
     if not arguments.get("token_file") and not arguments.get("insecure"):
         raise InputError(
             "Serve listens on all addresses of its nodes: give token_file, a path that every node"

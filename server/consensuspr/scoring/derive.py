@@ -87,7 +87,7 @@ def derive_dataset(
         ):
             for node, raw in zip(problem.nodes, row.get("nodes") or (), strict=True):
                 raw["derived"] = list(node.derived or ())
-            provenance = _provenance(row)
+            provenance = _provenance(row.get("metadata"))
             if provenance is not None:
                 provenance["forms"] = FORMS_VERSION
             out.write(row)
@@ -107,24 +107,29 @@ def forget_derived(rows: Iterable[tuple[Problem, Row]]) -> Iterator[tuple[Proble
 def forget_outdated(
     rows: Iterable[tuple[Problem, Row]], report: DeriveReport
 ) -> Iterator[tuple[Problem, Row]]:
-    """Yield the problems, those whose forms are of another version as if they had none stored.
-
-    A problem tells its version where ``consensusbench build`` made it.  What tells none may have
-    been written by hand and stays.
-    """
+    """Yield the problems, those whose forms are of another version as if they had none stored."""
     for problem, row in rows:
-        provenance = _provenance(row)
-        # Before the forms had a version of their own in there, that of both was 1.
-        if provenance is not None and provenance.get("forms") != FORMS_VERSION:
+        if is_outdated(problem):
             for node in problem.nodes:
                 report.outdated += node.derived is not None
                 node.derived = None
         yield problem, row
 
 
-def _provenance(row: Row) -> Row | None:
+def is_outdated(problem: Problem) -> bool:
+    """Say whether the forms that a problem stores are of another version, and made anew at a load.
+
+    A problem tells its version where ``consensusbench build`` made it.  What tells none may have
+    been written by hand and stays.
+    """
+    provenance = _provenance(problem.metadata)
+    # Before the forms had a version of their own in there, that of both was 1.
+    return provenance is not None and provenance.get("forms") != FORMS_VERSION
+
+
+def _provenance(metadata: Any) -> Row | None:
     """Return what a problem's metadata says of the versions that made its nodes, if they do."""
-    found: Any = row.get("metadata")
+    found = metadata
     for key in ("construction", "provenance"):
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, dict) and "normal_form" in found else None

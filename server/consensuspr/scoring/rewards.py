@@ -174,6 +174,30 @@ class RewardSpec:
             case RewardKind.OUTCOME:
                 return outcome(acc)
 
+    def formula(self, epoch: int = 0) -> str:
+        """Return how the reward comes about, for people."""
+        match self.kind:
+            case RewardKind.LINEAR:
+                return f"{self.alpha:g} · Acc + {1 - self.alpha:g} · NCR"
+            case RewardKind.MAX:
+                return "max(Acc, NCR)"
+            case RewardKind.CURRICULUM:
+                stage = "NCR" if epoch < self.switch_epoch else "Acc"
+                return f"{stage} (curriculum, epoch {epoch}, switch at {self.switch_epoch})"
+            case RewardKind.OUTCOME:
+                return "Acc"
+
+    def terms(self, acc: float, ncr: float, epoch: int = 0) -> dict[str, float]:
+        """Return what Acc and NCR each add to the reward; their sum is the reward."""
+        match self.kind:
+            case RewardKind.LINEAR:
+                return {"acc": self.alpha * acc, "ncr": (1 - self.alpha) * ncr}
+            case RewardKind.MAX:
+                return {"acc": acc, "ncr": 0.0} if acc >= ncr else {"acc": 0.0, "ncr": ncr}
+            case RewardKind.CURRICULUM | RewardKind.OUTCOME:
+                weight = self.ncr_weight(epoch)
+                return {"acc": (1 - weight) * acc, "ncr": weight * ncr}
+
     def ncr_weight(self, epoch: int = 0) -> float:
         """Return what an NCR of 1 adds to the reward where Acc adds nothing."""
         match self.kind:

@@ -7,9 +7,9 @@ clients have a few requests under way each and send the next one when a reply ha
 many clients there are, what waits is bounded, and refusing would only idle the worker while they
 wait to try again.  But a sender (a connection) of which many requests have been waiting for longer
 than a burst takes, or which sends what is too late, sends more than is served, and would fill the
-queue without end.  Until none of its requests had to be refused for as long as a burst takes, they
-are let in only while next to nothing of their run waits, and are served about as fast as under
-ordinary load. Other senders are queued as ever.
+queue without end; so does one that goes on sending what is refused for its bytes.  Until none of
+its requests had to be refused for a while, they are let in only while next to nothing of their run
+waits, and are served about as fast as under ordinary load. Other senders are queued as ever.
 
 **The queue** gives each run an equal share of the work: the run that had the least comes next, and
 no host gets more than a run does, whatever names it gives itself.  Within a run connections take
@@ -55,6 +55,9 @@ MIN_RETRY_S = 0.02
 # So many requests of one sender wait only where it does not wait for replies: four times what a
 # client of default settings has under way.
 FLOOD_REQUESTS = 32
+# A flood is over when nothing of it was refused for so many times as long as a burst takes: a
+# sender that was only held up goes on, and until it were known anew, seconds of work would wait.
+QUIET_BURSTS = 8
 # What may wait where a request of a flooding sender is let in, whichever is more: work of this
 # length, or so many requests; enough that the worker does not idle.
 STANDING_WAIT_S = 0.01
@@ -82,6 +85,10 @@ IPV6_HOST_BITS = 64
 MOST_COMING = 2
 # Longer, and a trainer idles after the server has long caught up.
 MAX_RETRY_S = 5.0
+
+# A core that was yielded for longer was another program's meanwhile, and is kept for so long then.
+OTHERS_TURN_S = 0.004
+KEPT_S = 0.1
 
 # What has to be received, refused and replied to must not wait behind work of the same process:
 # threads that work are so much nicer than the process.
@@ -256,7 +263,9 @@ class Admission:
         # Of connections: since when too many wait, and when one was last refused for that.
         self._flooding_since: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}
-        self._last_refused_at = -math.inf
+        self._last_refused_at = self._last_full_at = -math.inf
+        # Likewise: since when, and when last, how many were refused for their bytes.
+        self._turned_away_of: dict[str, tuple[float, float, int]] = {}
         self._bytes_per_s = INITIAL_BYTES_PER_S
         self._window_start = clock()
         self._window_bytes = 0
@@ -311,8 +320,13 @@ class Admission:
 
     @property
     def refusing(self) -> bool:
+        """Whether requests were refused of late, for their bytes too."""
+        return self.flooded or self._clock() - self._last_full_at < QUIET_BURSTS * self._burst_s
+
+    @property
+    def flooded(self) -> bool:
         """Whether requests were refused of late because more come than are served."""
-        return self._clock() - self._last_refused_at < self._burst_s
+        return self._clock() - self._last_refused_at < QUIET_BURSTS * self._burst_s
 
     @contextlib.contextmanager
     def coming(self, caller: Origin, deadline: float | None = None) -> Iterator[Refusal | None]:
@@ -324,7 +338,12 @@ class Admission:
             key = self._key(caller)
             flow = self._flows.get(key)
             own = self._coming_by[caller.connection] if caller.connection else 0
-            refusal = self._flood(caller, flow, own) or self._late(caller, flow, 0, deadline, own)
+            usual_bytes = flow.waiting_bytes // flow.waiting if flow and flow.waiting else 0
+            refusal = (
+                self._full(caller, flow, usual_bytes)
+                or self._flood(caller, flow, own)
+                or self._late(caller, flow, 0, deadline, own)
+            )
             if refusal is None:
                 self._coming[key] += 1
                 self._coming_by[caller.connection] += 1
@@ -343,7 +362,7 @@ class Admission:
             key = self._key(caller)
             flow = self._flows.get(key)
             refusal = (
-                self._full(num_bytes, flow)
+                self._full(caller, flow, num_bytes)
                 or self._flood(caller, flow)
                 or self._late(caller, flow, num_bytes, job.deadline)
             )
@@ -547,22 +566,42 @@ class Admission:
 
     # -- refusals
 
-    def _full(self, num_bytes: int, flow: _Flow | None) -> Refusal | None:
+    def _full(self, caller: Origin, flow: _Flow | None, num_bytes: int) -> Refusal | None:
         """Return why a request is refused for its bytes, else None."""
         if not self._bytes:
             return None
         free = self._limit_bytes - self._bytes - num_bytes
         held = max(flow.run.unfinished_bytes, flow.host.unfinished_bytes) if flow else 0
+        if free >= 0 and (not held or held + num_bytes <= BYTES_TO_FREE * free):
+            return None
+        self._last_full_at = self._clock()
+        if flow is not None and caller.connection:
+            self._turned_away(caller.connection, flow)
         if free < 0:
             return self._over(num_bytes)
-        if held and held + num_bytes > BYTES_TO_FREE * free:
-            return Refusal(
-                f"{held} bytes of requests of this run or host are unfinished, and {num_bytes}"
-                f" more would be above its share: {BYTES_TO_FREE} times what is left for others of"
-                f" the {self._limit_bytes} bytes of this worker",
-                self._drain_s(held),
-            )
-        return None
+        return Refusal(
+            f"{held} bytes of requests of this run or host are unfinished, and {num_bytes}"
+            f" more would be above its share: {BYTES_TO_FREE} times what is left for others of"
+            f" the {self._limit_bytes} bytes of this worker",
+            self._drain_s(held),
+        )
+
+    def _turned_away(self, connection: str, flow: _Flow) -> None:
+        """Take note that a request was refused for its bytes, and whether its sender floods.
+
+        Bytes can be full before so many requests of one connection wait as make a flood.  What
+        it goes on sending counts with them: who waits for replies heeds the hint.
+        """
+        now = self._last_full_at
+        since, last, number = self._turned_away_of.pop(connection, (now, now, 0))
+        if now - last > self._burst_s:
+            since, number = now, 0
+        number += 1
+        if len(self._turned_away_of) >= MAX_REMEMBERED:
+            self._turned_away_of.clear()
+        self._turned_away_of[connection] = since, now, number
+        if now - since > self._burst_s and number + self._waiting_of[connection] >= FLOOD_REQUESTS:
+            self._known_to_flood(connection, flow, now)
 
     def _over(self, num_bytes: int) -> Refusal:
         return Refusal(
@@ -587,28 +626,31 @@ class Admission:
         since = self._flooding_since.get(connection)
         # A flood by several connections is one: the others need not each take as long to be known.
         joins = (
-            now - flow.refused_at < self._burst_s
+            now - flow.refused_at < QUIET_BURSTS * self._burst_s
             and self._waiting_of[connection] >= FLOOD_REQUESTS // 2
         )
         if (since is None or now - since <= self._burst_s) and not joins:
             refused_at = self._refused_at.get(connection)
             if refused_at is None:
                 return None
-            if now - refused_at >= self._burst_s:
+            if now - refused_at >= QUIET_BURSTS * self._burst_s:
                 del self._refused_at[connection]
                 return None
-        elif connection not in self._refused_at:
-            # Those of connections that have left are not asked for again.
-            past = now - self._burst_s
-            self._refused_at = {s: at for s, at in self._refused_at.items() if at > past}
-        flow.refused_at = now
-        self._refused_at[connection] = self._last_refused_at = now
+        self._known_to_flood(connection, flow, now)
         return Refusal(
             f"more comes by this connection than is served: {waiting} requests of"
             f" {waiting_bytes} bytes wait for their turn; no more of its requests are let in"
             " until fewer do",
             self._drain_s(min(waiting_bytes - may_wait, waiting_bytes / 2)),
         )
+
+    def _known_to_flood(self, connection: str, flow: _Flow, now: float) -> None:
+        if connection not in self._refused_at:
+            # Those of connections that have left are not asked for again.
+            past = now - QUIET_BURSTS * self._burst_s
+            self._refused_at = {s: at for s, at in self._refused_at.items() if at > past}
+        flow.refused_at = now
+        self._refused_at[connection] = self._last_refused_at = now
 
     def _late(
         self,
@@ -855,6 +897,39 @@ class WorkingThreads:
         # here, the request above all, would stay until the garbage collector runs.
         del job, result, failure
         return True
+
+
+class Yielding:
+    """Called between pieces of work, lets what waits for this core go first.
+
+    A thread that goes from one request to the next without a pause keeps its core for several
+    milliseconds, and all that arrives meanwhile waits to be refused, or to be let in.  But where
+    other programs want the core, it is theirs that this gives away, for a turn of each of them:
+    where it was gone for longer than this process needs it, it is kept for a while.
+
+    Args:
+        give: the core away; returns when it has come back.  None: as the system does it, if at all.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        give: Callable[[], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._give = give or getattr(os, "sched_yield", None)
+        self._clock = clock
+        self._kept_until = -math.inf
+
+    def __call__(self) -> None:
+        """Let others go first, now and then."""
+        began = self._clock()
+        if self._give is None or began < self._kept_until:
+            return
+        self._give()
+        ended = self._clock()
+        if ended - began > OTHERS_TURN_S:
+            self._kept_until = ended + KEPT_S
 
 
 def give_way(niceness: int = THREAD_NICENESS) -> None:

@@ -42,7 +42,9 @@ MAX_UINT32 = (1 << 32) - 1  # what the protocol can say of these limits
 Bytes = Annotated[ByteSize, Field(ge=1)]
 SmallBytes = Annotated[ByteSize, Field(ge=1, le=MAX_UINT32)]
 Count = Annotated[int, Field(ge=1, le=MAX_UINT32)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Of processes and threads: more than a machine has cores; what is typed by mistake is refused.
+Parallel = Annotated[int, Field(ge=1, le=4096)]
+Seconds = Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -139,7 +141,7 @@ class ServerConfig(Settings):
         description="Folder of datasets that are served too, each file under its name without"
         " .jsonl, .jsonl.gz, .parquet or .index; off where not set.",
     )
-    watch_s: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = Field(
+    watch_s: Seconds = Field(
         0.0,
         description="Look this often for files of datasets that changed, and for those that came"
         " to dataset_folder or went; 0: never, SIGHUP alone loads them anew.",
@@ -168,6 +170,11 @@ class ServerConfig(Settings):
         description="Names that HTTP requests may be for (Host), beside localhost and the address;"
         " where none is given, a server beyond loopback takes any.",
     )
+    web: str | None = Field(
+        None,
+        description="HOST:PORT of the page (docs/watch.md) that shows the runs of score_log while"
+        " they go on; off where not set.",
+    )
     max_connections: Count = Field(
         1024, description="Open connections of a worker, of gRPC and of HTTP each."
     )
@@ -185,14 +192,17 @@ class ServerConfig(Settings):
     insecure: bool = Field(
         False, description="Listen beyond this machine with neither tokens nor TLS."
     )
-    workers: Count = Field(
+    workers: Parallel = Field(
         default_factory=_default_workers,
         description="Worker processes, which share the port; where not set, one a core, at most 4.",
     )
     threads: int = Field(
-        0, ge=0, description="Threads of one batch's matching; 0: cores divided by workers."
+        0,
+        ge=0,
+        le=4096,
+        description="Threads of one batch's matching; 0: cores divided by workers.",
     )
-    max_concurrent_requests: Count = Field(
+    max_concurrent_requests: Parallel = Field(
         16, description="Requests in work at a time in a worker; more wait in its queue."
     )
     queue_limit_bytes: Bytes = Field(
@@ -233,10 +243,10 @@ class ServerConfig(Settings):
         "missing",
         description="Equal forms: made for nodes that store none, as stored only, or not used.",
     )
-    answer_workers: Count = Field(
+    answer_workers: Parallel = Field(
         1, description="Processes of a worker that compare what needs computer algebra."
     )
-    answer_budget_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+    answer_budget_s: Annotated[Seconds, Field(gt=0)] = Field(
         2.0, description="Seconds for one answer; spent: status ANSWER_UNDECIDED."
     )
     answer_memory_bytes: Annotated[ByteSize, Field(ge=128 * MIB)] = Field(
@@ -280,10 +290,10 @@ class ServerConfig(Settings):
     grace_s: Seconds = Field(
         30.0, description="Then, finish admitted requests for at most this long."
     )
-    start_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+    start_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
         120.0, description="A worker that is not ready after this long has failed to start."
     )
-    heartbeat_timeout_s: Annotated[float, Field(ge=3, allow_inf_nan=False)] = Field(
+    heartbeat_timeout_s: Annotated[Seconds, Field(ge=3)] = Field(
         15.0, description="A worker whose event loop stands still for so long is replaced."
     )
     log_format: Literal["text", "json"] = Field(
@@ -293,7 +303,7 @@ class ServerConfig(Settings):
         "info", description="Least severe level that is logged."
     )
 
-    @field_validator("address", "metrics_address", "http_address")
+    @field_validator("address", "metrics_address", "http_address", "web")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
         if value is not None:
@@ -318,6 +328,12 @@ class ServerConfig(Settings):
     def _check_there_is_one(self) -> Self:
         if not self.datasets and self.dataset_folder is None:
             raise ValueError("no dataset was given; serve needs at least one, PATH or NAME=PATH")
+        return self
+
+    @model_validator(mode="after")
+    def _check_web(self) -> Self:
+        if self.web is not None and self.score_log is None:
+            raise ValueError("web shows what is logged; set score_log too (--score-log RUN)")
         return self
 
     @model_validator(mode="after")

@@ -241,7 +241,9 @@ class ServedDatasets:
         self._count = count
         self._served: dict[str, Served] = {}
         self._number = 0
+        # What somebody waits for, and what files ask for, the latest for each dataset.
         self._waiting: deque[Change] = deque()
+        self._of_files: dict[str, Change] = {}
         self._change: Change | None = None
         self._prepared: dict[str, Served] = {}
         self.child: Child | None = None
@@ -284,9 +286,7 @@ class ServedDatasets:
             self._watcher.look_now()
 
     def ask(self, change: Change) -> None:
-        """Make a change as soon as its turn comes; one that nobody waits for is not made twice."""
-        if change.reply is None and change in self._waiting:
-            return
+        """Make a change that somebody asks for as soon as its turn comes, before those of files."""
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(change)
             return
@@ -302,6 +302,19 @@ class ServedDatasets:
                 self._map()
         elif self._change is None and self._waiting:
             self._begin(self._waiting.popleft())
+        elif self._change is None and self._of_files:
+            change = self._of_files.pop(next(iter(self._of_files)))
+            if not self._outdated(change):
+                self._begin(change)
+
+    def _outdated(self, change: Change) -> bool:
+        """Whether a file's dataset was given another file or was removed since it was looked at."""
+        served = self._served.get(change.name)
+        if change.path is None:
+            return served is None
+        if change.name in self._of_folder:
+            return False
+        return served is None or served.path != change.path
 
     def _begin(self, change: Change) -> None:
         self._change = change
@@ -477,13 +490,12 @@ class ServedDatasets:
             if look.asked or (before is not None and name not in before.folder):
                 self._of_folder.discard(name)
                 wanted.pop(name, None)
-                if name in self._served:
-                    self.ask(Change(name, None, by=by))
+                self._of_files[name] = Change(name, None, by=by)
         for name, path in wanted.items():
             stamp = look.stamps.get(path)
             changed = stamp is not None and stamp != self._tried.get(path) and settled(path)
             if look.asked or changed:
-                self.ask(Change(name, path, stamp, by=by))
+                self._of_files[name] = Change(name, path, stamp, by=by)
 
 
 def _delete(served: Served) -> None:

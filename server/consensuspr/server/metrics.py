@@ -16,7 +16,7 @@ import collections
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,6 +77,10 @@ _ROLLOUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 # What is compared with what a shadow dataset would have given.
 SHADOWED = ("reward", "ncr")
 
+# What has been counted waits until it is so much, or somebody looks.
+COUNTED_AT_ONCE = 64
+_COUNTED_COLUMNS = "status", "answer_method", "channel_numbers", "acc", "guard", "ncr", "reward"
+
 # More than runs and sources make in practice: looking one up in prometheus-client takes a lock and
 # microseconds.
 _REMEMBERED_CHILDREN = 2048
@@ -92,12 +96,16 @@ class Metrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
+        self._registry = registry or CollectorRegistry()
+        # What was counted and is not yet in the registry: how, and with what.
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._merged: dict[str, str] = {}
         self._told: dict[tuple[str, tuple[str, ...]], float] = {}
         self._known: dict[str, set[str]] = {"data_source": set(), "run": set()}
         self._guard_watch = GuardWatch()
-        self._totals_lock = threading.Lock()
+        # Tells what others have counted since their start, and what is unfinished: bytes, requests.
+        self.totals: Callable[[], Mapping[str, int]] = dict
+        self.queue: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._child = lru_cache(_REMEMBERED_CHILDREN)(_labelled)
         self._requests = self._counter("requests", "Requests by outcome.", "method", "code")
         self._request_seconds = self._histogram(
@@ -171,7 +179,7 @@ class Metrics:
                 "Answer processes started, at first or as a replacement.",
             ),
         }
-        self._totals = dict.fromkeys(self._counted_by_others, 0)
+        self._told_totals = dict.fromkeys(self._counted_by_others, 0)
         info = self._gauge("build_info", "1 for the versions that serve.", "max", *_VERSIONS)
         info.labels(**_VERSIONS).set(1)
         self._dataset_info = self._gauge(
@@ -187,6 +195,36 @@ class Metrics:
         )
         self._queue_bytes = self._gauge("queue_bytes", "Bytes of unfinished requests.", "sum")
         self._queue_requests = self._gauge("queue_requests", "Unfinished requests.", "sum")
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The metrics, with all that has been counted so far."""
+        self._catch_up()
+        for name, number in self.totals().items():
+            if number > self._told_totals[name]:
+                self._counted_by_others[name].inc(number - self._told_totals[name])
+                self._told_totals[name] = number
+        num_bytes, num_requests = self.queue()
+        self._queue_bytes.set(num_bytes)
+        self._queue_requests.set(num_requests)
+        return self._registry
+
+    def _soon(self, count: Callable[..., None], *what: Any) -> None:
+        """Have something counted, which is done for many requests at a time.
+
+        Between two requests a core forgets some twenty series and what counts in them.
+        """
+        self._waiting.append((count, what))
+        if len(self._waiting) >= COUNTED_AT_ONCE:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        for _ in range(len(self._waiting)):
+            try:
+                count, what = self._waiting.popleft()
+            except IndexError:  # another thread counts them
+                return
+            count(*what)
 
     def changes(self) -> dict[str, Any]:
         """Return what has changed since the last call, for whoever adds workers up.
@@ -217,21 +255,19 @@ class Metrics:
 
     def request(self, method: str, code: str, seconds: float) -> None:
         """Count a finished request."""
+        self._soon(self._request, method, code, seconds)
+
+    def _request(self, method: str, code: str, seconds: float) -> None:
         self._child(self._requests, method, code).inc()
         self._child(self._request_seconds, method).observe(seconds)
 
     def request_rollouts(self, number: int) -> None:
         """Count the rollouts of a scoring request."""
-        self._request_rollouts.observe(number)
-
-    def queue(self, num_bytes: int, num_requests: int) -> None:
-        """Say how much is unfinished now."""
-        self._queue_bytes.set(num_bytes)
-        self._queue_requests.set(num_requests)
+        self._soon(self._request_rollouts.observe, number)
 
     def queued(self, seconds: float) -> None:
         """Count the time that a request waited for its turn."""
-        self._queue_seconds.observe(seconds)
+        self._soon(self._queue_seconds.observe, seconds)
 
     def serving(self, datasets: Mapping[str, DatasetIndex]) -> None:
         """Say which datasets are served from now on."""
@@ -258,45 +294,62 @@ class Metrics:
 
         What is left of ``total_s`` without ``answers_s`` went into matching and the reward.
         """
+        # Copies: the columns are the first part of the reply's, and grow.
+        columns = {name: [*getattr(scores, name)] for name in _COUNTED_COLUMNS}
+        num_bytes = sum([len(rollout.response) for rollout in rollouts])
+        # What a client calls its sources may be long, and is not kept.
+        known = {source: self._bounded("data_source", source) for source in dict.fromkeys(sources)}
+        labels = [known[source] for source in sources]
+        run = self._bounded("run", run)
+        self._soon(self._batch, num_bytes, labels, columns, run, total_s, answers_s)
+
+    def _batch(
+        self,
+        num_bytes: int,
+        labels: Sequence[str],
+        columns: Mapping[str, list[Any]],
+        run: str,
+        total_s: float,
+        answers_s: float,
+    ) -> None:
         match_s = max(0.0, total_s - answers_s)
         for stage, seconds in (("total", total_s), ("answers", answers_s), ("match", match_s)):
             self._child(self._batch_seconds, stage).observe(seconds)
-        self._response_bytes.inc(sum([len(rollout.response) for rollout in rollouts]))
-        for method, number in collections.Counter(scores.answer_method).items():
+        self._response_bytes.inc(num_bytes)
+        for method, number in collections.Counter(columns["answer_method"]).items():
             if method:
                 self._child(self._answers, method).inc(number)
-        if undecided := scores.status.count(Status.ANSWER_UNDECIDED):
+        if undecided := columns["status"].count(Status.ANSWER_UNDECIDED):
             self._undecided.inc(undecided)
-        self._nodes_and_guard(scores)
-        run = self._bounded("run", run)
-        labels = {source: self._bounded("data_source", source) for source in dict.fromkeys(sources)}
+        self._nodes_and_guard(columns)
         of_label: dict[str, list[int]] = defaultdict(list)
-        for at, source in enumerate(sources):
-            of_label[labels[source]].append(at)
+        for at, label in enumerate(labels):
+            of_label[label].append(at)
         for label, positions in of_label.items():
-            statuses = [scores.status[at] for at in positions]
+            statuses = [columns["status"][at] for at in positions]
             for status in dict.fromkeys(statuses):
                 self._child(self._rollouts, status, label, run).inc(statuses.count(status))
             for name, (value_sum, value_rollouts) in self._sums.items():
-                column: list[float] = getattr(scores, name)
+                column: list[float] = columns[name]
                 values = [value for at in positions if (value := column[at]) == value]
                 if values:  # none of it is no series of its own
                     self._child(value_sum, label, run).inc(sum(values))
                     self._child(value_rollouts, label, run).inc(len(values))
 
-    def _nodes_and_guard(self, scores: ScoreColumns) -> None:
-        reached = b"".join(scores.channel_numbers)
+    def _nodes_and_guard(self, columns: Mapping[str, list[Any]]) -> None:
+        reached = b"".join(columns["channel_numbers"])
         for number, channel in enumerate(CHANNELS):
             if count := reached.count(number):
                 self._child(self._nodes, channel or "none").inc(count)
-        right = [factor for acc, factor in zip(scores.acc, scores.guard, strict=True) if acc == 1.0]
+        pairs = [*zip(columns["acc"], columns["guard"], strict=True)]
+        right = [factor for acc, factor in pairs if acc == 1.0]
         # NaN, no NCR, is neither.
         lowered = sum([factor < 1.0 for factor in right])
         full = right.count(1.0)
         warning = self._guard_watch.add(full + lowered, lowered)
         if warning is not None:
             _log.warning("%s", warning)
-        for acc, factor in zip(scores.acc, scores.guard, strict=True):
+        for acc, factor in pairs:
             if factor < 1.0:
                 self._child(self._guarded, _ANSWERS.get(acc, "unknown")).inc()
                 self._guard_factors.observe(factor)
@@ -335,14 +388,6 @@ class Metrics:
                 total = sum([pair[at] for pair in both])
                 self._child(self._shadow_sums, dataset, shadow, name, by).inc(total)
 
-    def totals(self, **now: int) -> None:
-        """Count what others have counted, told since their start, since the last call."""
-        with self._totals_lock:
-            before, self._totals = self._totals, now
-        for name, number in now.items():
-            if number > before[name]:
-                self._counted_by_others[name].inc(number - before[name])
-
     def _bounded(self, label: str, value: str | None) -> str:
         """Return the value of a label; at most a fixed number of different ones."""
         if not value:
@@ -356,17 +401,17 @@ class Metrics:
         return value
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"consensuspr_{name}", text, labels, registry=self.registry)
+        return Counter(f"consensuspr_{name}", text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str, merged: Literal["sum", "max"], *labels: str) -> Gauge:
         self._merged[f"consensuspr_{name}"] = merged
-        return Gauge(f"consensuspr_{name}", text, labels, registry=self.registry)
+        return Gauge(f"consensuspr_{name}", text, labels, registry=self._registry)
 
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
         return Histogram(
-            f"consensuspr_{name}", text, labels, buckets=buckets, registry=self.registry
+            f"consensuspr_{name}", text, labels, buckets=buckets, registry=self._registry
         )
 
 
@@ -440,6 +485,7 @@ class MeteredScorer:
         self._scorer = scorer
         self._verifier = verifier
         self.metrics = metrics
+        metrics.totals = self._totals
 
     @property
     def logs(self) -> bool:
@@ -477,7 +523,6 @@ class MeteredScorer:
             self.metrics.batch(
                 rollouts, sources, scores, run=options.run, total_s=total_s, answers_s=answers_s
             )
-            self._count_totals()
             self._then(rollouts, options, scores, identity)
             if self._score_log is not None:
                 self._score_log.put_batch(rollouts, scores, identity, options, chosen[1])
@@ -498,11 +543,11 @@ class MeteredScorer:
         """Return the dataset that a request means; errors are those of :meth:`Scorer.dataset`."""
         return self._scorer.dataset(options)
 
-    def _count_totals(self) -> None:
+    def _totals(self) -> dict[str, int]:
         caches = {id(index.cache): index.cache for index in self._scorer.datasets.values()}
         stats = [cache.stats() for cache in caches.values()]
-        self.metrics.totals(
-            cache_hits=sum(s.hits for s in stats),
-            cache_misses=sum(s.misses for s in stats),
-            answer_processes=self._verifier.processes_started,
-        )
+        return {
+            "cache_hits": sum(s.hits for s in stats),
+            "cache_misses": sum(s.misses for s in stats),
+            "answer_processes": self._verifier.processes_started,
+        }

@@ -23,7 +23,7 @@ child to parent
 
 Neither side ever waits for the other to read: what does not fit into the socket waits in a
 bounded buffer.  The end of the socket is how a child learns that it was left alone, also where the
-parent was killed outright.
+parent was killed outright; a child that is stopped then is woken by the kernel to learn it.
 
 Each child runs in a session of its own: Ctrl-C in a terminal reaches the parent alone, and
 killing the session takes along whatever the child has started itself.  Started with a
@@ -49,6 +49,7 @@ from types import FrameType
 from typing import Any
 
 from consensuspr.errors import ConsensusPRError, InputError
+from consensuspr.parent_death import on_parent_death
 
 CAUGHT = (signal.SIGTERM, signal.SIGINT)
 
@@ -297,6 +298,8 @@ class Parent:
     """
 
     def __init__(self) -> None:
+        # The socket has ended already where the parent died before this.
+        on_parent_death(signal.SIGCONT)
         # A copy, which processes that this one starts do not inherit: they must neither keep the
         # socket open after its death nor read from it.
         self._channel = _Channel(socket.socket(fileno=os.dup(_STANDARD_INPUT)))

@@ -11,7 +11,8 @@ one that they began with, new ones get the new one.  A pair that does not fit, a
 files is replaced already, leaves the old one in use.
 
 **Where it may listen.**  Beyond loopback, only with tokens or TLS, unless the operator says
-``insecure`` (:func:`check_exposure`).
+``insecure`` (:func:`check_exposure`); the page, which shows what is logged to whoever asks, only
+with tokens or certificates of clients.
 
 Nothing here imports gRPC: the supervisor asks too, and starts without it.
 """
@@ -39,6 +40,7 @@ from consensuspr.credentials import (
     Stamp,
     file_stamp,
     open_to_others,
+    read_credentials,
     read_tokens,
 )
 from consensuspr.errors import InputError
@@ -294,7 +296,7 @@ class Tls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         name, path = "tls_cert and tls_key", cert
         try:
-            read = [path.read_bytes() for path in self._files]
+            read = [read_credentials(path) for path in self._files]
             context.load_cert_chain(cert, key, password=_no_password)
             for path in client_ca:
                 name = "tls_client_ca"
@@ -347,20 +349,71 @@ def check_exposure(config: ServerConfig) -> None:
     for file in (config.token_file, config.tls_key):
         if file is not None and open_to_others(file):
             _log.warning("%s is open to every user of this machine; chmod 600 closes it", file)
-    for name in ("address", "http_address", "metrics_address"):
+    for name in ("address", "http_address", "metrics_address", "web"):
         text = getattr(config, name)
-        if text is None or is_loopback(Address.parse(text).host):
+        if text is None:
             continue
-        if config.token_file is None and config.tls_cert is None and not config.insecure:
-            raise InputError(
-                f"{name} {text} can be reached from other machines, and there is neither a token"
-                " nor TLS: give --token-file FILE (`consensuspr token FILE` makes one), or"
-                " --tls-cert and --tls-key, or say --insecure where only friends reach it"
-            )
-        if config.token_file is None and config.tls_client_ca is None:
+        address = Address.parse(text)
+        tokens, tls = config.token_file is not None, config.tls_cert is not None
+        if not config.insecure:
+            if name == "web":
+                known = tokens or config.tls_client_ca is not None
+                check_page_reach(name, address, known=known, escape=" --insecure")
+            else:
+                check_reach(name, address, tokens=tokens, tls=tls)
+        if is_loopback(address.host):
+            continue
+        if not tokens and config.tls_client_ca is None:
             _log.warning("%s %s: whoever reaches it may use it; there are no tokens", name, text)
-        elif config.tls_cert is None:
+        elif not tls:
             _log.warning("%s %s: tokens and texts pass unencrypted; there is no TLS", name, text)
+
+
+def check_reach(name: str, address: Address, *, tokens: bool, tls: bool) -> None:
+    """Refuse an address that other machines reach where nothing protects it.
+
+    Args:
+        name: of the setting.
+        address: to listen on.
+        tokens: whether callers must show one.
+        tls: whether there is TLS.
+
+    Raises:
+        InputError: it is such an address.
+    """
+    if tokens or tls or is_loopback(address.host):
+        return
+    raise InputError(
+        f"{name} {address} can be reached from other machines, and there is neither a token"
+        " nor TLS: give --token-file FILE (`consensuspr token FILE` makes one), or"
+        " --tls-cert and --tls-key, or say --insecure where only friends reach it"
+    )
+
+
+def check_page_reach(
+    name: str, address: Address, *, known: bool, escape: str | None = None
+) -> None:
+    """Refuse an address of the page that other machines reach where it shows itself to anybody.
+
+    TLS alone hides what is shown from the wire, and from nobody who asks.
+
+    Args:
+        name: of the setting.
+        address: to listen on.
+        known: whether who asks must show a token, or a certificate that was signed for it.
+        escape: what to say instead where only friends reach it; None: nothing helps.
+
+    Raises:
+        InputError: it is such an address.
+    """
+    if known or is_loopback(address.host):
+        return
+    raise InputError(
+        f"{name} {address} can be reached from other machines, and whoever reaches it would read"
+        " every prompt and response: give --token-file FILE (`consensuspr token FILE` makes one;"
+        " TLS alone keeps nobody out)"
+        + ("" if escape is None else f", or say{escape} where only friends reach it")
+    )
 
 
 def is_loopback(host: str) -> bool:

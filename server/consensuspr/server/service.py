@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -46,8 +45,7 @@ from consensuspr.errors import (
     UnknownDataset,
 )
 from consensuspr.scoring import DatasetIndex, Limits, Scorer
-from consensuspr.scoring.scorer import Chosen
-from consensuspr.scoring.types import MAX_LABEL_BYTES, ScoreColumns, ScoreOptions
+from consensuspr.scoring.types import MAX_LABEL_BYTES, ScoreColumns
 from consensuspr.server.admission import (
     Admission,
     Job,
@@ -56,6 +54,7 @@ from consensuspr.server.admission import (
     Refusal,
     Slots,
     WorkingThreads,
+    Yielding,
     available_cores,
 )
 from consensuspr.server.config import ServerConfig
@@ -245,8 +244,10 @@ class Handlers:
         """Answer ``Score``."""
         call.check()
         decode = decode_named_request if self._scorer.logs else decode_score_request
-        request, rollouts = parsed(pb.ScoreRequest, decode, raw)
-        options, chosen = self._options(request)
+        head, rollouts = parsed(pb.ScoreRequest, decode, raw)
+        check_version(head.protocol_version)
+        options = head.options
+        chosen = self._scorer.dataset(options)
         if len(rollouts) > self._info.max_rollouts:
             raise Abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -280,7 +281,8 @@ class Handlers:
         """Answer ``Explain``."""
         call.check()
         request = parse_message(pb.ExplainRequest, raw)
-        options, _ = self._options(request)
+        check_version(request.protocol_version)
+        options = decode_options(request)
         if not request.HasField("rollout"):
             raise Abort(grpc.StatusCode.INVALID_ARGUMENT, "rollout is required, got none")
         rollout = decode_rollout(request.rollout)
@@ -301,18 +303,16 @@ class Handlers:
             self._info_reply = digests, reply
         return reply
 
-    def _options(self, request: pb.ScoreRequest | pb.ExplainRequest) -> tuple[ScoreOptions, Chosen]:
-        """Check all of a request but its rollouts; return the dataset for all of them too."""
-        version = request.protocol_version
-        if version != PROTOCOL_VERSION:
-            # Unset too: one that was written for another version would find no scores and no error.
-            raise Abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"the client speaks protocol version {version or '0 (unset)'},"
-                f" this server speaks version {PROTOCOL_VERSION}",
-            )
-        options = decode_options(request)
-        return options, self._scorer.dataset(options)
+
+def check_version(version: int) -> None:
+    """End the RPC where a request was written for another version, or for none."""
+    if version != PROTOCOL_VERSION:
+        # Unset too: one that was written for another version would find no scores and no error.
+        raise Abort(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"the client speaks protocol version {version or '0 (unset)'},"
+            f" this server speaks version {PROTOCOL_VERSION}",
+        )
 
 
 def parse_message(message: type[M], raw: bytes) -> M:
@@ -371,7 +371,9 @@ class ScoringService:
         self._server_info = handlers.server_info
         self.admission = admission
         self.metrics = metrics
+        metrics.queue = lambda: (admission.unfinished_bytes, admission.unfinished_requests)
         self._threads = threads
+        self._yielding = Yielding()
         self._draining = False
         self._under_way = 0  # requests that submit() has let in and not returned from
         # Once draining: what sends replies that are ready.
@@ -533,8 +535,8 @@ class ScoringService:
         def work_on() -> R:
             if self.admission.too_late(num_bytes, deadline):
                 raise DeadlineExceeded("the caller's deadline is too near for the work to be begun")
-            if self.admission.refusing:
-                _yield_core()
+            if self.admission.flooded:
+                self._yielding()
             self.metrics.queued(time.monotonic() - admitted)
             if trace is not None:
                 trace.stage_ended("queue")
@@ -552,10 +554,8 @@ class ScoringService:
             # As it is given here: one that this function held on to would hold itself.
             assert isinstance(done, Job)
             self.admission.finish(done, served=served)
-            self._show_queue()
 
         job.add_done_callback(finish)
-        self._show_queue()
         try:
             self._threads.wake()
         except RuntimeError:  # the threads were shut down while the request came in
@@ -596,9 +596,6 @@ class ScoringService:
         if self._draining:
             self._refused_at = time.monotonic()
             raise Abort(grpc.StatusCode.UNAVAILABLE, SHUTTING_DOWN)
-
-    def _show_queue(self) -> None:
-        self.metrics.queue(self.admission.unfinished_bytes, self.admission.unfinished_requests)
 
 
 class _Front(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -703,16 +700,6 @@ def _server_credentials(tls: Tls) -> grpc.ServerCredentials:
 def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
     pair = (certificates.key, certificates.chain)
     return grpc.ssl_server_certificate_configuration([pair], certificates.client_ca)
-
-
-def _yield_core() -> None:
-    """Let what waits for this core go first.
-
-    A thread that goes from one request to the next without a pause keeps its core for several
-    milliseconds, and all that arrives meanwhile waits to be refused, or to be let in.
-    """
-    if hasattr(os, "sched_yield"):
-        os.sched_yield()
 
 
 async def counted(metrics: Metrics, method: str, work: Awaitable[bytes], context: Context) -> bytes:

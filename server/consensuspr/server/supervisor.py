@@ -6,7 +6,8 @@
       ├── prepare   loads the datasets once, saves snapshots, ends
       ├── worker 0  maps the snapshots, listens with SO_REUSEPORT (HTTP likewise, if it is on)
       ├── …
-      └── worker N-1
+      ├── worker N-1
+      └── page      shows the score log to people, if that is on; nothing waits for it
 
 Why processes: Python parses and builds messages under one lock, so that one process is one
 core of RPC.  Why a supervisor: something must hold the port, the snapshots and the metrics
@@ -23,25 +24,22 @@ Not covered: other machines (run a server on each, or Ray Serve).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import itertools
 import logging
 import os
 import selectors
-import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from consensuspr.errors import ConsensusPRError, InputError
 from consensuspr.server import logs, security
 from consensuspr.server.config import Address, ServerConfig, claim
 from consensuspr.server.datasets import Change, ServedDatasets
 from consensuspr.server.endpoint import MetricsEndpoint
+from consensuspr.server.folders import temporary_folder
 from consensuspr.server.limits import check_limits
 from consensuspr.server.processes import CAUGHT, Child, Message, caught_signals
 
@@ -79,10 +77,9 @@ STOP_MARGIN_S = 5.0
 
 # Of the folders of servers under the temporary directory.
 FOLDER_PREFIX = "consensuspr-serve-"
-# A younger one may not be locked yet.
-FOLDER_AGE_S = 60.0
 # What is run for both roles of a process, prepare and worker.
 WORKER_MODULE = "consensuspr.server.worker"
+PAGE_MODULE = "consensuspr.web.app"
 
 
 class _Stopped(Exception):
@@ -143,37 +140,6 @@ def run(
         return _Supervisor(config, announce, worker_module, stack).run()
 
 
-def _make_folder(stack: contextlib.ExitStack) -> Path:
-    """Make a folder for the files of this server, which is removed when ``stack`` is left.
-
-    A server that is killed outright cannot remove its own.  So each holds a lock on it, and folders
-    that nobody holds are removed by the next server of the same user; what a worker that lives on
-    has mapped stays with it.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        with contextlib.suppress(OSError), _opened(left) as descriptor:
-            found = os.fstat(descriptor)
-            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > FOLDER_AGE_S:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
-                _log.warning("%s, left by a server that was killed, is removed", left)
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    descriptor = stack.enter_context(_opened(folder))
-    with contextlib.suppress(OSError):  # no locks on this file system: it is left alone then
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return folder
-
-
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 @dataclass(slots=True)
 class _Round:
     """One order to all workers, until each has answered, has died, or time is up."""
@@ -199,15 +165,19 @@ class _Supervisor:
         self._worker_module = worker_module
         security.check_exposure(config)
         self._signals = stack.enter_context(caught_signals((*CAUGHT, signal.SIGHUP)))
-        self._folder = _make_folder(stack)
+        self._folder = temporary_folder(FOLDER_PREFIX, stack)
         self._addresses: dict[str, Address] = {}
-        for name in ("address", "http_address"):
+        for name in ("address", "http_address", "web"):
             text = getattr(config, name)
             if text is not None:
                 claimed = claim(Address.parse(text), config.reuse_port)
                 stack.enter_context(contextlib.closing(claimed))
                 self._addresses[name] = claimed.address
         self._slots = [_Slot(number) for number in range(config.workers)]
+        self._page: Child | None = None
+        self._page_ready = False
+        self._page_backoff_s = FIRST_BACKOFF_S
+        self._page_at = 0.0
         self._stopping = False
         # Also where only workers need it: what is wrong with it is said before anything is loaded.
         secured = security.Security.of(config)
@@ -251,6 +221,7 @@ class _Supervisor:
                 before, looked = looked, time.monotonic()
                 for slot in self._slots:
                     self._look_after(slot, min(looked - before, MAX_LOOK_S))
+                self._look_after_page()
                 self._end_rounds()
                 self._datasets.tick()
         except _Stopped:
@@ -366,7 +337,8 @@ class _Supervisor:
         assert slot.child is not None
         report = slot.child.report()
         if report is not None and not report.ready:
-            raise ConsensusPRError(f"worker {slot.number} cannot start: {report.reason}")
+            kind = InputError if report.bad_input else ConsensusPRError
+            raise kind(f"worker {slot.number} cannot start: {report.reason}")
         if slot.child.exit_code() is not None:
             raise ConsensusPRError(
                 f"worker {slot.number} {slot.child.describe_exit()} before it was ready"
@@ -399,6 +371,33 @@ class _Supervisor:
                 _log.warning("worker %d serves again, process %d", slot.number, slot.child.pid)
             elif now - slot.started > self._config.start_timeout_s:
                 self._bury(slot, slot.child, "did not get ready")
+
+    def _look_after_page(self) -> None:
+        """Start the page, and again where it died, ever more seldom; scoring goes on without it."""
+        if "web" not in self._addresses:
+            return
+        if self._page is None:
+            if time.monotonic() >= self._page_at:
+                payload = {
+                    "config": self._config.model_dump(mode="json"),
+                    "web": str(self._addresses["web"]),
+                }
+                self._page = Child(PAGE_MODULE, payload, {})
+                self._page_ready = False
+            return
+        report = self._page.report()
+        if self._page.exit_code() is not None:
+            told = f" ({report.reason})" if report is not None and report.reason else ""
+            how = self._page.describe_exit() + told
+            _log.error("the page %s; it is started again in %.1f s", how, self._page_backoff_s)
+            self._page.kill()
+            self._page = None
+            self._page_at = time.monotonic() + self._page_backoff_s
+            self._page_backoff_s = min(MAX_BACKOFF_S, 2 * self._page_backoff_s)
+        elif report is not None and report.ready and not self._page_ready:
+            self._page_ready = True
+            scheme = "http" if self._config.tls_cert is None else "https"
+            _log.info("page on %s://%s", scheme, self._addresses["web"])
 
     def _hangs(self, slot: _Slot, child: Child, looked_s: float) -> bool:
         slot.silent_s += looked_s
@@ -451,6 +450,9 @@ class _Supervisor:
         workers = [(slot, slot.child) for slot in self._slots if slot.child is not None]
         for _, worker in workers:
             worker.terminate()
+        if self._page is not None:
+            self._page.kill()  # it holds nothing that anybody would miss
+            self._page = None
         looked = time.monotonic()
         while any(worker.exit_code() is None for _, worker in workers):
             before, looked = looked, time.monotonic()
@@ -490,4 +492,5 @@ class _Supervisor:
 
     def _children(self) -> list[Child]:
         children = [slot.child for slot in self._slots]
-        return [child for child in [self._datasets.child, *children] if child is not None]
+        others = [self._datasets.child, self._page]
+        return [child for child in [*others, *children] if child is not None]

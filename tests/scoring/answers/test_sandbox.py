@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -304,7 +305,22 @@ def test_no_worker_outlives_a_killed_parent(busy: bool, script: Callable[[str], 
 
 
 @linux
-def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
+def test_a_parent_that_is_gone_before_the_template_is_ready_is_no_error() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "consensuspr.scoring.answers.worker"]
+        template = subprocess.Popen(
+            [*command, str(theirs.fileno()), str(1 << 30)],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+        )
+    ours.close()
+    _, said = template.communicate(timeout=60)
+    assert (template.returncode, said) == (0, b"")
+
+
+@linux
+def test_signals_of_the_terminal_do_not_reach_the_workers(
     script: Callable[[str], Script],
 ) -> None:
     parent = script(
@@ -326,9 +342,10 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_workers(
     os.killpg(parent.process.pid, signal.SIGINT)
     for worker in parent.workers:
         worker.send_signal(signal.SIGINT)
+        worker.send_signal(signal.SIGHUP)
     assert parent.line() == "True\n"
-    assert parent.process.wait(20) == 0
-    wait_until_gone([worker.pid for worker in parent.workers], most_s=10)
+    assert parent.process.wait(60) == 0
+    wait_until_gone([worker.pid for worker in parent.workers])
 
 
 @pytest.mark.slow

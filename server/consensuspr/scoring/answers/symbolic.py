@@ -24,7 +24,18 @@ from latex2sympy2_extended.math_normalization import (  # type: ignore[import-un
     normalize_latex,
 )
 from math_verify import LatexExtractionConfig, parse, verify
-from sympy import Float, Integer
+from sympy import (
+    Add,
+    Basic,
+    Float,
+    Function,
+    Integer,
+    MatrixBase,
+    Mul,
+    Pow,
+    S,
+    preorder_traversal,
+)
 
 from consensuspr.scoring.answers.normalize import canonical
 
@@ -139,10 +150,31 @@ def equal(gold: str, answer: str, context: str) -> bool:
 
 
 def _verify(golds: list[Any], answers: list[Any], is_set: bool) -> bool:
+    golds, answers = (list(filter(_is_definite, one)) for one in (golds, answers))
     if not golds or not answers:
         return False
     # x <= 7 answers (-oo, 7]; but (1, 2) may be a point, which 1 < x < 2 is not.
     return bool(verify(golds, answers, timeout_seconds=None, allow_set_relation_comp=is_set))
+
+
+def _is_definite(reading: Any) -> bool:
+    """Say whether a reading has a value that can be compared.
+
+    What is calculated with infinity, or is no number, has none: SymPy makes of it whatever its
+    rules come to, and the difference to any number can come out as nothing.  Infinity itself, as
+    an end of an interval, and as the bound of a sum, an integral or a limit is fine.
+    """
+    if not isinstance(reading, Basic | MatrixBase):
+        return True
+    if reading.has(S.NaN, S.ComplexInfinity):
+        return False
+    return not any(
+        isinstance(part, Add | Mul | Pow | Function)
+        and part != S.NegativeInfinity
+        and part.args != (S.NegativeOne, S.Infinity)
+        and any(argument.has(S.Infinity, S.NegativeInfinity) for argument in part.args)
+        for part in preorder_traversal(reading)
+    )
 
 
 def _readings(text: str) -> list[Any]:

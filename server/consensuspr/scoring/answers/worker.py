@@ -7,9 +7,10 @@ a new one costs a fork of some milliseconds instead of a second of imports.  For
 here, for the template has a single thread and never loads gRPC.
 
 Nothing outlives the pool: the template sees the end of its control socket, kills its
-workers and leaves; a worker dies with the template (PR_SET_PDEATHSIG), and one that is
-computing when even that fails is ended by its CPU limit.  All of them ignore SIGINT and
-SIGTERM: a terminal or service manager speaks to the server, and the server to them.
+workers and leaves, also if it was stopped when the pool's process died; a worker dies with the
+template (PR_SET_PDEATHSIG), and one that is computing when even that fails is ended by its CPU
+limit.  All of them ignore SIGINT, SIGTERM and SIGHUP: a terminal or service manager speaks to the
+server, and the server to them.
 
 Control protocol, one request at a time: ``F`` with a socket attached asks for a worker on
 that socket, answered by its process id (0: the fork failed); ``K`` and a process id in decimal
@@ -23,7 +24,6 @@ interpreter.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import math
@@ -37,7 +37,8 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-_PR_SET_PDEATHSIG = 1
+from consensuspr.parent_death import on_parent_death
+
 # CPU seconds beyond the budget before the kernel ends a worker that nobody watches.
 _ORPHAN_CPU_S = 2
 # A comparison that came this near to its memory limit may have failed silently, because
@@ -113,8 +114,9 @@ def _receive(connection: socket.socket, size: int, deadline: float | None) -> by
 
 def main() -> None:
     """Run the template until its control socket is closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    on_parent_death(signal.SIGCONT)
     control = socket.socket(fileno=int(sys.argv[1]))
     memory_limit_bytes = int(sys.argv[2])
     try:
@@ -128,7 +130,8 @@ def main() -> None:
     gc.collect()
     # Keep the collector from touching, hence copying, pages shared with the workers.
     gc.freeze()
-    send_frame(control, {"ready": _address_space_bytes()})
+    with contextlib.suppress(FrameClosed):  # who asked for it is gone, as the loop finds out too
+        send_frame(control, {"ready": _address_space_bytes()})
     _serve_forks(control, memory_limit_bytes)
 
 
@@ -136,7 +139,10 @@ def _serve_forks(control: socket.socket, memory_limit_bytes: int) -> NoReturn:
     workers: set[int] = set()
     control.setblocking(True)
     while True:
-        request, sockets, _, _ = socket.recv_fds(control, _REQUEST_BYTES, 1)
+        try:
+            request, sockets, _, _ = socket.recv_fds(control, _REQUEST_BYTES, 1)
+        except ConnectionResetError:  # its end came before it had read all
+            request, sockets = b"", []
         if request[:1] == b"F" and sockets:
             reply = _fork_worker(control, sockets[0], memory_limit_bytes)
             if reply:
@@ -180,8 +186,7 @@ def _end_worker(pid: int) -> int:
 
 def _confine(template: int, memory_limit_bytes: int) -> None:
     """Bind the worker's life to the template's and take away what it does not need."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    on_parent_death(signal.SIGKILL)
     if os.getppid() != template:
         os._exit(0)
     with contextlib.suppress(OSError):  # not Linux, or not allowed
